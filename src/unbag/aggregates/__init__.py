@@ -1,0 +1,9 @@
+"""One file per kind of observation: what it means, its likelihood, its check of z."""
+
+from unbag.aggregates.base import Aggregate as Aggregate
+from unbag.aggregates.base import Evidence as Evidence
+from unbag.aggregates.multiple_instance import MultipleInstance as MultipleInstance
+from unbag.aggregates.ordinal_rank import OrdinalRank as OrdinalRank
+from unbag.aggregates.ordinal_triplet import OrdinalTriplet as OrdinalTriplet
+from unbag.aggregates.pairwise import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates.triplet import TripletComparison as TripletComparison

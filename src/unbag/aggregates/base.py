@@ -1,0 +1,239 @@
+"""What every kind of observation shares: checks, gradients, and the road from logits to evidence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, is_whole, name_some
+from unbag.groups import Groups
+from unbag.kernels.logspace import logsumexp
+from unbag.kernels.segments import spread
+
+Impossible = Literal["-inf", "raise"]
+
+
+class Evidence(NamedTuple):
+    """What an observation says of its groups: how likely it is, and the labels it leaves likely."""
+
+    log_likelihood: Tensor  # (groups,), differentiable
+    posterior: Tensor  # (memberships, k), detached; rows sum to one
+
+
+class Aggregate(ABC):
+    """One kind of aggregate observation: a function of the labels of a group.
+
+    A subclass says what the observation is (:meth:`observe`), which values it can take (:meth:`check`) and how
+    likely it is. For the last it defines one of two: :meth:`log_prob`, differentiable, from which the posterior
+    follows by a gradient; or :meth:`infer`, which returns both by a closed form or a forward-backward pass.
+    :func:`unbag.testing.check_aggregate` tests the result.
+    """
+
+    size: int | None = None
+    """The number of members that every group must have, or None for any."""
+
+    @abstractmethod
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        """Return the observation of each group, from true labels, one per row."""
+
+    @abstractmethod
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        """Return the observations as the tensor that :meth:`infer` takes, or say what is wrong with them."""
+
+    def log_prob(self, log_probs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+        """Return log p(z | x) of each group from checked arguments, differentiable in ``log_probs``.
+
+        ``log_probs`` holds the log-probabilities of the classes, one row per membership.
+        """
+        raise TypeError(f"{type(self).__name__} must define log_prob or infer")
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log p(z | x) per group and p(y | z, x) per membership, from checked arguments; no gradients.
+
+        Unless a subclass knows a faster way, the posterior is ``softmax + d log_prob / d logits``.
+        """
+        with torch.enable_grad():
+            logits = log_probs.detach().requires_grad_()
+            log_likelihood = self.log_prob(logits.log_softmax(-1), groups, z)
+            (slope,) = torch.autograd.grad(log_likelihood.sum(), logits)
+        return log_likelihood.detach(), log_probs.exp() + slope
+
+    def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
+        """Return likelihood and posterior from one pass; see the methods of those names."""
+        if impossible not in ("-inf", "raise"):
+            raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
+        member_logits = self._member_logits(logits, groups)
+        self._check_sizes(groups)
+        z = self.check(z, groups, logits.shape[1])
+        with _full_precision(logits.device.type):
+            evidence = Evidence(*_InferWithGradient.apply(member_logits, self, groups, z))
+        if impossible == "raise":
+            self._refuse_impossible(evidence.log_likelihood, groups, z)
+        return evidence
+
+    def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
+        """Return log p(z | x_1..x_m) of each group, differentiable once.
+
+        Parameters
+        ----------
+        logits
+            One row per instance, shape ``(n, k)``. Half precision is computed in float32. A logit of ``-inf`` rules
+            a class out.
+        groups
+            Which rows form which group.
+        z
+            One observation per group.
+        impossible
+            Where the logits rule the observation out, the likelihood is ``-inf`` and the posterior, which does not
+            exist, is NaN; ``"raise"`` names the groups instead.
+
+        Returns
+        -------
+        Tensor
+            Shape ``(groups,)``.
+        """
+        return self.evidence(logits, groups, z, impossible=impossible).log_likelihood
+
+    def posterior(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
+        """Return p(y_i = j | z, x_1..x_m) of each membership, in the order of ``groups.members``; detached.
+
+        Takes what :meth:`log_likelihood` takes. Shape ``(memberships, k)``; rows sum to one.
+        """
+        return self.evidence(logits.detach(), groups, z, impossible=impossible).posterior
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({settings})"
+
+    def _member_logits(self, logits: Tensor, groups: Groups) -> Tensor:
+        if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2:
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise TypeError(f"logits must be a floating-point tensor of shape (rows, classes), got {shape}")
+        if logits.shape[1] < 2:
+            raise ValueError(
+                f"logits has {logits.shape[1]} column, but at least 2 classes are needed; "
+                "for one logit of a positive class use torch.cat([torch.zeros_like(f), f], 1)"
+            )
+        if logits.device != groups.device:
+            raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
+        if groups.n_rows is not None and len(logits) != groups.n_rows:
+            raise ValueError(f"logits has {len(logits)} rows, but the groups were made for {groups.n_rows} rows")
+        if groups.last_row >= len(logits):
+            outside = groups.members >= len(logits)
+            raise ValueError(
+                f"row number {groups.last_row} is out of range for logits of {len(logits)} rows; "
+                f"see {name_some('group', _any_per_group(outside, groups), groups.name)}"
+            )
+        return groups.rows_of(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
+
+    def _check_sizes(self, groups: Groups) -> None:
+        if self.size is not None and groups.uniform_size != self.size:
+            wrong = groups.sizes != self.size
+            first = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"{type(self).__name__} needs groups of {self.size} members, but "
+                f"{name_some('group', wrong, groups.name)} differ: group {groups.name(first)} has "
+                f"{int(groups.sizes[first])}"
+            )
+
+    def _refuse_impossible(self, log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
+        impossible = log_likelihood.detach() == float("-inf")
+        if bool(impossible.any()):
+            first = int(impossible.nonzero()[0])
+            raise ImpossibleObservation(
+                f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
+                f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"
+            )
+
+
+class _InferWithGradient(torch.autograd.Function):
+    """Fisher's identity as a backward pass: d log p(z | x) / d logits = posterior - softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits.t().contiguous().t()  # one class after the other, for which sums over classes are faster
+        scale = logsumexp(logits)
+        # One sum is NaN or infinite if any entry is; only then is it worth looking which rows have no distribution.
+        if not bool(torch.isfinite(scale.sum())):
+            _refuse_undefined(logits, groups)
+        log_probs = logits - scale
+        log_likelihood, posterior = aggregate.infer(log_probs, groups, z)
+        ctx.mark_non_differentiable(posterior)
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(posterior - log_probs.exp())
+            ctx.groups = groups
+        return log_likelihood, posterior
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        (slope,) = ctx.saved_tensors
+        return slope * spread(grad, ctx.groups)[:, None], None, None, None
+
+
+def _full_precision(device_type: str) -> AbstractContextManager[Any]:
+    """Keep an autocast region from computing the evidence in half precision."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
+
+
+def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
+    """Return the label of each membership, from one label per row."""
+    check_n_classes(n_classes)
+    labels = as_tensor(labels, "labels", groups.device)
+    if labels.ndim != 1 or not is_whole(labels):
+        raise TypeError(f"labels must be whole numbers, one per row; got {labels.dtype} of shape {tuple(labels.shape)}")
+    if groups.last_row >= len(labels):
+        raise ValueError(f"row number {groups.last_row} is out of range for {len(labels)} labels")
+    if bool((wrong := (labels < 0) | (labels >= n_classes)).any()):
+        first = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"labels must be from 0 to {n_classes - 1}, but {name_some('row', wrong)} "
+            f"are not: row {first} has {int(labels[first])}"
+        )
+    return groups.rows_of(labels).long()
+
+
+def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
+    """Return observations that are 0 or 1, one per group, as booleans."""
+    check_n_classes(n_classes)
+    z = as_tensor(z, "z", groups.device)
+    if z.shape != (len(groups),):
+        raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
+    if z.dtype == torch.bool:
+        return z
+    if not is_whole(z):
+        raise TypeError(f"z must be 0 or 1 as whole numbers or booleans, got {z.dtype}; convert it with z.long()")
+    low, high = z.aminmax()
+    if int(low) < 0 or int(high) > 1:
+        wrong = (z != 0) & (z != 1)
+        first = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"z must be 0 or 1, but {name_some('group', wrong, groups.name)} "
+            f"hold something else: z[{first}] is {int(z[first])}"
+        )
+    return z.bool()
+
+
+def _any_per_group(flags: Tensor, groups: Groups) -> Tensor:
+    return torch.zeros_like(groups.sizes, dtype=torch.bool).index_fill_(0, groups.segment[flags], True)
+
+
+def _refuse_undefined(member_logits: Tensor, groups: Groups) -> None:
+    rows_with = {
+        "NaN": member_logits.isnan().any(1),
+        "+inf": (member_logits == float("inf")).any(1),
+        "-inf for every class": (member_logits == float("-inf")).all(1),
+    }
+    for what, wrong in rows_with.items():
+        if bool(wrong.any()):
+            raise ValueError(
+                f"logits must give every row a distribution over classes, but "
+                f"{name_some('row', wrong, lambda place: str(int(groups.members[place])))} hold {what}; "
+                "look for a diverged model or missing features"
+            )

@@ -1,0 +1,67 @@
+"""Whether a bag holds any positive instance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.groups import Groups
+from unbag.kernels.logspace import log1mexp
+from unbag.kernels.segments import logsumexp_per_group, spread, sum_per_group
+
+# Below this, a sum of probabilities and the probability of "at least one" agree to one part in e^40.
+RARE = -40.0
+
+
+class MultipleInstance(Aggregate):
+    """Bags of any sizes, and 1 where at least one member is positive (class 1 of 2).
+
+    ``p(z=1 | x) = 1 - prod_i p(y_i=0)``. For more than two classes, see ``AtLeast(1, label)``.
+
+    Examples
+    --------
+    >>> bags = Groups.from_sizes([2, 3])
+    >>> MultipleInstance().observe([0, 0, 0, 1, 0], bags, n_classes=2)
+    tensor([0, 1])
+    >>> logits = torch.zeros(5, 2)
+    >>> MultipleInstance().log_likelihood(logits, bags, [0, 1]).exp()
+    tensor([0.2500, 0.8750])
+    """
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        _check_two_classes(n_classes)
+        return (sum_per_group(check_labels(labels, groups, n_classes), groups) > 0).long()
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        _check_two_classes(n_classes)
+        return check_yes_no(z, groups, n_classes)
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        # From the log-odds: a log-probability near zero that was rounded as a difference has no digits left.
+        odds = log_probs[:, 1] - log_probs[:, 0]
+        negative, positive = logsigmoid(-odds), logsigmoid(odds)  # each (memberships,)
+        none = sum_per_group(negative, groups)  # (groups,)
+        # log(1 - e^none) is exact as long as `none` has not lost positives too rare for 1 - p to show; for those,
+        # "at least one" is the sum of the chances of each.
+        expected = logsumexp_per_group(positive, groups)
+        some = torch.where(expected < RARE, expected, log1mexp(none))
+        # A positive member makes its bag positive, so its log-probability is never larger; rounding could make it.
+        given_some = (positive - spread(some, groups)).clamp_max(0)
+        in_positive_bag = torch.stack([-torch.expm1(given_some), given_some.exp()], 1)
+        in_negative_bag = torch.stack([torch.ones_like(negative), torch.zeros_like(negative)], 1)
+        log_likelihood = torch.where(z, some, none)
+        posterior = torch.where(spread(z, groups)[:, None], in_positive_bag, in_negative_bag)
+        undefined = spread(log_likelihood == float("-inf"), groups)[:, None]
+        return log_likelihood, posterior.masked_fill(undefined, float("nan"))
+
+
+def _check_two_classes(n_classes: int) -> None:
+    if n_classes != 2:
+        raise ValueError(
+            f"MultipleInstance knows two classes, negative and positive, but there are {n_classes}; "
+            "for one class against all others use AtLeast(1, label)"
+        )

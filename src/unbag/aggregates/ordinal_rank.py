@@ -1,0 +1,71 @@
+"""Which of two instances has the higher class."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.groups import Groups
+from unbag.kernels.logspace import cumulate, normalise
+
+Relation = Literal["<", ">", "<=", ">="]
+
+_COMPARE = {"<": torch.lt, ">": torch.gt, "<=": torch.le, ">=": torch.ge}
+_OPPOSITE: dict[Relation, Relation] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRROR: dict[Relation, Relation] = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+class OrdinalRank(Aggregate):
+    """Pairs of ordered classes, and 1 where ``y_1 < y_2``, or another relation.
+
+    Examples
+    --------
+    >>> pairs = Groups.from_tuples([[0, 1], [1, 0], [0, 0]])
+    >>> OrdinalRank().observe([1, 2], pairs, n_classes=3)
+    tensor([1, 0, 0])
+    >>> OrdinalRank(relation=">=").observe([1, 2], pairs, n_classes=3)
+    tensor([0, 1, 1])
+    """
+
+    size = 2
+
+    def __init__(self, relation: Relation = "<") -> None:
+        if relation not in _COMPARE:
+            raise ValueError(f"relation must be one of {', '.join(_COMPARE)}; got {relation!r}")
+        self.relation: Relation = relation
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        self._check_sizes(groups)
+        first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
+        return _COMPARE[self.relation](first, second).long()
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        return check_yes_no(z, groups, n_classes)
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = log_probs.view(len(groups), 2, -1)
+        up_to, from_on = cumulate(pairs)
+
+        def partners(relation: Relation) -> Tensor:
+            """For each member and label, log p(the other's label stands in the relation to it): (groups, 2, k)."""
+            first = _among(relation, up_to[:, 1], from_on[:, 1])
+            second = _among(_MIRROR[relation], up_to[:, 0], from_on[:, 0])
+            return torch.stack([first, second], 1)
+
+        yes, no = partners(self.relation), partners(_OPPOSITE[self.relation])
+        joint = pairs + torch.where(z[:, None, None], yes, no)
+        log_likelihood, posterior = normalise(joint)
+        return log_likelihood[:, 0], posterior.view_as(log_probs)
+
+
+def _among(relation: Relation, up_to: Tensor, from_on: Tensor) -> Tensor:
+    """Log-probability that a label v satisfies ``j relation v``, for each j of the last dimension."""
+    nothing = up_to.new_full((*up_to.shape[:-1], 1), float("-inf"))
+    if relation == "<":
+        return torch.cat([from_on[..., 1:], nothing], -1)
+    if relation == ">":
+        return torch.cat([nothing, up_to[..., :-1]], -1)
+    return from_on if relation == "<=" else up_to

@@ -1,0 +1,50 @@
+"""Whether two instances are of the same class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.groups import Groups
+from unbag.kernels.logspace import log_complement, normalise
+
+
+class PairwiseSimilarity(Aggregate):
+    """Pairs, and 1 where both labels are equal.
+
+    ``p(z=1 | x_1, x_2) = sum_j p(y_1=j) p(y_2=j)``. Pairs do not name the classes: any permutation of them fits as
+    well.
+
+    Examples
+    --------
+    >>> pairs = Groups.from_tuples([[0, 1], [1, 2]])
+    >>> PairwiseSimilarity().observe([4, 4, 0], pairs, n_classes=5)
+    tensor([1, 0])
+    >>> logits = torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]).log()
+    >>> PairwiseSimilarity().posterior(logits, pairs, [1, 0])
+    tensor([[0.9000, 0.1000],
+            [0.9000, 0.1000],
+            [0.8000, 0.2000],
+            [0.2000, 0.8000]])
+    """
+
+    size = 2
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        self._check_sizes(groups)
+        first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
+        return (first == second).long()
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        return check_yes_no(z, groups, n_classes)
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        one = log_probs.view(len(groups), 2, -1)
+        other = one.flip(1)
+        # A label j of one member goes with a label j of the other, or with any but j.
+        joint = one + torch.where(z[:, None, None], other, log_complement(other))
+        log_likelihood, posterior = normalise(joint)
+        return log_likelihood[:, 0], posterior.view_as(log_probs)

@@ -1,0 +1,52 @@
+"""Whether the second of three instances is closer to the first than the third is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.groups import Groups
+from unbag.kernels.logspace import log_complement, log_sum_others, logsumexp, normalise
+
+
+class TripletComparison(Aggregate):
+    """Triplets, and 1 where ``d(y_1, y_2) < d(y_1, y_3)`` with d = 0 for equal labels and 1 for different ones.
+
+    That is, 1 where the first two labels are equal and the third differs:
+    ``p(z=1 | x) = sum_j p(y_1=j) p(y_2=j) (1 - p(y_3=j))``. Triplets do not name the classes.
+
+    Examples
+    --------
+    >>> triplets = Groups.from_tuples([[0, 1, 2], [0, 2, 1]])
+    >>> TripletComparison().observe([3, 3, 1], triplets, n_classes=4)
+    tensor([1, 0])
+    """
+
+    size = 3
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        self._check_sizes(groups)
+        first, second, third = check_labels(labels, groups, n_classes).view(-1, 3).unbind(1)
+        return ((first == second) & (first != third)).long()
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        return check_yes_no(z, groups, n_classes)
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        triples = log_probs.view(len(groups), 3, -1)
+        a, b, c = triples.unbind(1)  # each (groups, k)
+        not_a, not_b, not_c = log_complement(triples).unbind(1)
+        ab = a + b
+        yes = torch.stack([ab + not_c, ab + not_c, c + log_sum_others(ab)], 1)
+        # The other outcome is a sum of its own two cases, so that nothing is subtracted from one:
+        # the first two labels differ, or all three are equal.
+        differ = logsumexp(a + not_b)
+        no = triples + torch.logaddexp(
+            torch.stack([not_b, not_a, differ.expand_as(c)], 1), torch.stack([b + c, a + c, ab], 1)
+        )
+        joint = torch.where(z[:, None, None], yes, no)  # (groups, 3, k)
+        log_likelihood, posterior = normalise(joint)
+        return log_likelihood[:, 0], posterior.view_as(log_probs)
