@@ -2,6 +2,12 @@
 
 from unbag.aggregates.base import Aggregate as Aggregate
 from unbag.aggregates.base import Evidence as Evidence
+from unbag.aggregates.counting import AtLeast as AtLeast
+from unbag.aggregates.counting import CountOf as CountOf
+from unbag.aggregates.counting import Majority as Majority
+from unbag.aggregates.fold import FromFold as FromFold
+from unbag.aggregates.fold import FromFunction as FromFunction
+from unbag.aggregates.label_proportions import LabelProportions as LabelProportions
 from unbag.aggregates.multiple_instance import MultipleInstance as MultipleInstance
 from unbag.aggregates.ordinal_rank import OrdinalRank as OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet as OrdinalTriplet

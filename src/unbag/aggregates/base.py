@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, is_whole, name_some
+from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
 from unbag.kernels.logspace import logsumexp
 from unbag.kernels.segments import spread
@@ -66,8 +67,8 @@ class Aggregate(ABC):
         """Return likelihood and posterior from one pass; see the methods of those names."""
         if impossible not in ("-inf", "raise"):
             raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
-        member_logits = self._member_logits(logits, groups)
         self._check_sizes(groups)
+        member_logits = self._member_logits(logits, groups)
         z = self.check(z, groups, logits.shape[1])
         with _full_precision(logits.device.type):
             evidence = Evidence(*_InferWithGradient.apply(member_logits, self, groups, z))
@@ -106,38 +107,30 @@ class Aggregate(ABC):
         return self.evidence(logits.detach(), groups, z, impossible=impossible).posterior
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
-        return f"{type(self).__name__}({settings})"
+        names = inspect.signature(type(self)).parameters
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _member_logits(self, logits: Tensor, groups: Groups) -> Tensor:
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise TypeError(f"logits must be a floating-point tensor of shape (rows, classes), got {shape}")
+            raise TypeError(f"logits must be a floating-point tensor of shape (rows, classes), got {describe(logits)}")
         if logits.shape[1] < 2:
             raise ValueError(
-                f"logits has {logits.shape[1]} column, but at least 2 classes are needed; "
+                f"logits needs a column for each of at least 2 classes, got {describe(logits)}; "
                 "for one logit of a positive class use torch.cat([torch.zeros_like(f), f], 1)"
             )
         if logits.device != groups.device:
             raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
-        if groups.n_rows is not None and len(logits) != groups.n_rows:
-            raise ValueError(f"logits has {len(logits)} rows, but the groups were made for {groups.n_rows} rows")
-        if groups.last_row >= len(logits):
-            outside = groups.members >= len(logits)
-            raise ValueError(
-                f"row number {groups.last_row} is out of range for logits of {len(logits)} rows; "
-                f"see {name_some('group', _any_per_group(outside, groups), groups.name)}"
-            )
+        _check_rows(logits, "logits", groups)
         return groups.rows_of(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
 
     def _check_sizes(self, groups: Groups) -> None:
+        _check_groups(groups)
         if self.size is not None and groups.uniform_size != self.size:
             wrong = groups.sizes != self.size
             first = int(wrong.nonzero()[0])
             raise ValueError(
-                f"{type(self).__name__} needs groups of {self.size} members, but "
-                f"{name_some('group', wrong, groups.name)} differ: group {groups.name(first)} has "
-                f"{int(groups.sizes[first])}"
+                f"{type(self).__name__} needs groups of {self.size} members, not so for "
+                f"{name_some('group', wrong, groups.name)}: group {first} has {int(groups.sizes[first])}"
             )
 
     def _refuse_impossible(self, log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
@@ -184,17 +177,17 @@ def _full_precision(device_type: str) -> AbstractContextManager[Any]:
 
 def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
     """Return the label of each membership, from one label per row."""
+    _check_groups(groups)
     check_n_classes(n_classes)
     labels = as_tensor(labels, "labels", groups.device)
     if labels.ndim != 1 or not is_whole(labels):
-        raise TypeError(f"labels must be whole numbers, one per row; got {labels.dtype} of shape {tuple(labels.shape)}")
-    if groups.last_row >= len(labels):
-        raise ValueError(f"row number {groups.last_row} is out of range for {len(labels)} labels")
+        raise TypeError(f"labels must be whole numbers, one per row; got {describe(labels)}")
+    _check_rows(labels, "labels", groups)
     if bool((wrong := (labels < 0) | (labels >= n_classes)).any()):
         first = int(wrong.nonzero()[0])
         raise ValueError(
-            f"labels must be from 0 to {n_classes - 1}, but {name_some('row', wrong)} "
-            f"are not: row {first} has {int(labels[first])}"
+            f"labels must be from 0 to {n_classes - 1}, not so for {name_some('row', wrong)}: "
+            f"row {first} has {int(labels[first])}"
         )
     return groups.rows_of(labels).long()
 
@@ -214,14 +207,27 @@ def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
         wrong = (z != 0) & (z != 1)
         first = int(wrong.nonzero()[0])
         raise ValueError(
-            f"z must be 0 or 1, but {name_some('group', wrong, groups.name)} "
-            f"hold something else: z[{first}] is {int(z[first])}"
+            f"z must be 0 or 1, not so for {name_some('group', wrong, groups.name)}: z[{first}] is {int(z[first])}"
         )
     return z.bool()
 
 
-def _any_per_group(flags: Tensor, groups: Groups) -> Tensor:
-    return torch.zeros_like(groups.sizes, dtype=torch.bool).index_fill_(0, groups.segment[flags], True)
+def _check_groups(groups: Groups) -> None:
+    if not isinstance(groups, Groups):
+        raise TypeError(
+            f"groups must be unbag.Groups, got {describe(groups)}; from one id per row, make them with "
+            "unbag.Groups.from_ids(ids)"
+        )
+
+
+def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
+    if groups.n_rows is not None and len(table) != groups.n_rows:
+        raise ValueError(f"{name} has {len(table)} rows, but the groups were made for {groups.n_rows}")
+    if groups.last_row >= len(table):
+        raise ValueError(
+            f"row number {groups.last_row} is out of range for {name} of {len(table)} rows; "
+            f"see {groups.name_holding(groups.members >= len(table))}"
+        )
 
 
 def _refuse_undefined(member_logits: Tensor, groups: Groups) -> None:
@@ -233,7 +239,7 @@ def _refuse_undefined(member_logits: Tensor, groups: Groups) -> None:
     for what, wrong in rows_with.items():
         if bool(wrong.any()):
             raise ValueError(
-                f"logits must give every row a distribution over classes, but "
-                f"{name_some('row', wrong, lambda place: str(int(groups.members[place])))} hold {what}; "
+                f"logits must give every row a distribution over classes, but there is {what} in "
+                f"{name_some('row', wrong, lambda place: str(int(groups.members[place])))}; "
                 "look for a diverged model or missing features"
             )

@@ -1,0 +1,75 @@
+"""Reading counts per class, or proportions that stand for counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unbag.checks import as_tensor, check_n_classes, is_whole, name_some
+from unbag.groups import Groups
+
+
+def check_counts(z: Any, groups: Groups, n_classes: int) -> Tensor:
+    """Return counts, (groups, classes), from counts or proportions; each row adds up to the size of its group."""
+    check_n_classes(n_classes)
+    z = as_tensor(z, "z", groups.device)
+    if z.shape != (len(groups), n_classes):
+        raise ValueError(
+            f"z must have one row per group and one column per class, shape {(len(groups), n_classes)}; "
+            f"got shape {tuple(z.shape)}"
+        )
+    if z.dtype == torch.bool or z.is_complex():
+        raise TypeError(f"z must be counts or proportions, got {z.dtype}")
+    counts = z.long() if is_whole(z) else _from_floats(z.double(), groups)
+    if int(counts.min()) < 0:
+        _refuse("counts must not be negative", (counts < 0).any(1), groups, z)
+    if bool((wrong := counts.sum(1) != groups.sizes).any()):
+        first = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"counts must add up to the size of their group, but those of {name_some('group', wrong, groups.name)} "
+            f"do not: group {groups.name(first)} has {int(groups.sizes[first])} members and counts that add up to "
+            f"{int(counts[first].sum())}"
+        )
+    return counts
+
+
+def _from_floats(z: Tensor, groups: Groups) -> Tensor:
+    if bool((wrong := ~z.isfinite().all(1)).any()):
+        _refuse("z must be finite numbers", wrong, groups, z)
+    if bool((wrong := (z < 0).any(1)).any()):
+        _refuse("counts and proportions must not be negative", wrong, groups, z)
+    sums, sizes = z.sum(1), groups.sizes.double()
+    close = 1e-6 * sizes + 1e-3  # room for proportions written with few digits
+    if bool(((sums - sizes).abs() <= close).all()):
+        fractional = ((z - z.round()).abs() > 1e-6).any(1)
+        if bool(fractional.any()) and not bool((sizes == 1).all()):
+            _refuse("counts must be whole numbers", fractional, groups, z)
+    else:
+        if bool((wrong := (sums - 1).abs() > 1e-3).any()):
+            first = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"proportions must add up to one, or counts to the size of their group, but those of "
+                f"{name_some('group', wrong, groups.name)} do neither: group {groups.name(first)} has "
+                f"{int(sizes[first])} members, and its row adds up to {float(sums[first]):.6g}"
+            )
+        z = z * sizes[:, None]
+    counts = z.round()
+    unfit = ((z - counts).abs() > close[:, None]).any(1) | (counts.sum(1) != sizes)
+    if bool(unfit.any()):
+        first = int(unfit.nonzero()[0])
+        raise ValueError(
+            f"proportions must be whole numbers of members, but those of {name_some('group', unfit, groups.name)} are "
+            f"not: group {groups.name(first)} has {int(sizes[first])} members, which makes "
+            f"{[round(value, 4) for value in z[first].tolist()]}; hand in counts, or check which rows belong to it"
+        )
+    return counts.long()
+
+
+def _refuse(expected: str, wrong: Tensor, groups: Groups, z: Tensor) -> None:
+    first = int(wrong.nonzero()[0])
+    raise ValueError(
+        f"{expected}, but those of {name_some('group', wrong, groups.name)} are otherwise: "
+        f"z[{first}] is {z[first].tolist()}"
+    )

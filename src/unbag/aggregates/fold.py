@@ -1,0 +1,172 @@
+"""Any observation that can be made by reading labels one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, check_labels
+from unbag.checks import as_tensor, check_n_classes
+from unbag.groups import Groups
+from unbag.kernels.folds import Exploration
+from unbag.kernels.lattice import Accept, infer_moves
+from unbag.kernels.logspace import normalise
+
+
+class _Outcomes(NamedTuple):
+    of_states: Tensor  # (states,), the number of the outcome of each state
+    possible: frozenset[int]
+
+
+class FromFold(Aggregate):
+    """An aggregate in three pieces: a start, a step from state and label to state, and what the last state is seen as.
+
+    The states that labels can reach are found by trying, once for each number of members; likelihood and posterior
+    are then exact, by a forward-backward pass over states instead of a sum over label vectors. The cost is members
+    times states times classes (classes that act alike count once), so a good state holds no more than what matters.
+
+    Parameters
+    ----------
+    start
+        The state before the first label.
+    step
+        ``step(state, label) -> state``; a state is anything hashable: a number, a string, a tuple.
+    finish
+        ``finish(state) -> z``, a number or a tuple of numbers.
+    max_states
+        The largest number of states after any number of labels.
+
+    Examples
+    --------
+    Whether the labels of a group, as numbers, add up to an even sum:
+
+    >>> even = FromFold(0, lambda state, label: (state + label) % 2, lambda state: state == 0)
+    >>> groups = Groups.from_sizes([2, 3])
+    >>> even.observe([1, 1, 0, 2, 1], groups, n_classes=3)
+    tensor([1, 0])
+    >>> even.log_likelihood(torch.zeros(5, 3), groups, [1, 0]).exp()
+    tensor([0.5556, 0.4815])
+    """
+
+    def __init__(
+        self,
+        start: Hashable,
+        step: Callable[[Any, int], Any],
+        finish: Callable[[Any], Any],
+        *,
+        max_states: int = 100_000,
+    ) -> None:
+        self.start = start
+        self.step = step
+        self.finish = finish
+        self.max_states = max_states
+        self._explorations: dict[int, Exploration] = {}  # by number of classes
+        self._outcomes: dict[tuple[int, int], _Outcomes] = {}  # by number of classes and of members
+        self._numbers: dict[Any, int] = {}  # of the outcomes
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        members = check_labels(labels, groups, n_classes).split(groups.sizes.tolist())
+        seen = [_as_key(self.finish(reduce(self.step, one.tolist(), self.start))) for one in members]
+        return torch.tensor(seen, device=groups.device)
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        """Return the number of each observation among all outcomes."""
+        check_n_classes(n_classes)
+        z = as_tensor(z, "z", groups.device)
+        if len(z.shape) == 0 or len(z) != len(groups):
+            raise ValueError(f"z must have one entry per group, {len(groups)} in all; got shape {tuple(z.shape)}")
+        wanted = []
+        for group, (seen, size) in enumerate(zip(z.tolist(), groups.sizes.tolist(), strict=True)):
+            possible = self._outcomes_after(size, n_classes).possible
+            number = self._numbers.get(_as_key(seen), -1)
+            if number not in possible:
+                raise ValueError(
+                    f"z[{group}] is {seen}, which no labels of group {groups.name(group)}, of size {size}, give; "
+                    f"possible are {_shorten([value for value, own in self._numbers.items() if own in possible])}"
+                )
+            wanted.append(number)
+        return torch.tensor(wanted, device=groups.device)
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        device, n_classes = log_probs.device, log_probs.shape[1]
+        lattice, classes = self._exploration(n_classes).lattice(groups.max_size, device)
+        sizes = groups.sizes.unique().tolist()
+        outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
+        moves, within = zip(*(normalise(log_probs[:, alike]) for alike in classes), strict=True)
+        log_likelihood, shares = infer_moves(torch.stack(moves, 1), groups, lattice, Accept(outcomes, z))
+        posterior = torch.empty_like(log_probs)
+        for move, alike in enumerate(classes):
+            # Classes that act alike share what their move gets as they would without the observation.
+            posterior[:, alike] = within[move].nan_to_num(0.0) * shares[:, move, None].to(log_probs.dtype)
+        return log_likelihood.to(log_probs.dtype), posterior
+
+    def _exploration(self, n_classes: int) -> Exploration:
+        if n_classes not in self._explorations:
+            self._explorations[n_classes] = Exploration(self.start, self.step, n_classes, self.max_states)
+        return self._explorations[n_classes]
+
+    def _outcomes_after(self, size: int, n_classes: int) -> _Outcomes:
+        """Return what labels of so many members can be observed as."""
+        if (n_classes, size) not in self._outcomes:
+            exploration = self._exploration(n_classes)
+            exploration.explore(size)
+            seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
+            numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
+            self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
+        return self._outcomes[n_classes, size]
+
+
+class FromFunction(FromFold):
+    """An aggregate from any function of a whole label vector, for small groups: all label vectors are tried.
+
+    Parameters
+    ----------
+    g
+        ``g(labels) -> z``, from a tuple of labels to a number or a tuple of numbers.
+    max_vectors
+        The largest number of label vectors, classes to the power of members, that is tried.
+
+    Examples
+    --------
+    >>> spread = FromFunction(lambda labels: max(labels) - min(labels))
+    >>> groups = Groups.from_sizes([3])
+    >>> spread.observe([4, 1, 2], groups, n_classes=5)
+    tensor([3])
+    >>> spread.log_likelihood(torch.zeros(3, 2), groups, [0]).exp()
+    tensor([0.2500])
+    """
+
+    def __init__(self, g: Callable[[tuple[int, ...]], Any], *, max_vectors: int = 100_000) -> None:
+        super().__init__((), lambda labels, label: (*labels, label), g, max_states=max_vectors)
+        self.g = g
+        self.max_vectors = max_vectors
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        n_vectors = check_n_classes(n_classes) ** groups.max_size
+        if n_vectors > self.max_states:
+            largest = int(groups.sizes.argmax())
+            raise ValueError(
+                f"group {groups.name(largest)} of {groups.max_size} members and {n_classes} classes means "
+                f"{n_vectors:.3g} label vectors, more than max_vectors={self.max_states}; write g as a fold with "
+                "FromFold, use smaller groups, or raise max_vectors"
+            )
+        return super().check(z, groups, n_classes)
+
+
+def _as_key(value: Any) -> Any:
+    """Make what `finish` returned comparable with what a tensor holds: plain numbers and tuples of them."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_as_key(part) for part in value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def _shorten(values: list[Any]) -> str:
+    shown = ", ".join(map(str, values[:8]))
+    return f"{shown}, ... ({len(values)} in all)" if len(values) > 8 else shown

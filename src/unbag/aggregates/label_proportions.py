@@ -1,0 +1,211 @@
+"""How many members of a group are of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, check_labels
+from unbag.aggregates.counts import check_counts
+from unbag.checks import name_some
+from unbag.groups import Groups
+from unbag.kernels.count_states import infer_counts
+from unbag.kernels.poisson_binomial import infer_two_counts
+from unbag.kernels.saddle_point import infer_counts_approximately
+from unbag.kernels.segments import spread, sum_per_group
+
+Method = Literal["two_classes", "count_states", "saddle_point"]
+
+# Up to this size all groups run on one lattice whatever their counts: every member of a class gets a place of its own.
+ALL_PLACES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Groups that run together."""
+
+    method: Method
+    which: Tensor  # (groups of this part,), their numbers
+    largest: tuple[int, ...] = ()
+    """For count states: the largest count of each column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which method runs on which group.
+
+    Examples
+    --------
+    >>> groups = Groups.from_sizes([2, 20])
+    >>> print(LabelProportions().plan(groups, [[1, 1, 0], [10, 0, 10]]))
+    count_states for 1 group, two_classes for 1 group
+    """
+
+    parts: list[Part]
+    n_groups: int
+
+    @property
+    def methods(self) -> list[Method]:
+        """The method of each group."""
+        names: list[Method] = ["two_classes"] * self.n_groups
+        for part in self.parts:
+            for group in part.which.tolist():
+                names[group] = part.method
+        return names
+
+    @property
+    def exact(self) -> bool:
+        """Whether no group is approximated."""
+        return all(part.method != "saddle_point" for part in self.parts)
+
+    def __str__(self) -> str:
+        methods = self.methods
+        counted = {method: methods.count(method) for method in sorted(set(methods))}
+        return ", ".join(f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items())
+
+
+class LabelProportions(Aggregate):
+    """Groups of any sizes, and how many of their members are of each class.
+
+    Observations are whole-number counts, one column per class, or proportions that are turned into counts. The
+    likelihood is joint over all classes: the sum over all ways to hand the counted labels out to the members.
+
+    It is exact for two classes (or two that occur in a group), at a cost that grows with the number of members; and for
+    more classes as long as the number of count vectors on the way, ``prod_j (z_j + 1)``, fits ``max_states``. Beyond
+    that it is the saddle-point approximation. :meth:`plan` says which group gets which.
+
+    Parameters
+    ----------
+    method
+        ``"auto"``, or ``"exact"`` to refuse what would be approximated, or ``"saddle_point"`` to approximate all.
+    max_states
+        The largest number of count vectors of one group for which an exact sum is tried.
+
+    Examples
+    --------
+    >>> groups = Groups.from_sizes([3, 2])
+    >>> counts = LabelProportions().observe([0, 2, 2, 1, 0], groups, n_classes=3)
+    >>> counts
+    tensor([[1, 0, 2],
+            [1, 1, 0]])
+    >>> LabelProportions().log_likelihood(torch.zeros(5, 3), groups, counts).exp()
+    tensor([0.1111, 0.2222])
+    """
+
+    def __init__(self, method: Literal["auto", "exact", "saddle_point"] = "auto", max_states: int = 2**16) -> None:
+        if method not in ("auto", "exact", "saddle_point"):
+            raise ValueError(f"method must be 'auto', 'exact' or 'saddle_point', got {method!r}")
+        if isinstance(max_states, bool) or not isinstance(max_states, int) or max_states < 1:
+            raise ValueError(f"max_states must be a whole number of at least 1, got {max_states!r}")
+        self.method = method
+        self.max_states = max_states
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        labels = check_labels(labels, groups, n_classes)
+        return sum_per_group(torch.nn.functional.one_hot(labels, n_classes), groups)
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        return check_counts(z, groups, n_classes)
+
+    def plan(self, groups: Groups, z: Any) -> Plan:
+        """Say which method will run on which group."""
+        n_classes = torch.as_tensor(z).shape[-1]
+        return self._plan(groups, self.check(z, groups, n_classes))
+
+    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        run = {"two_classes": _infer_two_classes, "count_states": _infer_states, "saddle_point": _infer_saddle_point}
+        plan = self._plan(groups, z)
+        if len(plan.parts) == 1:
+            log_likelihood, posterior = run[plan.parts[0].method](log_probs, groups, z, plan.parts[0])
+            return log_likelihood.to(log_probs.dtype), posterior.to(log_probs.dtype)
+        places = Groups.from_sizes(groups.sizes)
+        log_likelihood, posterior = log_probs.new_empty(len(groups)), torch.empty_like(log_probs)
+        for part in plan.parts:
+            some = places.take(part.which)
+            own = Groups.from_sizes(some.sizes)
+            of_groups, of_members = run[part.method](log_probs[some.members], own, z[part.which], part)
+            log_likelihood[part.which] = of_groups.to(log_probs.dtype)
+            posterior[some.members] = of_members.to(log_probs.dtype)
+        return log_likelihood, posterior
+
+    def _plan(self, groups: Groups, z: Tensor) -> Plan:
+        everything = torch.arange(len(groups), device=z.device)
+        if self.method == "saddle_point":
+            return Plan([Part("saddle_point", everything)], len(groups))
+        if z.shape[1] == 2:
+            return Plan([Part("two_classes", everything)], len(groups))
+        if groups.max_size <= ALL_PLACES and self.max_states >= 2**groups.max_size:
+            return Plan([Part("count_states", everything, (1,) * groups.max_size)], len(groups))
+        ordered = z.sort(1, descending=True).values
+        states = (ordered.double() + 1).prod(1)
+        few = ordered[:, 2] == 0
+        fit = ~few & (states <= self.max_states)
+        rest = ~few & ~fit
+        if self.method == "exact" and bool(rest.any()):
+            first = int(rest.nonzero()[0])
+            raise ValueError(
+                f"method='exact' is out of reach for {name_some('group', rest, groups.name)}: group "
+                f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
+                "raise max_states or allow the saddle point with method='auto'"
+            )
+        parts = [Part("two_classes", few.nonzero().flatten())] if bool(few.any()) else []
+        parts += _boxes(ordered, fit.nonzero().flatten(), self.max_states) if bool(fit.any()) else []
+        parts += [Part("saddle_point", rest.nonzero().flatten())] if bool(rest.any()) else []
+        return Plan(parts, len(groups))
+
+
+def _boxes(ordered: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
+    """Put groups with similar counts into a box that holds them all, so that they run side by side."""
+    kinds, kind_of_group = _round_up(ordered[which]).unique(dim=0, return_inverse=True)
+    for number, kind in enumerate(kinds.tolist()):
+        own = which[kind_of_group == number]
+        largest = tuple(count for count in kind if count)
+        if _n_states(largest) > max_states:
+            largest = tuple(count for count in ordered[own].amax(0).tolist() if count)
+        yield Part("count_states", own, largest)
+
+
+def _round_up(counts: Tensor) -> Tensor:
+    """Round counts above 4 up to one of 6, 8, 12, 16, 24, 32, ..."""
+    step = 2.0 ** (counts.clamp_min(4).double().sub(0.5).log2().floor() - 1)
+    return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())
+
+
+def _n_states(largest: tuple[int, ...]) -> int:
+    product = 1
+    for count in largest:
+        product *= count + 1
+    return product
+
+
+def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    if log_probs.shape[1] == 2:
+        log_likelihood, yes = infer_two_counts(log_probs[:, 0], log_probs[:, 1], groups, z[:, 1])
+        return log_likelihood, torch.stack([1 - yes, yes], 1)
+    counts, classes = z.topk(2, 1)  # the two classes that occur, or one and any other
+    log_yes, log_no = log_probs.gather(1, spread(classes, groups)).unbind(1)
+    log_no = log_no.masked_fill(spread(counts[:, 1] == 0, groups), float("-inf"))
+    log_likelihood, yes = infer_two_counts(log_no, log_yes, groups, counts[:, 0])
+    shares = torch.stack([yes, 1 - yes], 1)
+    return log_likelihood, torch.zeros_like(log_probs, dtype=shares.dtype).scatter_(1, spread(classes, groups), shares)
+
+
+def _infer_states(log_probs: Tensor, groups: Groups, z: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    if max(part.largest) > 1:
+        counts, classes = z.topk(min(len(part.largest), z.shape[1]), 1)
+        return infer_counts(log_probs, groups, classes, counts, part.largest)
+    # Every counted label is a place of its own; places of one class can be handed out in any order.
+    n_places = len(part.largest)
+    place = torch.arange(n_places, device=z.device)
+    classes = (z.cumsum(1)[:, None, :] <= place[:, None]).sum(2).clamp_max(z.shape[1] - 1)  # (groups, places)
+    taken = (place < groups.sizes[:, None]).long()
+    log_total, posterior = infer_counts(log_probs, groups, classes, taken, part.largest)
+    return log_total - torch.lgamma(z.double() + 1).sum(1), posterior
+
+
+def _infer_saddle_point(log_probs: Tensor, groups: Groups, z: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    return infer_counts_approximately(log_probs, groups, z)

@@ -1,0 +1,210 @@
+"""Sums over all label vectors that lead to an observation, by a forward-backward pass over states.
+
+A lattice has one level for every number of members read so far. A level holds the states that labels can reach, and
+for every state the state of the next level that each move leads to. A move is one label or several labels that lead
+to the same states. Groups are read side by side, larger ones first, so that after ``t`` members the groups that still
+go on are a leading slice of the batch and no group is padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unbag.groups import Groups
+from unbag.kernels.logspace import normalise
+from unbag.kernels.segments import spread, sum_per_group
+
+# A total above this lost nothing that matters to numbers too small for float64.
+SAFE_TOTAL = 1e-250
+# Bytes that the states of all levels of one chunk of groups may take.
+CHUNK_BYTES = 2**27
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """States by number of members read, and the moves between them."""
+
+    moves: Sequence[Tensor]
+    """``moves[t]``, (states at t, moves): the state at t + 1; the number of states there where there is none."""
+    widths: Sequence[int]
+    """``widths[t]``: number of states after t members; one more entry than moves."""
+
+    def bytes_per_group(self, depth: int) -> int:
+        """Memory that one group of this size takes in a pass."""
+        return 8 * max(1, sum(self.widths[:depth])) * self.moves[0].shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Memberships in the order in which they are read: all first members, then all second ones, and so on."""
+
+    order: Tensor  # (groups,), larger groups first
+    reading: Tensor  # (memberships,), the membership that is read next
+    active: list[int]  # how many groups have a member to read at each step
+
+    @classmethod
+    def of(cls, groups: Groups) -> Steps:
+        """Lay out the groups for reading."""
+        if (size := groups.uniform_size) is not None:
+            order = torch.arange(len(groups), device=groups.device)
+            reading = torch.arange(len(groups.members), device=groups.device).view(-1, size).t().flatten()
+            return cls(order, reading, [len(groups)] * size)
+        order = groups.sizes.argsort(descending=True, stable=True)
+        rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        position = torch.arange(len(groups.members), device=groups.device) - spread(groups.offsets[:-1], groups)
+        reading = (position * len(groups) + spread(rank, groups)).argsort()
+        return cls(order, reading, torch.bincount(position).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Accept:
+    """The states in which a group may end: those with the outcome that was observed."""
+
+    outcomes: Mapping[int, Tensor]
+    """``outcomes[t]``, (states at t,): what each state would be observed as, for each level where a group ends."""
+    wanted: Tensor
+    """(groups,), the outcome that was observed."""
+
+    def take(self, which: Tensor) -> Accept:
+        """Return the same for some of the groups."""
+        return Accept(self.outcomes, self.wanted[which])
+
+    def ends(self, level: int, groups: Tensor) -> Tensor:
+        """Whether these groups may end in each state of a level: (states, groups)."""
+        return self.outcomes[level][:, None] == self.wanted[groups]
+
+
+def infer_moves(log_weights: Tensor, groups: Groups, lattice: Lattice, accept: Accept) -> tuple[Tensor, Tensor]:
+    """Sum the weights of all paths that end in a wanted state, and say which moves they take.
+
+    Parameters
+    ----------
+    log_weights
+        Log-weight of each move of each membership, (memberships, moves).
+    groups
+        Which memberships belong together; their members are not looked at.
+    lattice
+        Deep enough for the largest group.
+    accept
+        Which states a group may end in.
+
+    Returns
+    -------
+    log_total
+        (groups,), ``-inf`` where no path is possible.
+    shares
+        (memberships, moves), the share of the total that takes each move at each membership.
+    """
+    log_weights = log_weights.double()
+    per_group = lattice.bytes_per_group(groups.max_size)
+    if len(groups) > 1 and per_group * len(groups) > CHUNK_BYTES:
+        return _in_chunks(log_weights, groups, lattice, accept, max(1, CHUNK_BYTES // per_group))
+    log_scale, weights = normalise(log_weights)
+    scale = sum_per_group(log_scale, groups)
+    total, shares = _sum_product(weights.nan_to_num(0.0), Walk(Steps.of(groups), lattice, accept))
+    log_total = total.log() + scale
+    if bool((lost := (total < SAFE_TOTAL) & (scale > float("-inf"))).any()):
+        # Numbers in log space cannot get lost, at several times the cost.
+        again = lost.nonzero().flatten()
+        rows = spread(lost, groups)
+        walk = Walk(Steps.of(_renumbered(groups, again)), lattice, accept.take(again))
+        log_total[again], shares[rows] = _log_sum_product(log_weights[rows], walk)
+    return log_total, shares
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Groups on their way through a lattice."""
+
+    steps: Steps
+    lattice: Lattice
+    accept: Accept
+
+    def arrive(self, t: int, paths: Tensor) -> Tensor:
+        """Add up paths in the states that step t leads to: (states, moves, groups) to (states at t + 1, groups)."""
+        arrived = paths.new_zeros(
+            self.lattice.widths[t + 1] + 1, paths.shape[2]
+        )  # the last row: moves that lead nowhere
+        return arrived.index_add_(0, self.lattice.moves[t].flatten(), paths.flatten(0, 1))[:-1]
+
+    def onward(self, t: int, backward: Tensor, no: float, yes: float) -> Tensor:
+        """Weight of what follows each move of step t: (states, moves, active groups).
+
+        ``backward`` holds that of the states at t + 1 for the groups that go on, (states, groups); the groups that end
+        there may (weight ``yes``) or may not.
+        """
+        going_on, active = backward.shape[1], self.steps.active[t]
+        after = backward.new_full((self.lattice.widths[t + 1] + 1, active), no)
+        after[:-1, :going_on] = backward
+        if going_on < active:
+            ends = self.accept.ends(t + 1, self.steps.order[going_on:active])
+            after[:-1, going_on:].masked_fill_(ends, yes)
+        moves = self.lattice.moves[t]
+        return after.index_select(0, moves.flatten()).view(*moves.shape, active)
+
+    def unread(self, total: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """Bring results from the order of reading back into the order of groups and memberships."""
+        by_group = torch.empty_like(total).scatter_(0, self.steps.order, total)
+        by_membership = torch.empty_like(taken.t()).index_copy_(0, self.steps.reading, taken.t())
+        return by_group, by_membership
+
+
+def _sum_product(weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
+    steps = walk.steps
+    depth = len(steps.active)
+    read = weights[steps.reading].t().contiguous().split(steps.active, 1)  # a (moves, active groups) for each step
+    forward = [weights.new_ones(1, steps.active[0])]  # (states, active groups) for each level
+    for t in range(depth - 1):
+        forward.append(walk.arrive(t, forward[t][:, None] * read[t])[:, : steps.active[t + 1]])
+    taken = []
+    backward = weights.new_empty(walk.lattice.widths[depth], 0)
+    for t in reversed(range(depth)):
+        onward = walk.onward(t, backward, 0.0, 1.0)  # (states, moves, active groups)
+        taken.append((onward * forward[t][:, None]).sum(0) * read[t])
+        backward = (onward * read[t]).sum(1)
+    total = backward[0]  # in the order of reading
+    shares = torch.cat(taken[::-1], 1) / torch.cat([total[:active] for active in steps.active])
+    return walk.unread(total, shares)
+
+
+def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
+    """Do the same in log space: weights of what is to come first, then the chances of each move given those."""
+    steps = walk.steps
+    depth = len(steps.active)
+    read = log_weights[steps.reading].t().contiguous().split(steps.active, 1)
+    chances = []  # of the moves from each state, (states, moves, active groups), the last level first
+    backward = log_weights.new_empty(walk.lattice.widths[depth], 0)
+    for t in reversed(range(depth)):
+        onward = walk.onward(t, backward, float("-inf"), 0.0)
+        backward, chance = normalise(onward + read[t], dim=1)
+        chances.append(chance.nan_to_num_(0.0))
+    taken = []
+    here = log_weights.new_ones(1, steps.active[0])  # chance of each state given the observation, (states, groups)
+    for t in range(depth):
+        paths = here[:, None, : steps.active[t]] * chances.pop()
+        taken.append(paths.sum(0))
+        here = walk.arrive(t, paths)
+    log_total = backward[0]
+    impossible = torch.cat([log_total[:active] for active in steps.active]) == float("-inf")
+    return walk.unread(log_total, torch.cat(taken, 1).masked_fill_(impossible, float("nan")))
+
+
+def _renumbered(groups: Groups, which: Tensor) -> Groups:
+    return Groups.from_sizes(groups.sizes[which])
+
+
+def _in_chunks(
+    log_weights: Tensor, groups: Groups, lattice: Lattice, accept: Accept, chunk: int
+) -> tuple[Tensor, Tensor]:
+    totals, shares = [], []
+    for start in range(0, len(groups), chunk):
+        which = torch.arange(start, min(start + chunk, len(groups)), device=groups.device)
+        first, last = int(groups.offsets[which[0]]), int(groups.offsets[which[-1] + 1])
+        total, share = infer_moves(log_weights[first:last], _renumbered(groups, which), lattice, accept.take(which))
+        totals.append(total)
+        shares.append(share)
+    return torch.cat(totals), torch.cat(shares)

@@ -1,0 +1,146 @@
+"""How many of a group are of one of two classes, exactly, for groups of any size.
+
+The count of independent members with unequal chances has the Poisson-binomial distribution. Its probability at z is a
+trapezoidal sum over the characteristic function. Two things make that sum short and exact. First, every member's
+log-odds are shifted by a common tilt until the expected count is z: the probability of z is then of the order of one
+over the standard deviation, however unlikely z was, and the tilt is taken out again in log space. Second, a sum over N
+frequencies adds up the probabilities of z, z + N, z - N, ...; around a mean of z all but the first are negligible as
+soon as N exceeds about nine standard deviations, and of these frequencies only the low ones carry weight. Some 15 to
+35 remain for any size, so the cost grows with the number of members alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from unbag.groups import Groups
+from unbag.kernels.segments import spread, sum_per_group
+
+# Probabilities below e^-44 of the whole are lost in float64 in any case.
+NEGLIGIBLE = 44.0
+# Numbers that one table of frequencies and members may hold, so that it stays in a processor's cache.
+CHUNK = 2**18
+
+
+def infer_two_counts(log_no: Tensor, log_yes: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log-weight of exactly z yeses in each group, and the chance of yes of each membership; in float64.
+
+    Parameters
+    ----------
+    log_no, log_yes
+        Log-weights of the two answers of each membership, (memberships,); they need not add up to one.
+    groups
+        Which memberships belong together; their members are not looked at.
+    z
+        Number of yeses, (groups,), from 0 to the size of the group.
+    """
+    log_no, log_yes, z = log_no.double(), log_yes.double(), z.double()
+    odds = log_yes - log_no
+    tilt = find_tilt(odds, groups, z)
+    tilted = odds + spread(tilt, groups)
+    chance = tilted.sigmoid()
+    probability, posterior = _invert(chance, groups, z)
+    weight = torch.logaddexp(log_no, log_yes + spread(tilt, groups))
+    log_total = probability.log() + sum_per_group(weight, groups) - tilt * z
+    # Members with only one possible answer bound the count; what lies outside has probability zero.
+    only_yes = sum_per_group((log_no == float("-inf")).double(), groups)
+    only_no = sum_per_group((log_yes == float("-inf")).double(), groups)
+    impossible = (z < only_yes) | (z > groups.sizes - only_no)
+    log_total = log_total.masked_fill(impossible, float("-inf"))
+    return log_total, posterior.masked_fill(spread(impossible, groups), float("nan"))
+
+
+def find_tilt(odds: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    """Find the shift of log-odds for which the expected number of yeses of each group is z, or nearly so.
+
+    Any shift gives an exact result in the end; one that brings the mean within a tenth of a standard deviation of z
+    gives a well-conditioned sum. Newton's method, kept inside a shrinking bracket. Where z is 0 or the size of the
+    group, the bracket ends where the mean is e^-40 away from it.
+    """
+    free = odds.isfinite()
+    reach = 40 + groups.sizes.double().log()
+    low = -_per_group(odds.where(free, float("-inf")), groups, "amax").nan_to_num(neginf=0.0) - reach
+    high = -_per_group(odds.where(free, float("inf")), groups, "amin").nan_to_num(posinf=0.0) + reach
+    tilt = torch.where((low < 0) & (high > 0), 0.0, (low + high) / 2)
+    for _ in range(100):
+        chance = (odds + spread(tilt, groups)).sigmoid()
+        excess = sum_per_group(chance, groups) - z
+        variance = sum_per_group(chance * (1 - chance), groups)
+        near = excess.abs() <= 0.1 * variance.sqrt() + 1e-9
+        if bool(near.all()):
+            break
+        low, high = torch.where(excess < 0, tilt, low), torch.where(excess > 0, tilt, high)
+        step = tilt - excess / variance
+        inside = (step > low) & (step < high)  # false for the infinite steps of a flat stretch
+        tilt = torch.where(near, tilt, torch.where(inside, step, (low + high) / 2))
+    return tilt
+
+
+def _per_group(values: Tensor, groups: Groups, reduce: str) -> Tensor:
+    start = values.new_full((len(groups),), float("-inf") if reduce == "amax" else float("inf"))
+    return start.scatter_reduce_(0, groups.segment, values, reduce)
+
+
+def _invert(chance: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the probability of z, (groups,), and the chance of yes given z, (memberships,), for z near the mean."""
+    variance = sum_per_group(chance * (1 - chance), groups)
+    # Bernstein's inequality bounds what lies farther than this from the mean. An odd number of frequencies never
+    # meets t = pi, where a member with even chances has no characteristic function to divide by.
+    farthest = NEGLIGIBLE / 3 + (NEGLIGIBLE**2 / 9 + 2 * NEGLIGIBLE * variance).sqrt()
+    period = 2 * (torch.minimum(farthest + 2, groups.sizes + 1) / 2).floor() + 1  # (groups,)
+    # |phi(t)| <= exp(-variance (1 - cos t)) bounds what lies beyond the highest frequency that counts.
+    top = torch.acos((1 - NEGLIGIBLE / variance).clamp_min(-1)) * period / (2 * math.pi)
+    n_frequencies = torch.minimum(top.ceil(), (period - 1) / 2) + 1
+    probability, posterior = torch.empty_like(z), torch.empty_like(chance)
+    bounds = groups.offsets.tolist()
+    for first, last in _chunks(groups.sizes, n_frequencies):
+        rows = slice(bounds[first], bounds[last])
+        some = groups if last - first == len(groups) else Groups.from_sizes(groups.sizes[first:last])
+        width = int(n_frequencies[first:last].max())
+        probability[first:last], posterior[rows] = _trapezoid(
+            chance[rows], some, z[first:last], period[first:last], width
+        )
+    return probability, posterior
+
+
+def _chunks(sizes: Tensor, n_frequencies: Tensor) -> list[tuple[int, int]]:
+    """Cut the groups into runs whose tables stay small."""
+    cells = (sizes * n_frequencies.long()).cumsum(0)
+    run = torch.div(cells - 1, CHUNK, rounding_mode="floor")
+    ends = torch.unique_consecutive(run, return_counts=True)[1].cumsum(0).tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _trapezoid(chance: Tensor, groups: Groups, z: Tensor, period: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    step = torch.arange(width, dtype=z.dtype, device=z.device)[:, None]  # (frequencies, 1)
+    t = 2 * math.pi * step / period  # (frequencies, groups)
+    used = (2 * step < period).double() * torch.where(step == 0, 1.0, 2.0)  # the negative half mirrors the positive
+    one_minus_cos, sin = 2 * (t / 2).sin().square(), t.sin()
+
+    # Tables have one row per frequency; over groups of one size they are a block, (frequencies, groups, size).
+    p = chance if groups.uniform_size is None else chance.view(len(groups), groups.uniform_size)
+
+    def fan_out(per_group: Tensor) -> Tensor:
+        return per_group[..., None] if groups.uniform_size is not None else per_group[:, groups.segment]
+
+    def gather_up(table: Tensor) -> Tensor:
+        if groups.uniform_size is not None:
+            return table.sum(-1)
+        return table.new_zeros(width, len(groups)).index_add_(1, groups.segment, table)
+
+    # A member's characteristic function is f(t) = 1 - p (1 - cos t) + i p sin t, of squared modulus 1 - 2 p (1 - p)
+    # (1 - cos t); those of a group multiply.
+    squared = fan_out(one_minus_cos) * (-2 * p * (1 - p)) + 1
+    real = 1 - fan_out(one_minus_cos) * p
+    modulus = (gather_up(squared.log()) / 2).exp() * used
+    angle = gather_up(torch.atan2(fan_out(sin) * p, real)) - t * z
+    probability = (modulus * angle.cos()).sum(0) / period
+    # With one yes taken out of the product, phi(t) e^it / f(t), the same sum is the chance of the others making z - 1.
+    cos_part, sin_part = modulus * (angle + t).cos(), modulus * (angle + t).sin()
+    numerator = fan_out(cos_part) + p * fan_out(sin_part * sin - cos_part * one_minus_cos)
+    others = numerator.div_(squared).sum(0).view_as(chance)
+    posterior = chance * others / spread(probability * period, groups)
+    return probability, posterior.clamp_(0, 1)  # rounding alone can leave the range
