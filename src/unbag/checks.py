@@ -6,8 +6,10 @@ An error names the argument, the groups or rows, what was expected, what came an
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,6 +41,10 @@ def as_tensor(value: Any, name: str, device: torch.device) -> Tensor:
                 f"move one of them, for example with .to({str(device)!r})"
             )
         return value
+    if hasattr(value, "to_numpy"):  # a column or a table of pandas, polars or pyarrow
+        value = value.to_numpy()
+    if isinstance(value, np.ndarray):
+        value = value.copy()  # torch takes neither read-only arrays nor reversed ones
     try:
         return torch.as_tensor(value, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -48,6 +54,19 @@ def as_tensor(value: Any, name: str, device: torch.device) -> Tensor:
         ) from error
 
 
+def describe(value: Any) -> str:
+    """Say what came instead of what was expected.
+
+    Examples
+    --------
+    >>> describe(torch.zeros(2, 3)), describe("three")
+    ('torch.float32 of shape (2, 3)', 'str')
+    """
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__
+
+
 def is_whole(tensor: Tensor) -> bool:
     """Whether a tensor holds integers or booleans."""
     return not (tensor.is_floating_point() or tensor.is_complex())
@@ -55,6 +74,6 @@ def is_whole(tensor: Tensor) -> bool:
 
 def check_n_classes(n_classes: int) -> int:
     """Refuse problems with fewer than two classes."""
-    if isinstance(n_classes, bool) or not isinstance(n_classes, int) or n_classes < 2:
+    if isinstance(n_classes, bool) or not isinstance(n_classes, Integral) or n_classes < 2:
         raise ValueError(f"n_classes must be a whole number of at least 2, got {n_classes!r}")
-    return n_classes
+    return int(n_classes)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import as_tensor, is_whole, name_some
+from unbag.checks import as_tensor, describe, is_whole, name_some
+from unbag.ids import number_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,26 +50,27 @@ class Groups:
         members, offsets = self.members, self.offsets
         for name, value in (("members", members), ("offsets", offsets)):
             if not isinstance(value, Tensor) or value.ndim != 1 or value.dtype != torch.int64:
-                raise TypeError(f"{name} must be a one-dimensional int64 tensor, got {_describe(value)}")
+                raise TypeError(f"{name} must be a one-dimensional int64 tensor, got {describe(value)}")
         if members.device != offsets.device:
             raise ValueError(f"members are on {members.device}, but offsets are on {offsets.device}; move one")
         if len(offsets) < 2:
             raise ValueError("there are no groups: offsets needs at least a start and an end")
+        if self.ids is not None and len(self.ids) != len(self):
+            raise ValueError(f"ids has {len(self.ids)} names for {len(self)} groups")
         if offsets[0] != 0 or offsets[-1] != len(members):
             raise ValueError(
                 f"offsets must start at 0 and end at the number of memberships, {len(members)}; "
                 f"got {int(offsets[0])} and {int(offsets[-1])}"
             )
         if bool((shrinking := offsets.diff() < 0).any()):
-            raise ValueError(f"offsets must not decrease; they do after {name_some('group', shrinking)}")
+            raise ValueError(f"offsets must not decrease; they do in {name_some('group', shrinking)}")
         if bool((empty := offsets.diff() == 0).any()):
             raise ValueError(f"{name_some('group', empty, self.name)} without members; leave empty groups out")
         if bool((negative := members < 0).any()):
-            raise ValueError(f"row numbers must not be negative; they are at {name_some('membership', negative)}")
+            raise ValueError(f"row number {int(members.min())} is negative; see {self.name_holding(negative)}")
         if self.n_rows is not None and bool((beyond := members >= self.n_rows).any()):
             raise ValueError(
-                f"row number {int(members.max())} is out of range for {self.n_rows} rows; "
-                f"see {name_some('membership', beyond)}"
+                f"row number {self.last_row} is out of range for {self.n_rows} rows; see {self.name_holding(beyond)}"
             )
 
     @classmethod
@@ -81,15 +82,7 @@ class Groups:
         >>> Groups.from_ids([7, 3, 7, 7]).members.tolist()
         [1, 0, 2, 3]
         """
-        if isinstance(ids, Tensor):
-            if ids.ndim != 1:
-                raise ValueError(f"ids must have one dimension, one id per row; got shape {tuple(ids.shape)}")
-            unique, group_of_row = torch.unique(ids, return_inverse=True)
-            names: Sequence[Any] = unique.tolist()
-        else:
-            names, group_of_row = _sorted_unique(ids)
-        if len(group_of_row) == 0:
-            raise ValueError("ids is empty: there are no rows to group")
+        names, group_of_row = number_ids(ids)
         members = torch.argsort(group_of_row, stable=True)
         sizes = torch.bincount(group_of_row, minlength=len(names))
         return cls(members, _offsets_of(sizes), n_rows=len(group_of_row), ids=names)
@@ -139,7 +132,7 @@ class Groups:
         offsets = _row_numbers(offsets, "offsets", ndim=1)
         if members is not None:
             return cls(_row_numbers(members, "members", ndim=1).to(offsets.device), offsets)
-        n_rows = int(offsets[-1]) if len(offsets) else 0
+        n_rows = max(int(offsets[-1]), 0)
         return cls(torch.arange(n_rows, device=offsets.device), offsets, n_rows=n_rows)
 
     @classmethod
@@ -154,9 +147,9 @@ class Groups:
         >>> Groups.from_mask([[True, False], [True, True]]).members.tolist()
         [0, 2, 3]
         """
-        mask = torch.as_tensor(mask)
+        mask = _tensor(mask, "mask")
         if mask.ndim != 2 or mask.dtype != torch.bool:
-            raise TypeError(f"mask must be a two-dimensional boolean tensor, got {_describe(mask)}")
+            raise TypeError(f"mask must be a two-dimensional boolean tensor, got {describe(mask)}")
         return cls(mask.reshape(-1).nonzero().flatten(), _offsets_of(mask.sum(1)), n_rows=mask.numel())
 
     def to_ids(self) -> Tensor:
@@ -182,13 +175,16 @@ class Groups:
         return self._trusted(self.members.to(device), self.offsets.to(device), self.ids)
 
     def take(self, which: Tensor) -> Groups:
-        """Return the chosen groups, in the order chosen; row numbers stay those of the whole table.
+        """Return the chosen groups, by number in the order chosen or by a mask; row numbers stay as they are.
 
         Examples
         --------
         >>> Groups.from_sizes([1, 2, 1]).take(torch.tensor([2, 1])).members.tolist()
         [3, 1, 2]
         """
+        which = self._arange(len(self))[which]
+        if len(which) == 0:
+            raise ValueError("which chooses no groups; at least one is needed")
         sizes = self.sizes[which]
         offsets = _offsets_of(sizes)
         shift = torch.repeat_interleave(self.offsets[:-1][which] - offsets[:-1], sizes)
@@ -201,6 +197,11 @@ class Groups:
         if self.ids is None or self.ids[group] == group:
             return str(group)
         return f"{group} (id {self.ids[group]!r})"
+
+    def name_holding(self, flags: Tensor) -> str:
+        """Name the groups that hold a flagged membership, for an error."""
+        holding = torch.zeros_like(self.sizes, dtype=torch.bool).index_fill_(0, self.segment[flags], True)
+        return name_some("group", holding, self.name)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -255,8 +256,7 @@ class Groups:
     def _trusted(self, members: Tensor, offsets: Tensor, ids: Sequence[Any] | None) -> Groups:
         """Skip the checks, which wait for the device, where the pieces come from checked groups."""
         groups = object.__new__(Groups)
-        fields = {"members": members, "offsets": offsets, "n_rows": self.n_rows, "ids": ids}
-        groups.__dict__.update(fields)
+        groups.__dict__.update(members=members, offsets=offsets, n_rows=self.n_rows, ids=ids)
         return groups
 
 
@@ -264,38 +264,15 @@ def _offsets_of(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
+def _tensor(value: Any, name: str) -> Tensor:
+    return value if isinstance(value, Tensor) else as_tensor(value, name, torch.device("cpu"))
+
+
 def _row_numbers(value: Any, name: str, ndim: int) -> Tensor:
-    tensor = value if isinstance(value, Tensor) else as_tensor(value, name, torch.device("cpu"))
+    tensor = _tensor(value, name)
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty: there are no groups")
     if tensor.ndim != ndim or not is_whole(tensor) or tensor.dtype == torch.bool:
-        raise TypeError(f"{name} must be whole numbers in {ndim} dimension(s), got {_describe(tensor)}")
+        shape = "a list" if ndim == 1 else "a table"
+        raise TypeError(f"{name} must be {shape} of whole numbers, got {describe(tensor)}")
     return tensor.long()
-
-
-def _sorted_unique(ids: Any) -> tuple[Sequence[Any], Tensor]:
-    array = ids.to_numpy() if hasattr(ids, "to_numpy") else ids
-    if not isinstance(array, np.ndarray):
-        # Through dtype=object: numpy would turn [1, "1"] into two equal strings without a word.
-        listed = list(array)
-        array = np.empty(len(listed), dtype=object)
-        array[:] = listed
-    if array.ndim != 1:
-        raise ValueError(f"ids must have one dimension, one id per row; got shape {array.shape}")
-    # NaN, in whatever type, is what differs from itself.
-    missing = torch.tensor([value is None or value != value for value in array.tolist()])  # noqa: PLR0124
-    if bool(missing.any()):
-        raise ValueError(f"ids has no value for {name_some('row', missing)}; give every row a group or leave it out")
-    try:
-        unique, inverse = np.unique(array, return_inverse=True)
-    except TypeError as error:
-        raise TypeError(
-            f"ids cannot be sorted: {error}; make them all of one type, for example with [str(i) for i in ids]"
-        ) from error
-    return unique.tolist(), torch.from_numpy(inverse.astype(np.int64))
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
-    return f"{type(value).__name__}"

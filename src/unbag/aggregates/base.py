@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
-from unbag.kernels.logspace import logsumexp
+from unbag.kernels.logspace import log_softmax
 from unbag.kernels.segments import spread
 
 Impossible = Literal["-inf", "raise"]
@@ -67,13 +67,13 @@ class Aggregate(ABC):
         """Return likelihood and posterior from one pass; see the methods of those names."""
         if impossible not in ("-inf", "raise"):
             raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
-        self._check_sizes(groups)
-        member_logits = self._member_logits(logits, groups)
-        z = self.check(z, groups, logits.shape[1])
-        with _full_precision(logits.device.type):
-            evidence = Evidence(*_InferWithGradient.apply(member_logits, self, groups, z))
+        self.check_sizes(groups)
+        logits_of_members = member_logits(logits, groups)
+        checked = self.check(z, groups, logits.shape[1])
+        with full_precision(logits.device.type):
+            evidence = Evidence(*_InferWithGradient.apply(logits_of_members, self, groups, checked))
         if impossible == "raise":
-            self._refuse_impossible(evidence.log_likelihood, groups, z)
+            _refuse_impossible(evidence.log_likelihood, groups, as_tensor(z, "z", groups.device))
         return evidence
 
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
@@ -104,26 +104,15 @@ class Aggregate(ABC):
 
         Takes what :meth:`log_likelihood` takes. Shape ``(memberships, k)``; rows sum to one.
         """
-        return self.evidence(logits.detach(), groups, z, impossible=impossible).posterior
+        with torch.no_grad():
+            return self.evidence(logits, groups, z, impossible=impossible).posterior
 
     def __repr__(self) -> str:
-        names = inspect.signature(type(self)).parameters
+        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
-    def _member_logits(self, logits: Tensor, groups: Groups) -> Tensor:
-        if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2:
-            raise TypeError(f"logits must be a floating-point tensor of shape (rows, classes), got {describe(logits)}")
-        if logits.shape[1] < 2:
-            raise ValueError(
-                f"logits needs a column for each of at least 2 classes, got {describe(logits)}; "
-                "for one logit of a positive class use torch.cat([torch.zeros_like(f), f], 1)"
-            )
-        if logits.device != groups.device:
-            raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
-        _check_rows(logits, "logits", groups)
-        return groups.rows_of(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
-
-    def _check_sizes(self, groups: Groups) -> None:
+    def check_sizes(self, groups: Groups) -> None:
+        """Refuse groups of other sizes than this observation is made of."""
         _check_groups(groups)
         if self.size is not None and groups.uniform_size != self.size:
             wrong = groups.sizes != self.size
@@ -133,27 +122,16 @@ class Aggregate(ABC):
                 f"{name_some('group', wrong, groups.name)}: group {first} has {int(groups.sizes[first])}"
             )
 
-    def _refuse_impossible(self, log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
-        impossible = log_likelihood.detach() == float("-inf")
-        if bool(impossible.any()):
-            first = int(impossible.nonzero()[0])
-            raise ImpossibleObservation(
-                f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
-                f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"
-            )
-
 
 class _InferWithGradient(torch.autograd.Function):
     """Fisher's identity as a backward pass: d log p(z | x) / d logits = posterior - softmax."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        logits = logits.t().contiguous().t()  # one class after the other, for which sums over classes are faster
-        scale = logsumexp(logits)
-        # One sum is NaN or infinite if any entry is; only then is it worth looking which rows have no distribution.
-        if not bool(torch.isfinite(scale.sum())):
-            _refuse_undefined(logits, groups)
-        log_probs = logits - scale
+        log_probs = log_softmax(logits.t().contiguous().t())  # one class after the other: sums over classes are faster
+        # One sum is NaN if any entry is; only then is it worth looking which rows have no distribution.
+        if bool(log_probs.sum().isnan()):
+            refuse_undefined(logits, groups)
         log_likelihood, posterior = aggregate.infer(log_probs, groups, z)
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
@@ -165,14 +143,31 @@ class _InferWithGradient(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         (slope,) = ctx.saved_tensors
-        return slope * spread(grad, ctx.groups)[:, None], None, None, None
+        of_members = spread(grad, ctx.groups)[:, None]
+        # A group that does not count has no slope, even where its observation is impossible and the slope is NaN.
+        return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
 
 
-def _full_precision(device_type: str) -> AbstractContextManager[Any]:
+def full_precision(device_type: str) -> AbstractContextManager[Any]:
     """Keep an autocast region from computing the evidence in half precision."""
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
+
+
+def member_logits(logits: Tensor, groups: Groups) -> Tensor:
+    """Return the logits of each membership in full precision, or say what is wrong with them."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2:
+        raise TypeError(f"logits must be a floating-point tensor of shape (rows, classes), got {describe(logits)}")
+    if logits.shape[1] < 2:
+        raise ValueError(
+            f"logits needs a column for each of at least 2 classes, got {describe(logits)}; "
+            "for one logit of a positive class use torch.cat([torch.zeros_like(f), f], 1)"
+        )
+    if logits.device != groups.device:
+        raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
+    _check_rows(logits, "logits", groups)
+    return groups.rows_of(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
 
 
 def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -230,11 +225,22 @@ def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
         )
 
 
-def _refuse_undefined(member_logits: Tensor, groups: Groups) -> None:
+def _refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
+    impossible = log_likelihood.detach() == float("-inf")
+    if bool(impossible.any()):
+        first = int(impossible.nonzero()[0])
+        raise ImpossibleObservation(
+            f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
+            f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"
+        )
+
+
+def refuse_undefined(logits_of_members: Tensor, groups: Groups) -> None:
+    """Name the rows whose logits are no distribution over classes, if there are any."""
     rows_with = {
-        "NaN": member_logits.isnan().any(1),
-        "+inf": (member_logits == float("inf")).any(1),
-        "-inf for every class": (member_logits == float("-inf")).all(1),
+        "NaN": logits_of_members.isnan().any(1),
+        "+inf": (logits_of_members == float("inf")).any(1),
+        "-inf for every class": (logits_of_members == float("-inf")).all(1),
     }
     for what, wrong in rows_with.items():
         if bool(wrong.any()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import log2, prod
 from typing import Any, Literal
 
 import torch
@@ -14,14 +15,16 @@ from unbag.aggregates.counts import check_counts
 from unbag.checks import name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
+from unbag.kernels.lattice import SAFE_TOTAL
+from unbag.kernels.places import infer_places
 from unbag.kernels.poisson_binomial import infer_two_counts
 from unbag.kernels.saddle_point import infer_counts_approximately
 from unbag.kernels.segments import spread, sum_per_group
 
-Method = Literal["two_classes", "count_states", "saddle_point"]
+Method = Literal["two_classes", "places", "count_states", "saddle_point"]
 
-# Up to this size all groups run on one lattice whatever their counts: every member of a class gets a place of its own.
-ALL_PLACES = 8
+# Up to this size all groups of one size run together whatever their counts: every label is a place of its own.
+MOST_PLACES = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,7 @@ class Plan:
     --------
     >>> groups = Groups.from_sizes([2, 20])
     >>> print(LabelProportions().plan(groups, [[1, 1, 0], [10, 0, 10]]))
-    count_states for 1 group, two_classes for 1 group
+    places for 1 group, two_classes for 1 group
     """
 
     parts: list[Part]
@@ -117,17 +120,16 @@ class LabelProportions(Aggregate):
         return self._plan(groups, self.check(z, groups, n_classes))
 
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        run = {"two_classes": _infer_two_classes, "count_states": _infer_states, "saddle_point": _infer_saddle_point}
         plan = self._plan(groups, z)
         if len(plan.parts) == 1:
-            log_likelihood, posterior = run[plan.parts[0].method](log_probs, groups, z, plan.parts[0])
+            log_likelihood, posterior = _infer_part(plan.parts[0], log_probs, groups, z)
             return log_likelihood.to(log_probs.dtype), posterior.to(log_probs.dtype)
-        places = Groups.from_sizes(groups.sizes)
+        memberships = Groups.from_sizes(groups.sizes)
         log_likelihood, posterior = log_probs.new_empty(len(groups)), torch.empty_like(log_probs)
         for part in plan.parts:
-            some = places.take(part.which)
+            some = memberships.take(part.which)
             own = Groups.from_sizes(some.sizes)
-            of_groups, of_members = run[part.method](log_probs[some.members], own, z[part.which], part)
+            of_groups, of_members = _infer_part(part, log_probs[some.members], own, z[part.which])
             log_likelihood[part.which] = of_groups.to(log_probs.dtype)
             posterior[some.members] = of_members.to(log_probs.dtype)
         return log_likelihood, posterior
@@ -138,13 +140,14 @@ class LabelProportions(Aggregate):
             return Plan([Part("saddle_point", everything)], len(groups))
         if z.shape[1] == 2:
             return Plan([Part("two_classes", everything)], len(groups))
-        if groups.max_size <= ALL_PLACES and self.max_states >= 2**groups.max_size:
-            return Plan([Part("count_states", everything, (1,) * groups.max_size)], len(groups))
+        if groups.uniform_size is not None and groups.uniform_size <= MOST_PLACES <= log2(self.max_states):
+            return Plan([Part("places", everything)], len(groups))
         ordered = z.sort(1, descending=True).values
         states = (ordered.double() + 1).prod(1)
-        few = ordered[:, 2] == 0
-        fit = ~few & (states <= self.max_states)
-        rest = ~few & ~fit
+        fit = states <= self.max_states
+        small = (groups.sizes <= MOST_PLACES) & fit
+        few = ~small & (ordered[:, 2] == 0)
+        rest = ~(small | few | fit)
         if self.method == "exact" and bool(rest.any()):
             first = int(rest.nonzero()[0])
             raise ValueError(
@@ -152,10 +155,18 @@ class LabelProportions(Aggregate):
                 f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
                 "raise max_states or allow the saddle point with method='auto'"
             )
-        parts = [Part("two_classes", few.nonzero().flatten())] if bool(few.any()) else []
-        parts += _boxes(ordered, fit.nonzero().flatten(), self.max_states) if bool(fit.any()) else []
-        parts += [Part("saddle_point", rest.nonzero().flatten())] if bool(rest.any()) else []
-        return Plan(parts, len(groups))
+        parts = [Part("places", which) for which in _split_by(groups.sizes, small)]
+        parts += [
+            Part("two_classes", everything[few]),
+            *_boxes(ordered, everything[fit & ~small & ~few], self.max_states),
+        ]
+        parts += [Part("saddle_point", everything[rest])]
+        return Plan([part for part in parts if len(part.which)], len(groups))
+
+
+def _split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
+    for size in sizes[chosen].unique():
+        yield (chosen & (sizes == size)).nonzero().flatten()
 
 
 def _boxes(ordered: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
@@ -164,7 +175,7 @@ def _boxes(ordered: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
     for number, kind in enumerate(kinds.tolist()):
         own = which[kind_of_group == number]
         largest = tuple(count for count in kind if count)
-        if _n_states(largest) > max_states:
+        if prod(count + 1 for count in largest) > max_states:
             largest = tuple(count for count in ordered[own].amax(0).tolist() if count)
         yield Part("count_states", own, largest)
 
@@ -175,14 +186,19 @@ def _round_up(counts: Tensor) -> Tensor:
     return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())
 
 
-def _n_states(largest: tuple[int, ...]) -> int:
-    product = 1
-    for count in largest:
-        product *= count + 1
-    return product
+def _infer_part(part: Part, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return likelihood and posterior of the groups of one part, in float64."""
+    if part.method == "two_classes":
+        return _infer_two_classes(log_probs, groups, z)
+    if part.method == "places":
+        return _infer_places(log_probs, groups, z)
+    if part.method == "saddle_point":
+        return infer_counts_approximately(log_probs, groups, z)
+    counts, classes = z.topk(len(part.largest), 1)
+    return infer_counts(log_probs, groups, classes, counts, part.largest)
 
 
-def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
     if log_probs.shape[1] == 2:
         log_likelihood, yes = infer_two_counts(log_probs[:, 0], log_probs[:, 1], groups, z[:, 1])
         return log_likelihood, torch.stack([1 - yes, yes], 1)
@@ -194,18 +210,17 @@ def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor, part: Part)
     return log_likelihood, torch.zeros_like(log_probs, dtype=shares.dtype).scatter_(1, spread(classes, groups), shares)
 
 
-def _infer_states(log_probs: Tensor, groups: Groups, z: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    if max(part.largest) > 1:
-        counts, classes = z.topk(min(len(part.largest), z.shape[1]), 1)
-        return infer_counts(log_probs, groups, classes, counts, part.largest)
-    # Every counted label is a place of its own; places of one class can be handed out in any order.
-    n_places = len(part.largest)
-    place = torch.arange(n_places, device=z.device)
-    classes = (z.cumsum(1)[:, None, :] <= place[:, None]).sum(2).clamp_max(z.shape[1] - 1)  # (groups, places)
-    taken = (place < groups.sizes[:, None]).long()
-    log_total, posterior = infer_counts(log_probs, groups, classes, taken, part.largest)
+def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    n, k = z.shape
+    m = groups.max_size
+    labels = torch.arange(k, device=z.device).repeat(n)
+    places = torch.repeat_interleave(labels, z.flatten(), output_size=n * m).view(n, m)
+    total, posterior = infer_places(log_probs, places)
+    log_total = total.log()
+    if bool((lost := total < SAFE_TOTAL).any()):
+        again = lost.nonzero().flatten()
+        rows = spread(lost, groups)
+        some, ones = Groups.from_sizes(groups.sizes[again]), torch.ones_like(places[again])
+        log_total[again], posterior[rows] = infer_counts(log_probs[rows], some, places[again], ones, (1,) * m)
+    # Places with the same label can be handed out in any order, which makes no other label vector.
     return log_total - torch.lgamma(z.double() + 1).sum(1), posterior
-
-
-def _infer_saddle_point(log_probs: Tensor, groups: Groups, z: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    return infer_counts_approximately(log_probs, groups, z)

@@ -38,7 +38,7 @@ class OrdinalRank(Aggregate):
         self.relation: Relation = relation
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self._check_sizes(groups)
+        self.check_sizes(groups)
         first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
         return _COMPARE[self.relation](first, second).long()
 

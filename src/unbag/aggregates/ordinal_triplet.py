@@ -26,7 +26,7 @@ class OrdinalTriplet(Aggregate):
     size = 3
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self._check_sizes(groups)
+        self.check_sizes(groups)
         first, second, third = check_labels(labels, groups, n_classes).view(-1, 3).unbind(1)
         return ((first - second).abs() < (first - third).abs()).long()
 

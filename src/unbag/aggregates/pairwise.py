@@ -34,7 +34,7 @@ class PairwiseSimilarity(Aggregate):
     size = 2
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self._check_sizes(groups)
+        self.check_sizes(groups)
         first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
         return (first == second).long()
 

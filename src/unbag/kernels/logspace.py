@@ -31,6 +31,12 @@ def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
     return total.log().add_(top).squeeze(dim), parts.div_(total)
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities over the last dimension; NaN for rows that hold NaN, ``inf``, or nothing but ``-inf``."""
+    shifted = logits - logits.amax(-1, keepdim=True)  # first, so that large logits do not round small differences
+    return shifted.sub_(shifted.exp().sum(-1, keepdim=True).log_())
+
+
 def logsumexp(scores: Tensor) -> Tensor:
     """Log of the sum of exponentials over the last dimension, which is kept."""
     top = _largest(scores, -1)

@@ -14,7 +14,9 @@ def sum_per_group(values: Tensor, groups: Groups) -> Tensor:
     """Add up one value or row per membership: ``(memberships, ...)`` to ``(groups, ...)``."""
     if groups.uniform_size is not None:
         return values.view(len(groups), groups.uniform_size, *values.shape[1:]).sum(1)
-    return values.new_zeros(len(groups), *values.shape[1:]).index_add_(0, groups.segment, values)
+    # One after the other, so in double precision: the roundings of a large group would pile up.
+    wide = values.double() if values.is_floating_point() else values
+    return wide.new_zeros(len(groups), *values.shape[1:]).index_add_(0, groups.segment, wide).to(values.dtype)
 
 
 def spread(values: Tensor, groups: Groups) -> Tensor:

@@ -1,0 +1,181 @@
+"""Likelihood and posterior together, in float32, against plain references."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates import (
+    Aggregate,
+    CountOf,
+    LabelProportions,
+    MultipleInstance,
+    OrdinalRank,
+    OrdinalTriplet,
+    PairwiseSimilarity,
+    TripletComparison,
+)
+from unbag.benchmarks.references import cross_entropy_with_gradient, enumerate_counts, recursion_with_autograd
+from unbag.benchmarks.timing import alternate
+from unbag.groups import Groups
+
+Result = dict[str, Any]
+
+
+def run(*, threads: int = 1, quick: bool = False, report: Callable[[str], None] = lambda case: None) -> list[Result]:
+    """Time every case; ``quick`` runs each for a moment only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    try:
+        results = []
+        for case, measure in _cases():
+            report(case)
+            results.append({"case": case, **measure(0.02 if quick else 3.0)})
+        return results
+    finally:
+        torch.set_num_threads(before)
+
+
+def _cases() -> Iterator[tuple[str, Callable[[float], Result]]]:
+    yield "proportions, 10 classes, 128 groups of 6", lambda s: _against_enumeration(128, 6, 12.0, s)
+    yield "proportions, 10 classes, 64 groups of 8", lambda s: _against_enumeration(64, 8, 20.0, s)
+    yield "proportions, 2 classes, 64 groups of 1,024", _against_recursion
+    yield "proportions, 2 classes, one group of 100,000", _one_large_group
+    yield "proportions, 10 classes, 64 groups of 256 (saddle point)", _saddle_point
+    yield "pairs, 10 classes, 128", lambda s: _against_cross_entropy(PairwiseSimilarity(), 2, 10, s)
+    yield "triplets, 10 classes, 128", lambda s: _against_cross_entropy(TripletComparison(), 3, 10, s)
+    yield "ordinal ranks, 10 classes, 128", lambda s: _against_cross_entropy(OrdinalRank(), 2, 10, s)
+    yield "ordinal triplets, 10 classes, 128", lambda s: _against_cross_entropy(OrdinalTriplet(), 3, 10, s)
+    yield "bags of 6, 128", lambda s: _against_cross_entropy(MultipleInstance(), 6, 2, s)
+    yield "bags of 1,000, 128", lambda s: _against_cross_entropy(MultipleInstance(), 1000, 2, s)
+    yield "a fold: CountOf on 64 groups of 64", _fold_against_counts
+
+
+def _problem(aggregate: Aggregate, n_groups: int, size: int, k: int) -> tuple[Tensor, Groups, Tensor, Tensor]:
+    """Draw logits, and observations that agree with them."""
+    groups = Groups.from_sizes([size] * n_groups)
+    logits = torch.randn(n_groups * size, k)
+    labels = torch.distributions.Categorical(logits=logits).sample()
+    return logits, groups, labels, aggregate.observe(labels, groups, k)
+
+
+def _against_enumeration(n_groups: int, size: int, target: float, seconds: float) -> Result:
+    aggregate = LabelProportions()
+    logits, groups, _, z = _problem(aggregate, n_groups, size, 10)
+    ours, reference = alternate(
+        lambda: aggregate.evidence(logits, groups, z),
+        lambda: enumerate_counts(logits.view(n_groups, size, 10), z),
+        seconds,
+    )
+    return _faster(ours, reference, "enumeration of distinct label vectors, cached tables", target)
+
+
+def _against_recursion(seconds: float) -> Result:
+    aggregate = LabelProportions()
+    logits, groups, _, z = _problem(aggregate, 64, 1024, 2)
+    odds = (logits[:, 1] - logits[:, 0]).view(64, 1024)
+    ours, reference = alternate(
+        lambda: aggregate.evidence(logits, groups, z), lambda: recursion_with_autograd(odds, z[:, 1]), seconds
+    )
+    return _faster(ours, reference, "log-space recursion differentiated by autograd", 10.0)
+
+
+def _one_large_group(seconds: float) -> Result:
+    aggregate = LabelProportions()
+    logits, groups, labels, z = _problem(aggregate, 1, 100_000, 2)
+    ours, reference = alternate(
+        lambda: aggregate.evidence(logits, groups, z), lambda: cross_entropy_with_gradient(logits, labels), seconds
+    )
+    error = float((aggregate.posterior(logits, groups, z).double().sum(0) - z[0]).abs().max())
+    extra = _extra_memory()
+    return {
+        **_row(ours, reference, "cross entropy with its gradient", ours / reference),
+        "target": "under 1 GiB extra, posterior sums to z within 1e-4",
+        "met": extra < 1.0 and error < 1e-4,
+        "note": f"{extra:.2f} GiB extra, posterior sums to z within {error:.1e}",
+    }
+
+
+def _extra_memory() -> float:
+    """GiB by which one evidence of a group of 100,000 raises the peak memory of a fresh process."""
+    script = (
+        "import resource, torch, unbag\n"
+        "torch.set_num_threads(1)\n"
+        "groups = unbag.Groups.from_sizes([100_000])\n"
+        "logits = torch.randn(100_000, 2)\n"
+        "unbag.LabelProportions().evidence(logits[:64], unbag.Groups.from_sizes([64]), [[30, 34]])\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
+        "unbag.LabelProportions().evidence(logits, groups, [[40_000, 60_000]])\n"
+        "print(peak() - before)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(printed) * unit / 2**30
+
+
+def _saddle_point(seconds: float) -> Result:
+    aggregate = LabelProportions(method="saddle_point")
+    logits, groups, labels, z = _problem(aggregate, 64, 256, 10)
+    ours, reference = alternate(
+        lambda: aggregate.evidence(logits, groups, z), lambda: cross_entropy_with_gradient(logits, labels), seconds
+    )
+    row = _no_slower(ours, reference, "cross entropy with its gradient", 40.0)
+    errors = ", ".join(
+        f"{_saddle_point_error(k, m):.0e} at k={k}, m={m}" for k, m in ((2, 64), (3, 64), (5, 24), (10, 12))
+    )
+    return {**row, "note": f"mean error of the posterior against exact: {errors}"}
+
+
+def _saddle_point_error(k: int, size: int) -> float:
+    exact, approximate = LabelProportions(method="exact", max_states=10**6), LabelProportions(method="saddle_point")
+    logits, groups, _, z = _problem(exact, 16, size, k)
+    error = exact.posterior(logits.double(), groups, z) - approximate.posterior(logits.double(), groups, z)
+    return float(error.abs().mean())
+
+
+def _against_cross_entropy(aggregate: Aggregate, size: int, k: int, seconds: float) -> Result:
+    logits, groups, labels, z = _problem(aggregate, 128, size, k)
+    ours, reference = alternate(
+        lambda: aggregate.evidence(logits, groups, z), lambda: cross_entropy_with_gradient(logits, labels), seconds
+    )
+    return _no_slower(ours, reference, "cross entropy with its gradient", 6.0)
+
+
+def _fold_against_counts(seconds: float) -> Result:
+    fold, dedicated = CountOf(1), LabelProportions()
+    logits, groups, _, z = _problem(dedicated, 64, 64, 2)
+    ours, reference = alternate(
+        lambda: fold.evidence(logits, groups, z[:, 1]), lambda: dedicated.evidence(logits, groups, z), seconds
+    )
+    return _no_slower(ours, reference, "the dedicated count kernel", 5.0)
+
+
+def _faster(ours: float, reference: float, name: str, target: float) -> Result:
+    ratio = reference / ours
+    return {
+        **_row(ours, reference, name, ratio),
+        "target": f">= {target:g}x faster",
+        "met": ratio >= target,
+        "note": "",
+    }
+
+
+def _no_slower(ours: float, reference: float, name: str, target: float) -> Result:
+    ratio = ours / reference
+    return {
+        **_row(ours, reference, name, ratio),
+        "target": f"<= {target:g}x its time",
+        "met": ratio <= target,
+        "note": "",
+    }
+
+
+def _row(ours: float, reference: float, name: str, ratio: float) -> Result:
+    return {"unbag_ms": ours, "reference": name, "reference_ms": reference, "ratio": ratio}

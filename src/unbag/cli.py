@@ -1,0 +1,150 @@
+"""The command line: ``unbag --help``."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+# torch, and whatever needs it, is imported inside the commands, so that --help does not wait for it.
+
+app = typer.Typer(
+    help="Learn a classifier for single instances when only groups of them carry labels.",
+    epilog="Example: unbag bench engine --quick",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Measure how fast unbag is on this machine.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"unbag {version('unbag')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    ctx: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error comes from.")] = False,
+) -> None:
+    """Keep what all commands share."""
+    ctx.obj = debug
+
+
+@bench.command(epilog="Example: unbag bench engine --quick --json engine.json")
+def engine(
+    ctx: typer.Context,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="How many threads torch may use.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")] = False,
+) -> None:
+    """Time likelihoods and posteriors against the obvious ways to compute them."""
+    with _plain_errors(debug=ctx.obj):
+        if json_file is not None:
+            _check_writable(json_file)
+        from unbag.benchmarks import engine as benchmark  # noqa: PLC0415
+
+        progress = Console(stderr=True, style="dim", highlight=False, markup=False)
+        results = benchmark.run(threads=threads, quick=quick, report=progress.print)
+        _show(results, threads)
+        if json_file is not None:
+            _write_whole(json_file, json.dumps({**_circumstances(threads, quick), "results": results}, indent=2) + "\n")
+
+
+@contextmanager
+def _plain_errors(debug: bool) -> Iterator[None]:
+    """Turn an error into a sentence on stderr and exit code 2, unless the caller wants to see where it came from."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"[red]{escape(str(error) or type(error).__name__)}[/red]", highlight=False)
+        if not isinstance(error, OSError):
+            console.print("To see where this comes from, run: unbag --debug ...", highlight=False)
+        raise typer.Exit(2) from error
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before the work is done that should fill it."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it, for example {path / 'engine.json'}")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder {folder} does not exist; make it first or name a file elsewhere")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that its old content stays until the new one is complete."""
+    descriptor, draft = tempfile.mkstemp(dir=path.absolute().parent, prefix=path.name, suffix=".part")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def _circumstances(threads: int, quick: bool) -> dict[str, Any]:
+    versions = {name: version(name) for name in ("unbag", "torch", "numpy")}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "machine": platform.machine(),
+        "threads": threads,
+        "quick": quick,
+    }
+
+
+def _show(results: list[dict[str, Any]], threads: int) -> None:
+    """Print the table, and below it the notes, which would make its rows hard to follow."""
+    title = f"median milliseconds on {threads} {'thread' if threads == 1 else 'threads'}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("case")
+    for heading in ("unbag", "other", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("target", max_width=18)
+    table.add_column("met", no_wrap=True)
+    for row in results:
+        table.add_row(
+            escape(row["case"]) + (f"\n[dim]  against {escape(row['reference'])}" if row["reference"] else ""),
+            _short(row["unbag_ms"]),
+            _short(row["reference_ms"]),
+            _short(row["ratio"]),
+            _short(row["target"]),
+            {True: "[green]yes", False: "[red]no", None: ""}[row["met"]],
+        )
+    console = Console()
+    console.print(table)
+    for row in results:
+        if row["note"]:
+            console.print(f"[bold]{escape(row['case'])}[/bold]: {escape(row['note'])}", highlight=False)
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))

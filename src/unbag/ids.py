@@ -1,0 +1,53 @@
+"""From what callers call their groups, one id per row, to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.checks import describe, name_some
+
+
+def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
+    """Return the distinct ids, sorted, and for each row the number of its id among them.
+
+    Examples
+    --------
+    >>> number_ids(["b", "a", "b"])
+    (['a', 'b'], tensor([1, 0, 1]))
+    """
+    if not isinstance(ids, Tensor):
+        ids = _as_array(ids)
+    if ids.ndim != 1:
+        raise ValueError(f"ids must have one dimension, one id per row; got shape {tuple(ids.shape)}")
+    if len(ids) == 0:
+        raise ValueError("ids is empty: there are no rows to group")
+    # NaN, in whatever type, is what differs from itself.
+    missing = torch.tensor([value is None or value != value for value in ids.tolist()])  # noqa: PLR0124
+    if bool(missing.any()):
+        raise ValueError(f"ids has no value for {name_some('row', missing)}; give every row a group or leave it out")
+    if isinstance(ids, Tensor):
+        distinct, number = torch.unique(ids, return_inverse=True)
+        return distinct.tolist(), number
+    try:
+        unique, inverse = np.unique(ids, return_inverse=True)
+    except TypeError as error:
+        raise TypeError(
+            f"ids cannot be sorted: {error}; make them all of one type, for example with [str(i) for i in ids]"
+        ) from error
+    return unique.tolist(), torch.from_numpy(inverse.astype(np.int64))
+
+
+def _as_array(ids: Any) -> np.ndarray:
+    if hasattr(ids, "to_numpy"):  # a column of pandas, polars or pyarrow
+        ids = ids.to_numpy()
+    if isinstance(ids, np.ndarray):
+        return ids
+    if not isinstance(ids, Iterable):
+        raise TypeError(f"ids must hold one id per row, got {describe(ids)}")
+    # Through dtype=object: numpy would turn [1, "1"] into two equal strings without a word.
+    return np.fromiter(ids, dtype=object)

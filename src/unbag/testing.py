@@ -1,0 +1,491 @@
+"""The checks that every aggregate passes, for aggregates of your own too.
+
+The yardstick is enumeration: list all label vectors of a small group, ask the aggregate what it observes of each, and
+add up the probabilities of those with the same observation. Only ``observe`` is trusted; everything else is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, Evidence
+from unbag.checks import ImpossibleObservation, check_n_classes
+from unbag.groups import Groups
+
+MOST_VECTORS = 20_000
+EXACT = 1e-10  # float64 against enumeration, relative above one
+EXACT_AT_EXTREMES = 1e-8
+SINGLE = 1e-4  # float32 against float64
+EXTREMES = (-1e4, -200.0, 0.0, 200.0, 1e4)
+NEVER = float("-inf")
+
+
+def check_aggregate(
+    aggregate: Aggregate,
+    *,
+    n_classes: int = 3,
+    sizes: Sequence[int] = (3,),
+    seed: int = 0,
+    checks: Sequence[str] | None = None,
+) -> None:
+    """Check an aggregate against enumeration; a failed check says what was expected and what came.
+
+    Parameters
+    ----------
+    aggregate
+        Anything with the methods ``observe``, ``check``, ``log_likelihood``, ``posterior`` and ``evidence``.
+    n_classes
+        How many classes there are.
+    sizes
+        Sizes of the groups. Give several where the aggregate takes any: groups of unequal size are then checked in one
+        batch. All ``n_classes ** size`` label vectors are enumerated.
+    seed
+        Of the random logits.
+    checks
+        Names of the checks to run, out of :data:`CHECKS`; all of them unless given.
+
+    Raises
+    ------
+    AssertionError
+        On the first check that fails, with its name.
+
+    Examples
+    --------
+    >>> from unbag import PairwiseSimilarity
+    >>> check_aggregate(PairwiseSimilarity(), n_classes=4, sizes=(2,))
+    >>> list(CHECKS)[:3]
+    ['observations', 'rows_sum_to_one', 'counts']
+    """
+    names = tuple(CHECKS) if checks is None else tuple(checks)
+    if unknown := [name for name in names if name not in CHECKS]:
+        raise ValueError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
+    check_n_classes(n_classes)
+    enumerations = [_Enumeration.of(aggregate, size, n_classes) for size in sizes]
+    if not enumerations:
+        raise ValueError("sizes is empty: give at least one size of groups to check")
+    for name in names:
+        trial = _Trial(aggregate, n_classes, enumerations, torch.Generator().manual_seed(seed))
+        try:
+            CHECKS[name](trial)
+        except Exception as error:
+            said = str(error) if isinstance(error, AssertionError) else f"it raised {type(error).__name__}: {error}"
+            raise AssertionError(
+                f"{aggregate!r} fails the check {name!r} (n_classes={n_classes}, sizes={tuple(sizes)}, seed={seed}): "
+                f"{said}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Groups that have rows of their own, in order, and the evidence that enumeration finds."""
+
+    logits: Tensor  # (memberships, k), float64
+    groups: Groups
+    z: Tensor  # (groups,) or (groups, d)
+    log_likelihood: Tensor  # (groups,)
+    posterior: Tensor  # (memberships, k)
+
+    def take(self, which: Tensor) -> _Batch:
+        chosen = self.groups.take(which)
+        rows = chosen.members
+        groups = Groups.from_sizes(chosen.sizes)
+        return _Batch(self.logits[rows], groups, self.z[which], self.log_likelihood[which], self.posterior[rows])
+
+    def some(self, most: int, random: torch.Generator) -> _Batch:
+        return self.take(torch.randperm(len(self.groups), generator=random)[:most])
+
+
+@dataclass(frozen=True)
+class _Enumeration:
+    """All label vectors of one size, and what the aggregate observes of each."""
+
+    labels: Tensor  # (vectors, size)
+    z: Tensor  # the outcomes that occur, (outcomes,) or (outcomes, d)
+    outcome: Tensor  # the outcome of each vector, (vectors,)
+    n_classes: int
+
+    @classmethod
+    def of(cls, aggregate: Aggregate, size: int, n_classes: int) -> _Enumeration:
+        vectors = n_classes**size
+        if vectors > MOST_VECTORS:
+            raise ValueError(
+                f"groups of {size} with {n_classes} classes have {vectors:,} label vectors to enumerate, more than "
+                f"{MOST_VECTORS:,}; check smaller groups or fewer classes"
+            )
+        labels = torch.cartesian_prod(*[torch.arange(n_classes)] * size).view(vectors, size)
+        observed = aggregate.observe(labels.flatten(), Groups.from_sizes([size] * vectors), n_classes)
+        if observed.ndim not in (1, 2) or len(observed) != vectors:
+            raise ValueError(
+                f"observe must return one observation per group, shape ({vectors},) or ({vectors}, d) for "
+                f"{vectors} groups; got shape {tuple(observed.shape)}"
+            )
+        z, outcome = torch.unique(observed, dim=0, return_inverse=True)
+        return cls(labels, z, outcome, n_classes)
+
+    @property
+    def size(self) -> int:
+        return self.labels.shape[1]
+
+    def evidence(self, logits: Tensor) -> Evidence:
+        """Likelihood of every outcome, (outcomes,), and posterior, (outcomes, size, k), of one group of logits."""
+        members = torch.arange(self.size)
+        log_probs = logits.log_softmax(-1)[members, self.labels].sum(1)  # (vectors,)
+        top = log_probs.new_full((len(self.z),), NEVER).scatter_reduce_(0, self.outcome, log_probs, "amax")
+        shift = top.masked_fill(top == NEVER, 0)
+        parts = (log_probs - shift[self.outcome]).exp()
+        total = torch.zeros_like(top).index_add_(0, self.outcome, parts)
+        joint = log_probs.new_zeros(len(self.z), self.size, self.n_classes)
+        places = (self.outcome[:, None].expand_as(self.labels), members.expand_as(self.labels), self.labels)
+        joint.index_put_(places, parts[:, None].expand(self.labels.shape), accumulate=True)
+        return Evidence(total.log() + shift, joint / total[:, None, None])
+
+    def batch(self, tables: Tensor) -> _Batch:
+        """Every outcome with each table of logits, (tables, size, k), table after table."""
+        found = [self.evidence(table) for table in tables]
+        outcomes = len(self.z)
+        return _Batch(
+            tables.repeat_interleave(outcomes, 0).flatten(0, 1),
+            Groups.from_sizes([self.size] * (len(tables) * outcomes)),
+            self.z.repeat(len(tables), *[1] * (self.z.ndim - 1)),
+            torch.cat([one.log_likelihood for one in found]),
+            torch.cat([one.posterior for one in found]).flatten(0, 1),
+        )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What a check gets to work with."""
+
+    aggregate: Aggregate
+    n_classes: int
+    enumerations: list[_Enumeration]
+    random: torch.Generator
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, self.n_classes, generator=self.random, dtype=torch.float64)
+
+    def batches(self, scale: float = 1.5, tables: int = 3) -> Iterator[_Batch]:
+        """One batch per size, with random logits."""
+        for enumeration in self.enumerations:
+            yield enumeration.batch(scale * self.normal(tables, enumeration.size))
+
+    def extreme_batches(self) -> Iterator[_Batch]:
+        """One batch per size; every outcome meets logits that agree with it, contradict it, or are tied."""
+        for enumeration in self.enumerations:
+            vectors = torch.randint(len(enumeration.labels), (3,), generator=self.random)
+            certain = 2.0 * torch.nn.functional.one_hot(enumeration.labels[vectors], self.n_classes) - 1
+            any_of = torch.randint(len(EXTREMES), (6, enumeration.size, self.n_classes), generator=self.random)
+            mixed = torch.tensor(EXTREMES, dtype=torch.float64)[any_of]
+            yield enumeration.batch(torch.cat([200 * certain.double(), 1e4 * certain.double(), mixed]))
+
+    def evidence(self, batch: _Batch, dtype: torch.dtype = torch.float64) -> Evidence:
+        return self.aggregate.evidence(batch.logits.to(dtype), batch.groups, batch.z)
+
+    def posterior(self, batch: _Batch) -> Tensor:
+        return self.aggregate.posterior(batch.logits, batch.groups, batch.z)
+
+    def evidence_and_slope(self, batch: _Batch, dtype: torch.dtype = torch.float64) -> tuple[Evidence, Tensor]:
+        """Return also the gradient of the summed likelihoods, (rows, k)."""
+        logits = batch.logits.to(dtype).requires_grad_()
+        evidence = self.aggregate.evidence(logits, batch.groups, batch.z)
+        if not evidence.log_likelihood.requires_grad:
+            raise AssertionError("the log-likelihood has no gradient; expected one that leads to the logits")
+        (slope,) = torch.autograd.grad(evidence.log_likelihood.sum(), logits)
+        return evidence, slope
+
+
+def _observations(trial: _Trial) -> None:
+    """Require that check accepts what observe returns, and that what labels drawn from the logits give is possible."""
+    for enumeration in trial.enumerations:
+        size = enumeration.size
+        for z in (enumeration.z, *enumeration.z[:100].split(1)):  # together and alone
+            _require_accepted(trial, z, size)
+        groups = Groups.from_sizes([size] * 50)
+        logits = 3 * trial.normal(50 * size)
+        labels = torch.multinomial(logits.softmax(-1), 1, generator=trial.random).flatten()
+        z = trial.aggregate.observe(labels, groups, trial.n_classes)
+        _require_accepted(trial, z, size)
+        found = trial.aggregate.log_likelihood(logits, groups, z)
+        _require(
+            "log-likelihood of an observation simulated from the logits",
+            found,
+            found.isfinite() & (found < EXACT),
+            "a finite number of at most 0",
+            (groups, z),
+        )
+
+
+def _require_accepted(trial: _Trial, z: Tensor, size: int) -> None:
+    try:
+        trial.aggregate.check(z, Groups.from_sizes([size] * len(z)), trial.n_classes)
+    except Exception as error:
+        raise AssertionError(
+            f"check must accept what observe returns, but for groups of {size} members and z = {z.tolist()} "
+            f"it raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _rows_sum_to_one(trial: _Trial) -> None:
+    """Require a distribution over classes in every row of the posterior."""
+    for batch in trial.batches():
+        posterior = trial.posterior(batch)
+        _require_close("sum of the posterior", posterior.sum(1), torch.ones(len(posterior)), batch)
+        inside = (posterior > -EXACT) & (posterior < 1 + EXACT)
+        _require("posterior", posterior, inside, "entries from 0 to 1", (batch.groups, batch.z))
+
+
+def _counts(trial: _Trial) -> None:
+    """Require that the posterior of a group adds up to z, where z counts its labels."""
+    for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
+        counts = torch.nn.functional.one_hot(enumeration.labels, trial.n_classes).sum(1)
+        if torch.equal(enumeration.z[enumeration.outcome], counts):
+            sums = trial.posterior(batch).view(len(batch.groups), enumeration.size, -1).sum(1)
+            _require_close("posterior, summed over the members,", sums, batch.z.double(), batch)
+
+
+def _member_order(trial: _Trial) -> None:
+    """Require that members may change places wherever no observation depends on it."""
+    for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
+        size = enumeration.size
+        digits = trial.n_classes ** torch.arange(size - 1, -1, -1)  # the place of a label vector among all
+        found = trial.evidence(batch)
+        for order in _orders(size):
+            moved_outcome = enumeration.outcome[(enumeration.labels[:, order] * digits).sum(1)]
+            if not torch.equal(moved_outcome, enumeration.outcome):
+                continue
+            rows = (torch.arange(0, len(batch.logits), size)[:, None] + order).flatten()
+            moved = trial.aggregate.evidence(batch.logits[rows], batch.groups, batch.z)
+            what = f"of members in the order {order.tolist()}, which leaves the observation the same,"
+            _require_close(f"log-likelihood {what}", moved.log_likelihood, found.log_likelihood, batch)
+            _require_close(f"posterior {what}", moved.posterior, found.posterior[rows], batch)
+
+
+def _outcomes_sum_to_one(trial: _Trial) -> None:
+    """Require that the probabilities of all outcomes of a group add up to one."""
+    for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
+        outcomes = len(enumeration.z)
+        total = trial.evidence(batch).log_likelihood.exp().view(-1, outcomes).sum(1)
+        first = batch.take(torch.arange(0, len(batch.groups), outcomes))
+        what = f"sum of the probabilities of all {outcomes} outcomes"
+        _require_close(what, total, torch.ones(len(total)), first)
+
+
+def _likelihood(trial: _Trial) -> None:
+    """Require the likelihood that enumeration finds, for every outcome."""
+    for batch in trial.batches():
+        alone = trial.aggregate.log_likelihood(batch.logits, batch.groups, batch.z)
+        _require_close("log-likelihood", alone, batch.log_likelihood, batch)
+        _require_close("log-likelihood in evidence", trial.evidence(batch).log_likelihood, batch.log_likelihood, batch)
+
+
+def _posterior(trial: _Trial) -> None:
+    """Require the posterior that enumeration finds, for every outcome."""
+    for batch in trial.batches():
+        _require_close("posterior", trial.posterior(batch), batch.posterior, batch)
+        _require_close("posterior in evidence", trial.evidence(batch).posterior, batch.posterior, batch)
+
+
+def _gradient(trial: _Trial) -> None:
+    """Require the gradient of the likelihood, which is the posterior minus the softmax."""
+    for batch in trial.batches():
+        _, slope = trial.evidence_and_slope(batch)
+        _require_close("softmax plus gradient", batch.logits.softmax(-1) + slope, batch.posterior, batch)
+        few = batch.some(4, trial.random)
+
+        def log_likelihood(logits: Tensor, few: _Batch = few) -> Tensor:
+            return trial.aggregate.log_likelihood(logits, few.groups, few.z)
+
+        torch.autograd.gradcheck(log_likelihood, few.logits.clone().requires_grad_())
+
+
+def _row_order(trial: _Trial) -> None:
+    """Require that it does not matter in which rows of the table the members stand."""
+    for batch in trial.batches():
+        new_place = torch.randperm(len(batch.logits) + 1, generator=trial.random)[:-1]
+        table = trial.normal(len(batch.logits) + 1)
+        table[new_place] = batch.logits
+        moved = trial.aggregate.evidence(table, Groups.from_offsets(batch.groups.offsets, new_place), batch.z)
+        _require_close("log-likelihood with rows renumbered", moved.log_likelihood, batch.log_likelihood, batch)
+        _require_close("posterior with rows renumbered", moved.posterior, batch.posterior, batch)
+
+
+def _group_order(trial: _Trial) -> None:
+    """Require that the evidence moves along where groups change places."""
+    for batch in trial.batches():
+        trial.posterior(batch)  # once before, so that an answer remembered by mistake shows
+        order = torch.randperm(len(batch.groups), generator=trial.random)
+        groups, moved = batch.groups.take(order), batch.take(order)
+        log_likelihood = trial.aggregate.log_likelihood(batch.logits, groups, moved.z)
+        posterior = trial.aggregate.posterior(batch.logits, groups, moved.z)
+        _require_close("log-likelihood with groups reordered", log_likelihood, moved.log_likelihood, moved)
+        _require_close("posterior with groups reordered", posterior, moved.posterior, moved)
+
+
+def _unequal_sizes(trial: _Trial) -> None:
+    """Require of groups of all sizes in one batch the evidence that each has alone."""
+    batches = [batch.some(20, trial.random) for batch in trial.batches()]
+    if len({batch.z.shape[1:] for batch in batches}) > 1:
+        return  # the observation grows with the group, so that no batch can hold two sizes
+    mixed = _join(batches).some(20 * len(batches), trial.random)
+    together = trial.evidence(mixed)
+    alone = [trial.evidence(mixed.take(torch.tensor([group]))) for group in range(len(mixed.groups))]
+    what = "in a batch of unequal sizes, against the group alone,"
+    expected = torch.cat([one.log_likelihood for one in alone])
+    _require_close(f"log-likelihood {what}", together.log_likelihood, expected, mixed)
+    _require_close(f"posterior {what}", together.posterior, torch.cat([one.posterior for one in alone]), mixed)
+
+
+def _shared_rows(trial: _Trial) -> None:
+    """Require that a row in several groups counts as copies of it would; its gradient is the sum of theirs."""
+    for enumeration in trial.enumerations:
+        table = trial.normal(enumeration.size + 1)
+        choices = torch.combinations(torch.arange(len(table)), enumeration.size)  # each leaves one row out
+        copies = enumeration.batch(table[choices])
+        tuples = choices.repeat_interleave(len(enumeration.z), 0)  # every choice of rows with every outcome
+        rows = tuples.flatten()
+        shared = replace(copies, logits=table, groups=Groups.from_tuples(tuples))
+        found, slope = trial.evidence_and_slope(shared)
+        _require_close("log-likelihood with rows shared", found.log_likelihood, copies.log_likelihood, copies)
+        _require_close("posterior with rows shared", found.posterior, copies.posterior, copies)
+        expected = torch.zeros_like(table).index_add_(0, rows, copies.posterior - copies.logits.softmax(-1))
+        _require_close("gradient with rows shared", slope[rows], expected[rows], copies)
+
+
+def _precision(trial: _Trial) -> None:
+    """Require that float32 agrees with float64, and that half precision is computed in float32."""
+    for batch in trial.batches(scale=6, tables=16):
+        rounded = replace(batch, logits=batch.logits.bfloat16().double())  # which all three types hold exactly
+        exact = trial.evidence(rounded)
+        for dtype in (torch.float32, torch.bfloat16):
+            found = trial.evidence(rounded, dtype)
+            for what, value, expected in zip(Evidence._fields, found, exact, strict=True):
+                if value.dtype != torch.float32:
+                    raise AssertionError(f"{what} of {dtype} logits: expected torch.float32, got {value.dtype}")
+                _require_close(f"{what} of {dtype} logits", value.double(), expected, rounded, SINGLE)
+
+
+def _finite(trial: _Trial) -> None:
+    """Require finite value, gradient and posterior of confident logits in float32 and bfloat16."""
+    for batch in trial.extreme_batches():
+        for dtype in (torch.float32, torch.bfloat16):
+            found, slope = trial.evidence_and_slope(batch, dtype)
+            for what, value in (("log-likelihood", found[0]), ("posterior", found[1]), ("gradient", slope)):
+                _require(
+                    f"{what} of extreme {dtype} logits", value, value.isfinite(), "finite", (batch.groups, batch.z)
+                )
+
+
+def _extremes(trial: _Trial) -> None:
+    """Require that confident logits, for the observation or against it, agree with enumeration."""
+    for batch in trial.extreme_batches():
+        found, slope = trial.evidence_and_slope(batch)
+        for what, value, expected in (
+            ("log-likelihood", found.log_likelihood, batch.log_likelihood),
+            ("posterior", found.posterior, batch.posterior),
+            ("gradient", slope, batch.posterior - batch.logits.softmax(-1)),
+        ):
+            _require_close(f"{what} of extreme logits", value, expected, batch, EXACT_AT_EXTREMES)
+
+
+def _impossible(trial: _Trial) -> None:
+    """Require -inf, or an error on request, of what logits of -inf rule out; and the evidence of what they do not."""
+    for enumeration in trial.enumerations:
+        labels = enumeration.labels[torch.randint(len(enumeration.labels), (6,), generator=trial.random)]
+        tables = trial.normal(6, enumeration.size)
+        kept = torch.nn.functional.one_hot(labels, trial.n_classes).bool()
+        kept[3:] |= tables[3:] > 0  # the first three leave one label per row, the others more
+        batch = enumeration.batch(tables.masked_fill(~kept, NEVER))
+        possible = batch.log_likelihood > NEVER
+        found = trial.evidence(batch)
+        _require_close("log-likelihood of logits with -inf", found.log_likelihood, batch.log_likelihood, batch)
+        left = batch.take(possible.nonzero().flatten())  # the posterior of the others does not exist
+        posterior = found.posterior[possible[batch.groups.segment]]
+        _require_close("posterior of logits with -inf", posterior, left.posterior, left)
+        trial.aggregate.evidence(left.logits, left.groups, left.z, impossible="raise")
+        if not bool(possible.all()) and not _raises_impossible(trial, batch):
+            group = int((~possible).nonzero()[0])
+            raise AssertionError(
+                f"logits of -inf rule out z = {batch.z[group].tolist()} of group {group}: "
+                'expected ImpossibleObservation with impossible="raise", got no error'
+            )
+
+
+def _raises_impossible(trial: _Trial, batch: _Batch) -> bool:
+    try:
+        trial.aggregate.evidence(batch.logits, batch.groups, batch.z, impossible="raise")
+    except ImpossibleObservation:
+        return True
+    return False
+
+
+def _orders(size: int) -> list[Tensor]:
+    """Two members swapped, all reversed, all moved up by one."""
+    plain = torch.arange(size)
+    orders = [plain.flip(0), plain.roll(1)]
+    for first, second in combinations(range(size), 2):
+        swapped = plain.clone()
+        swapped[[first, second]] = plain[[second, first]]
+        orders.append(swapped)
+    return orders
+
+
+def _join(batches: Sequence[_Batch]) -> _Batch:
+    return _Batch(
+        torch.cat([batch.logits for batch in batches]),
+        Groups.from_sizes(torch.cat([batch.groups.sizes for batch in batches])),
+        torch.cat([batch.z for batch in batches]),
+        torch.cat([batch.log_likelihood for batch in batches]),
+        torch.cat([batch.posterior for batch in batches]),
+    )
+
+
+def _require_close(what: str, got: Tensor, expected: Tensor, batch: _Batch, tolerance: float = EXACT) -> None:
+    """Require equality within a tolerance, relative above one, of one value or row per group or per membership."""
+    if got.shape != expected.shape:
+        raise AssertionError(f"{what}: expected shape {tuple(expected.shape)}, got shape {tuple(got.shape)}")
+    close = (got - expected).abs() <= tolerance * expected.abs().clamp_min(1)
+    # Next to an infinity every distance is within the tolerance, and between two there is none.
+    right = torch.where(expected.isfinite(), close, got == expected)
+    _require(what, got, right, expected, (batch.groups, batch.z))
+
+
+def _require(what: str, got: Tensor, right: Tensor, expected: Tensor | str, of: tuple[Groups, Tensor]) -> None:
+    wrong = ~right.reshape(len(right), -1).all(1)
+    if not bool(wrong.any()):
+        return
+    place = int(wrong.nonzero()[0])
+    groups, z = of
+    group = place if len(got) == len(groups) else int(groups.segment[place])
+    member = "" if len(got) == len(groups) else f"member {place - int(groups.offsets[group])} of "
+    wanted = expected if isinstance(expected, str) else expected[place].tolist()
+    raise AssertionError(
+        f"{what} of {member}group {group} ({int(groups.sizes[group])} members, z = {z[group].tolist()}): "
+        f"expected {wanted}, got {got[place].tolist()}"
+    )
+
+
+CHECKS: dict[str, Callable[[_Trial], None]] = {
+    # The plainest property first, so that the first failure is the one that explains the others.
+    "observations": _observations,
+    "rows_sum_to_one": _rows_sum_to_one,
+    "counts": _counts,
+    "member_order": _member_order,
+    "outcomes_sum_to_one": _outcomes_sum_to_one,
+    "likelihood": _likelihood,
+    "posterior": _posterior,
+    "gradient": _gradient,
+    "row_order": _row_order,
+    "group_order": _group_order,
+    "unequal_sizes": _unequal_sizes,
+    "shared_rows": _shared_rows,
+    "precision": _precision,
+    "finite": _finite,
+    "extremes": _extremes,
+    "impossible": _impossible,
+}
+"""The checks by name, in the order in which they run."""

@@ -1,0 +1,271 @@
+"""Groups: every way to make them, every way back, and what each refuses."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbag import Groups
+
+
+class Column:
+    """What pandas, polars and pyarrow columns have in common."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def to_numpy(self) -> np.ndarray:
+        return self.values
+
+
+def flat(groups: Groups) -> tuple[list[int], list[int]]:
+    return groups.members.tolist(), groups.offsets.tolist()
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        ([7, 3, 7, 5], [3, 5, 7]),
+        (["b", "a", "b", "aa"], ["a", "aa", "b"]),
+        (iter(("b", "a", "b", "aa")), ["a", "aa", "b"]),
+        ([(1, 0), (0, 1), (1, 0), (0, 2)], [(0, 1), (0, 2), (1, 0)]),
+        ([date(2023, 2, 1), date(2023, 1, 1), date(2023, 2, 1), date(2023, 1, 2)], None),
+        (np.array([7, 3, 7, 5]), [3, 5, 7]),
+        (read_only(np.array([7, 3, 7, 5])), [3, 5, 7]),
+        (np.array(["b", "a", "b", "aa"]), ["a", "aa", "b"]),
+        (np.array(["b", "a", "b", "aa"], dtype=object), ["a", "aa", "b"]),
+        (torch.tensor([7, 3, 7, 5]), [3, 5, 7]),
+        (torch.tensor([0.7, 0.25, 0.7, 0.5], dtype=torch.float64), [0.25, 0.5, 0.7]),
+        (Column(np.array(["b", "a", "b", "aa"], dtype=object)), ["a", "aa", "b"]),
+        (Column(read_only(np.array([7, 3, 7, 5]))), [3, 5, 7]),
+    ],
+)
+def test_from_ids_follows_the_sorted_ids(ids, names):
+    groups = Groups.from_ids(ids)
+    assert flat(groups) == ([1, 3, 0, 2], [0, 1, 2, 4])
+    assert groups.n_rows == 4
+    if names is not None:
+        assert groups.ids == names
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1) | st.lists(st.text(max_size=2), min_size=1))
+def test_from_ids_against_a_loop(ids):
+    groups = Groups.from_ids(ids)
+    names = sorted(set(ids))
+    assert groups.ids == names
+    expected = [[row for row, name in enumerate(ids) if name == wanted] for wanted in names]
+    assert [part.tolist() for part in groups.members.split(groups.sizes.tolist())] == expected
+    assert [names[number] for number in groups.to_ids().tolist()] == ids
+
+
+@pytest.mark.parametrize("sizes", [[3, 1, 2], (3, 1, 2), np.array([3, 1, 2]), torch.tensor([3, 1, 2]).int()])
+def test_from_sizes_takes_consecutive_rows(sizes):
+    groups = Groups.from_sizes(sizes)
+    assert flat(groups) == ([0, 1, 2, 3, 4, 5], [0, 3, 4, 6])
+    assert groups.n_rows == 6
+    assert groups.ids is None
+
+
+@pytest.mark.parametrize(
+    "tuples",
+    [
+        [[4, 0], [0, 4], [2, 2]],
+        [(4, 0), (0, 4), (2, 2)],
+        np.array([[4, 0], [0, 4], [2, 2]], dtype=np.uint8),
+        np.array([[2, 2], [4, 0], [0, 4]])[::-1, ::-1],
+        torch.tensor([[4, 0], [0, 4], [2, 2]], dtype=torch.int32),
+        Column(read_only(np.array([[4, 0], [0, 4], [2, 2]]))),
+    ],
+)
+def test_from_tuples_keeps_the_order_of_members_and_repeated_rows(tuples):
+    groups = Groups.from_tuples(tuples)
+    assert flat(groups) == ([4, 0, 0, 4, 2, 2], [0, 2, 4, 6])
+    assert groups.n_rows is None
+
+
+def test_from_tuples_may_know_the_number_of_rows():
+    assert Groups.from_tuples([[0, 2]], n_rows=9).n_rows == 9
+
+
+def test_from_offsets_takes_consecutive_rows_or_the_given_ones():
+    assert flat(Groups.from_offsets([0, 2, 3])) == ([0, 1, 2], [0, 2, 3])
+    assert Groups.from_offsets([0, 2, 3]).n_rows == 3
+    groups = Groups.from_offsets([0, 2, 3], members=[5, 1, 5])
+    assert flat(groups) == ([5, 1, 5], [0, 2, 3])
+    assert groups.n_rows is None
+
+
+def test_from_mask_counts_the_slots_of_the_whole_batch():
+    mask = [[True, False, True], [False, True, False]]
+    for given_mask in (mask, np.array(mask), torch.tensor(mask)):
+        groups = Groups.from_mask(given_mask)
+        assert flat(groups) == ([0, 2, 4], [0, 2, 3])
+        assert groups.n_rows == 6
+
+
+sizes_of_groups = st.lists(st.integers(1, 5), min_size=1, max_size=6)
+
+
+@given(sizes_of_groups)
+def test_round_trip_by_sizes_offsets_and_mask(sizes):
+    groups = Groups.from_sizes(sizes)
+    assert groups.sizes.tolist() == sizes
+    assert flat(Groups.from_offsets(groups.offsets)) == flat(groups)
+    assert flat(Groups.from_offsets(groups.offsets, groups.members)) == flat(groups)
+    assert flat(Groups.from_ids(groups.to_ids())) == flat(groups)
+    mask = groups.to_mask()
+    assert mask.shape == (len(sizes), max(sizes))
+    assert torch.equal(Groups.from_mask(mask).offsets, groups.offsets)
+    assert torch.equal(Groups.from_mask(mask).to_mask(), mask)
+
+
+@given(st.integers(1, 4).flatmap(lambda m: st.lists(st.lists(st.integers(0, 6), min_size=m, max_size=m), min_size=1)))
+def test_round_trip_by_tuples(tuples):
+    assert Groups.from_tuples(tuples).to_tuples().tolist() == tuples
+
+
+@given(sizes_of_groups, st.data())
+def test_take_chooses_groups_in_order(sizes, data):
+    groups = Groups.from_ids([f"{number:03}" for number, size in enumerate(sizes) for _ in range(size)])
+    which = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1))
+    taken = groups.take(torch.tensor(which))
+    parts = groups.members.split(sizes)
+    assert [part.tolist() for part in taken.members.split(taken.sizes.tolist())] == [parts[g].tolist() for g in which]
+    assert taken.ids == [groups.ids[g] for g in which]
+    assert taken.n_rows == groups.n_rows
+
+
+def test_take_by_mask_and_from_the_end():
+    groups = Groups.from_ids(["c", "a", "b", "a"])
+    by_mask = groups.take(torch.tensor([True, False, True]))
+    assert (flat(by_mask), by_mask.ids) == (([1, 3, 0], [0, 2, 3]), ["a", "c"])
+    assert groups.take(torch.tensor([-1])).ids == ["c"]
+    assert Groups.from_sizes([1, 2]).take(torch.tensor([1])).ids is None
+
+
+def test_properties_are_computed_once():
+    groups = Groups.from_tuples([[4, 0], [0, 4]])
+    assert groups.sizes is groups.sizes
+    assert groups.segment is groups.segment
+    assert groups.segment.tolist() == [0, 0, 1, 1]
+    assert (len(groups), groups.uniform_size, groups.last_row, groups.in_row_order) == (2, 2, 4, False)
+    unequal = Groups.from_sizes([1, 3])
+    assert (unequal.min_size, unequal.max_size, unequal.uniform_size) == (1, 3, None)
+    assert (unequal.last_row, unequal.in_row_order) == (3, True)
+
+
+def test_groups_cannot_be_changed():
+    with pytest.raises(AttributeError, match="cannot assign"):
+        Groups.from_sizes([1]).members = torch.tensor([0])
+
+
+def test_rows_of_gathers_only_where_needed():
+    table = torch.arange(8).view(4, 2)
+    assert Groups.from_sizes([1, 3]).rows_of(table) is table
+    assert torch.equal(Groups.from_sizes([1, 2]).rows_of(table), table[:3])
+    assert torch.equal(Groups.from_tuples([[3, 0], [0, 1]]).rows_of(table), table[[3, 0, 0, 1]])
+
+
+def test_to_another_device_keeps_everything_else():
+    groups = Groups.from_ids(["b", "a", "b"])
+    same = groups.to("cpu")
+    assert flat(same) == flat(groups)
+    assert (same.n_rows, same.ids, same.name(1)) == (3, ["a", "b"], "1 (id 'b')")
+    elsewhere = groups.to(torch.device("meta"))
+    assert elsewhere.device == torch.device("meta")
+    assert (len(elsewhere), elsewhere.sizes.shape, elsewhere.ids) == (2, (2,), ["a", "b"])
+
+
+def test_members_follow_offsets_to_their_device():
+    with pytest.raises(ValueError, match="members are on cpu, but offsets are on meta; move one"):
+        Groups(torch.arange(2), torch.tensor([0, 2], device="meta"))
+
+
+def test_a_name_is_the_number_and_the_id_where_it_differs():
+    assert Groups.from_sizes([1, 1]).name(1) == "1"
+    groups = Groups.from_ids([0, 1, 7])
+    assert [groups.name(group) for group in range(3)] == ["0", "1", "2 (id 7)"]
+
+
+def test_groups_holding_a_flag_are_named():
+    groups = Groups.from_ids(["a", "b", "b", "c"])
+    assert groups.name_holding(torch.tensor([False, True, True, False])) == "group 1 (id 'b')"
+    assert groups.name_holding(torch.tensor([True, False, True, False])) == "groups 0 (id 'a'), 1 (id 'b')"
+
+
+def test_the_table_is_shown_but_not_a_million_ids():
+    assert repr(Groups.from_ids(["a"])) == "Groups(members=tensor([0]), offsets=tensor([0, 1]), n_rows=1)"
+
+
+BAD = [
+    (lambda: Groups.from_ids([]), ValueError, "ids is empty: there are no rows to group"),
+    (lambda: Groups.from_ids(torch.tensor([])), ValueError, "ids is empty"),
+    (lambda: Groups.from_ids(5), TypeError, "ids must hold one id per row, got int"),
+    (lambda: Groups.from_ids(np.zeros((2, 3))), ValueError, r"ids must have one dimension.*got shape \(2, 3\)"),
+    (lambda: Groups.from_ids(torch.zeros(2, 3)), ValueError, r"ids must have one dimension.*got shape \(2, 3\)"),
+    (lambda: Groups.from_ids([1, None, None]), ValueError, "ids has no value for rows 1, 2; give every row a group"),
+    (lambda: Groups.from_ids(["a", float("nan")]), ValueError, "ids has no value for row 1;"),
+    (lambda: Groups.from_ids(np.array([np.nan, 1])), ValueError, "ids has no value for row 0;"),
+    (lambda: Groups.from_ids(torch.tensor([1, torch.nan])), ValueError, "ids has no value for row 1;"),
+    (lambda: Groups.from_ids([1, "1"]), TypeError, "ids cannot be sorted: .*make them all of one type"),
+    (lambda: Groups.from_sizes([2, 0, -1]), ValueError, "sizes must be at least 1.*got less for groups 1, 2"),
+    (lambda: Groups.from_sizes([2.0]), TypeError, r"sizes must be a list of whole numbers, got torch.float32 of"),
+    (lambda: Groups.from_sizes([True]), TypeError, "sizes must be a list of whole numbers, got torch.bool"),
+    (lambda: Groups.from_sizes(3), TypeError, r"sizes must be a list of whole numbers, got torch.int64 of shape \(\)"),
+    (lambda: Groups.from_sizes([]), ValueError, "sizes is empty: there are no groups"),
+    (lambda: Groups.from_sizes("abc"), TypeError, "sizes cannot be made into a tensor"),
+    (lambda: Groups.from_tuples([[0, 1], [2]]), TypeError, "tuples cannot be made into a tensor.*lists of equal"),
+    (lambda: Groups.from_tuples([0, 1]), TypeError, "tuples must be a table of whole numbers"),
+    (lambda: Groups.from_tuples([[0.0, 1.0]]), TypeError, "tuples must be a table of whole numbers"),
+    (lambda: Groups.from_tuples([[], []]), ValueError, "tuples is empty"),
+    (lambda: Groups.from_tuples([[0, 1], [0, -1]]), ValueError, "row number -1 is negative; see group 1"),
+    (lambda: Groups.from_tuples([[0, 1], [5, 6]], n_rows=6), ValueError, "number 6 is out of range for 6 rows; see gr"),
+    (lambda: Groups.from_offsets([]), ValueError, "offsets is empty"),
+    (lambda: Groups.from_offsets([0]), ValueError, "there are no groups"),
+    (
+        lambda: Groups.from_offsets([1, 3]),
+        ValueError,
+        "start at 0 and end at the number of memberships, 3; got 1 and 3",
+    ),
+    (lambda: Groups.from_offsets([0, -1]), ValueError, "number of memberships, 0; got 0 and -1"),
+    (lambda: Groups.from_offsets([0, 2], [1, 2, 3]), ValueError, "number of memberships, 3; got 0 and 2"),
+    (lambda: Groups.from_offsets([0, 3, 2]), ValueError, "offsets must not decrease; they do in group 1"),
+    (lambda: Groups.from_offsets([0, 2, 2, 3]), ValueError, "group 1 without members; leave empty groups out"),
+    (
+        lambda: Groups.from_mask([[1, 0]]),
+        TypeError,
+        r"two-dimensional boolean tensor, got torch.int64 of shape \(1, 2\)",
+    ),
+    (lambda: Groups.from_mask([True]), TypeError, "two-dimensional boolean tensor"),
+    (lambda: Groups.from_mask([[True], [True, False]]), TypeError, "mask cannot be made into a tensor"),
+    (lambda: Groups.from_mask([[True, True], [False, False]]), ValueError, "group 1 without members"),
+    (lambda: Groups.from_mask(torch.zeros(0, 2).bool()), ValueError, "there are no groups"),
+    (lambda: Groups([0], torch.tensor([0, 1])), TypeError, "members must be a one-dimensional int64 tensor, got list"),
+    (lambda: Groups(torch.tensor([0]), torch.tensor([0.0, 1.0])), TypeError, "offsets must be a one-dimensional int64"),
+    (lambda: Groups(torch.arange(2), torch.tensor([0, 2]), ids=["a", "b"]), ValueError, "ids has 2 names for 1 group"),
+    (lambda: Groups.from_sizes([1, 2]).to_tuples(), ValueError, "groups of equal size; sizes go from 1 to 2"),
+    (
+        lambda: Groups.from_tuples([[0, 1]]).to_ids(),
+        ValueError,
+        "every row of a known number of rows occurs exactly once",
+    ),
+    (lambda: Groups.from_tuples([[0, 0]], n_rows=2).to_ids(), ValueError, "occurs exactly once"),
+    (lambda: Groups.from_sizes([1]).take(torch.tensor([False])), ValueError, "which chooses no groups"),
+    (lambda: Groups.from_sizes([1]).take(torch.tensor([1])), IndexError, "index 1 is out of bounds"),
+]
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD, ids=[message for *_, message in BAD])
+def test_bad_groups(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
