@@ -191,6 +191,14 @@ def test_bad_settings_and_impossible_observations(act, error, message):
         act()
 
 
+def test_an_aggregate_without_a_likelihood_says_what_it_lacks():
+    class Unfinished(MultipleInstance):
+        infer = unbag.Aggregate.infer
+
+    with pytest.raises(TypeError, match="Unfinished must define log_prob or infer"):
+        Unfinished().posterior(zeros(5), BAGS, [1, 0])
+
+
 def test_an_impossible_observation_is_minus_infinity_unless_asked():
     logits = zeros(4, row_0=[0, -INF], row_2=[-INF, 0])
     assert pairs(logits).tolist() == [-INF, pytest.approx(np.log(0.5))]

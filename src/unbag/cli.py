@@ -74,8 +74,6 @@ def _plain_errors(debug: bool) -> Iterator[None]:
     """Turn an error into a sentence on stderr and exit code 2, unless the caller wants to see where it came from."""
     try:
         yield
-    except (typer.Exit, typer.Abort):
-        raise
     except Exception as error:
         if debug:
             raise

@@ -115,8 +115,6 @@ class Groups:
         """
         tuples = _row_numbers(tuples, "tuples", ndim=2)
         count, size = tuples.shape
-        if size == 0:
-            raise ValueError(f"tuples has shape {(count, size)}: empty groups are refused")
         offsets = torch.arange(0, count * size + 1, size, device=tuples.device)
         return cls(tuples.reshape(-1), offsets, n_rows=n_rows)
 

@@ -55,7 +55,8 @@ class Aggregate(ABC):
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return log p(z | x) per group and p(y | z, x) per membership, from checked arguments; no gradients.
 
-        Unless a subclass knows a faster way, the posterior is ``softmax + d log_prob / d logits``.
+        Unless a subclass knows a faster way, the posterior is ``softmax + d log_prob / d logits``. What it says of a
+        group whose observation is impossible, of likelihood ``-inf``, is not looked at.
         """
         with torch.enable_grad():
             logits = log_probs.detach().requires_grad_()
@@ -133,6 +134,8 @@ class _InferWithGradient(torch.autograd.Function):
         if bool(log_probs.sum().isnan()):
             refuse_undefined(logits, groups)
         log_likelihood, posterior = aggregate.infer(log_probs, groups, z)
+        if bool((impossible := log_likelihood == float("-inf")).any()):
+            posterior = posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(posterior - log_probs.exp())

@@ -15,7 +15,7 @@ from unbag.checks import as_tensor, check_n_classes
 from unbag.groups import Groups
 from unbag.kernels.folds import Exploration
 from unbag.kernels.lattice import Accept, infer_moves
-from unbag.kernels.logspace import normalise
+from unbag.kernels.logspace import log_softmax, normalise
 
 
 class _Outcomes(NamedTuple):
@@ -72,7 +72,10 @@ class FromFold(Aggregate):
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         members = check_labels(labels, groups, n_classes).split(groups.sizes.tolist())
         seen = [_as_key(self.finish(reduce(self.step, one.tolist(), self.start))) for one in members]
-        return torch.tensor(seen, device=groups.device)
+        array = np.array(seen)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
+        return torch.from_numpy(array).to(groups.device)
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return the number of each observation among all outcomes."""
@@ -97,12 +100,13 @@ class FromFold(Aggregate):
         lattice, classes = self._exploration(n_classes).lattice(groups.max_size, device)
         sizes = groups.sizes.unique().tolist()
         outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
-        moves, within = zip(*(normalise(log_probs[:, alike]) for alike in classes), strict=True)
+        exact = log_softmax(log_probs.double())  # the roundings of many members would add up
+        moves, within = zip(*(normalise(exact[:, alike]) for alike in classes), strict=True)
         log_likelihood, shares = infer_moves(torch.stack(moves, 1), groups, lattice, Accept(outcomes, z))
         posterior = torch.empty_like(log_probs)
         for move, alike in enumerate(classes):
             # Classes that act alike share what their move gets as they would without the observation.
-            posterior[:, alike] = within[move].nan_to_num(0.0) * shares[:, move, None].to(log_probs.dtype)
+            posterior[:, alike] = (within[move].nan_to_num(0.0) * shares[:, move, None]).to(log_probs.dtype)
         return log_likelihood.to(log_probs.dtype), posterior
 
     def _exploration(self, n_classes: int) -> Exploration:

@@ -15,7 +15,8 @@ from unbag.aggregates.counts import check_counts
 from unbag.checks import name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
-from unbag.kernels.lattice import SAFE_TOTAL
+from unbag.kernels.lattice import safe_total
+from unbag.kernels.logspace import log_softmax
 from unbag.kernels.places import infer_places
 from unbag.kernels.poisson_binomial import infer_two_counts
 from unbag.kernels.saddle_point import infer_counts_approximately
@@ -187,11 +188,12 @@ def _round_up(counts: Tensor) -> Tensor:
 
 
 def _infer_part(part: Part, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return likelihood and posterior of the groups of one part, in float64."""
-    if part.method == "two_classes":
-        return _infer_two_classes(log_probs, groups, z)
+    """Return likelihood and posterior of the groups of one part."""
     if part.method == "places":
         return _infer_places(log_probs, groups, z)
+    log_probs = log_softmax(log_probs.double())  # the roundings of many members would add up
+    if part.method == "two_classes":
+        return _infer_two_classes(log_probs, groups, z)
     if part.method == "saddle_point":
         return infer_counts_approximately(log_probs, groups, z)
     counts, classes = z.topk(len(part.largest), 1)
@@ -216,11 +218,12 @@ def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor,
     labels = torch.arange(k, device=z.device).repeat(n)
     places = torch.repeat_interleave(labels, z.flatten(), output_size=n * m).view(n, m)
     total, posterior = infer_places(log_probs, places)
-    log_total = total.log()
-    if bool((lost := total < SAFE_TOTAL).any()):
+    log_total = total.double().log()
+    if bool((lost := total < safe_total(total.dtype)).any()):
         again = lost.nonzero().flatten()
         rows = spread(lost, groups)
         some, ones = Groups.from_sizes(groups.sizes[again]), torch.ones_like(places[again])
-        log_total[again], posterior[rows] = infer_counts(log_probs[rows], some, places[again], ones, (1,) * m)
+        log_total[again], exact = infer_counts(log_probs[rows], some, places[again], ones, (1,) * m)
+        posterior[rows] = exact.to(posterior.dtype)
     # Places with the same label can be handed out in any order, which makes no other label vector.
     return log_total - torch.lgamma(z.double() + 1).sum(1), posterior

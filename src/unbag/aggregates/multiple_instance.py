@@ -53,10 +53,7 @@ class MultipleInstance(Aggregate):
         given_some = (positive - spread(some, groups)).clamp_max(0)
         in_positive_bag = torch.stack([-torch.expm1(given_some), given_some.exp()], 1)
         in_negative_bag = torch.stack([torch.ones_like(negative), torch.zeros_like(negative)], 1)
-        log_likelihood = torch.where(z, some, none)
-        posterior = torch.where(spread(z, groups)[:, None], in_positive_bag, in_negative_bag)
-        undefined = spread(log_likelihood == float("-inf"), groups)[:, None]
-        return log_likelihood, posterior.masked_fill(undefined, float("nan"))
+        return torch.where(z, some, none), torch.where(spread(z, groups)[:, None], in_positive_bag, in_negative_bag)
 
 
 def _check_two_classes(n_classes: int) -> None:

@@ -18,10 +18,13 @@ from unbag.groups import Groups
 from unbag.kernels.logspace import normalise
 from unbag.kernels.segments import spread, sum_per_group
 
-# A total above this lost nothing that matters to numbers too small for float64.
-SAFE_TOTAL = 1e-250
 # Bytes that the states of all levels of one chunk of groups may take.
 CHUNK_BYTES = 2**27
+
+
+def safe_total(dtype: torch.dtype) -> float:
+    """Return what a sum of products of probabilities must exceed to have lost nothing that matters to underflow."""
+    return 1e-30 if dtype == torch.float32 else 1e-250
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,7 @@ def infer_moves(log_weights: Tensor, groups: Groups, lattice: Lattice, accept: A
     scale = sum_per_group(log_scale, groups)
     total, shares = _sum_product(weights.nan_to_num(0.0), Walk(Steps.of(groups), lattice, accept))
     log_total = total.log() + scale
-    if bool((lost := (total < SAFE_TOTAL) & (scale > float("-inf"))).any()):
+    if bool((lost := (total < safe_total(total.dtype)) & (scale > float("-inf"))).any()):
         # Numbers in log space cannot get lost, at several times the cost.
         again = lost.nonzero().flatten()
         rows = spread(lost, groups)
@@ -188,9 +191,7 @@ def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
         paths = here[:, None, : steps.active[t]] * chances.pop()
         taken.append(paths.sum(0))
         here = walk.arrive(t, paths)
-    log_total = backward[0]
-    impossible = torch.cat([log_total[:active] for active in steps.active]) == float("-inf")
-    return walk.unread(log_total, torch.cat(taken, 1).masked_fill_(impossible, float("nan")))
+    return walk.unread(backward[0], torch.cat(taken, 1))
 
 
 def _renumbered(groups: Groups, which: Tensor) -> Groups:

@@ -19,8 +19,8 @@ from torch import Tensor
 class Seatings(NamedTuple):
     """Tables for a number of places; sets of t places are level t."""
 
-    last: Tensor  # for each set of level 2, 3, .., m - 1 and each place in it: row t * m + place of the weights
-    before: list[Tensor]  # for each of these, by level: the set without that place, in the level before
+    last: list[Tensor]  # by level, from 2 on, for each set and each place in it: row t * m + place of the weights
+    before: list[Tensor]  # and the set without that place, in the level before
     earlier: Tensor  # for each member t, place and set of t others: that set, among all levels
     later: Tensor  # and the set of what both leave over
     n_others: list[int]  # how many sets of others there are, by t
@@ -34,7 +34,7 @@ def seatings(m: int, device: torch.device) -> Seatings:
     start = [sum(len(level) for level in levels[:t]) for t in range(m)]
     last, before, earlier, later = [], [], [], []
     for t in range(2, m):
-        last += [(t - 1) * m + place for taken in levels[t] for place in taken]
+        last.append([(t - 1) * m + place for taken in levels[t] for place in taken])
         before.append([number[tuple(p for p in taken if p != place)] for taken in levels[t] for place in taken])
     for t in range(m):
         for place in range(m):
@@ -47,11 +47,12 @@ def seatings(m: int, device: torch.device) -> Seatings:
         return torch.tensor(rows, dtype=torch.int64, device=device)
 
     n_others = [comb(m - 1, t) for t in range(m)]
-    return Seatings(table(last), [table(rows) for rows in before], table(earlier), table(later), n_others)
+    by_level = ([table(rows) for rows in last], [table(rows) for rows in before])
+    return Seatings(*by_level, table(earlier), table(later), n_others)
 
 
 def infer_places(log_probs: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over all ways to seat the members of each group, in float64.
+    """Sum over all ways to seat the members of each group, in the precision of the weights.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def infer_places(log_probs: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     Returns
     -------
     total
-        (groups,), the sum itself; below ``SAFE_TOTAL`` it may have lost what matters.
+        (groups,), the sum itself; below ``safe_total`` of its type it may have lost what matters.
     posterior
         (memberships, k).
     """
@@ -72,13 +73,13 @@ def infer_places(log_probs: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     cell = (
         places.t().mul(n * m).add(member).flatten()
     )  # in the table of classes and memberships, (member, place, group)
-    weights = log_probs.t().reshape(-1).index_select(0, cell).double().exp_().view(m, m, n)
+    weights = log_probs.t().reshape(-1).index_select(0, cell).exp_().view(m, m, n)
     both_ways = torch.cat([weights, weights.flip(0)], 2).view(m * m, 2 * n)
     tables = seatings(m, places.device)
     levels = [weights.new_ones(1, 2 * n), both_ways[: m if m > 1 else 0]]
-    arrivals = both_ways.index_select(0, tables.last).split([len(rows) for rows in tables.before])
-    for t, (rows, arriving) in enumerate(zip(tables.before, arrivals, strict=True), 2):
-        levels.append(levels[-1].index_select(0, rows).mul_(arriving).view(-1, t, 2 * n).sum(1))
+    for t, (last, before) in enumerate(zip(tables.last, tables.before, strict=True), 2):
+        arriving = levels[-1].index_select(0, before).mul_(both_ways.index_select(0, last))
+        levels.append(arriving.view(-1, t, 2 * n).sum(1))
     forwards, backwards = torch.cat(levels).split(n, 1)  # each (sets of fewer than m places, groups)
     others = forwards.index_select(0, tables.earlier).mul_(backwards.index_select(0, tables.later))
     by_member = others.split([m * rows for rows in tables.n_others])

@@ -38,7 +38,8 @@ def infer_two_counts(log_no: Tensor, log_yes: Tensor, groups: Groups, z: Tensor)
         Number of yeses, (groups,), from 0 to the size of the group.
     """
     log_no, log_yes, z = log_no.double(), log_yes.double(), z.double()
-    odds = log_yes - log_no
+    neither = (log_no == float("-inf")) & (log_yes == float("-inf"))
+    odds = (log_yes - log_no).masked_fill(neither, 0.0)
     tilt = find_tilt(odds, groups, z)
     tilted = odds + spread(tilt, groups)
     chance = tilted.sigmoid()
@@ -48,9 +49,8 @@ def infer_two_counts(log_no: Tensor, log_yes: Tensor, groups: Groups, z: Tensor)
     # Members with only one possible answer bound the count; what lies outside has probability zero.
     only_yes = sum_per_group((log_no == float("-inf")).double(), groups)
     only_no = sum_per_group((log_yes == float("-inf")).double(), groups)
-    impossible = (z < only_yes) | (z > groups.sizes - only_no)
-    log_total = log_total.masked_fill(impossible, float("-inf"))
-    return log_total, posterior.masked_fill(spread(impossible, groups), float("nan"))
+    impossible = (z < only_yes) | (z > groups.sizes - only_no) | (sum_per_group(neither.double(), groups) > 0)
+    return log_total.masked_fill(impossible, float("-inf")), posterior
 
 
 def find_tilt(odds: Tensor, groups: Groups, z: Tensor) -> Tensor:

@@ -35,17 +35,21 @@ def infer_counts_approximately(log_probs: Tensor, groups: Groups, z: Tensor) -> 
     z
         Counts, (groups, k), adding up to the size of the group.
     """
-    scores = log_probs.double().masked_fill(spread(z == 0, groups), float("-inf"))
+    absent = spread(z == 0, groups)
+    scores = log_probs.double().masked_fill(absent, float("-inf"))
     z = z.double()
+    ruled_out = (scores == float("-inf")) & ~absent
     impossible = sum_per_group((scores == float("-inf")).all(1).double(), groups) > 0
     scores = scores.masked_fill(spread(impossible, groups)[:, None], 0.0)
     tilt, log_partition, chances = find_tilt(scores, groups, z)
+    # Where members that rule classes out leave no way to make the counts, no tilt comes near them.
+    out_of_reach = (z - sum_per_group(chances, groups)).abs().amax(1) > 1e-3
+    impossible |= out_of_reach & (sum_per_group(ruled_out.any(1).double(), groups) > 0)
     log_factors, slope = _normaliser(_covariance(chances, groups), z)
     log_total = log_partition - (tilt * z).sum(1) + log_factors
     own_effect = _diagonal(slope, groups) - 2 * _times(chances, slope, groups)
     _, _, posterior = find_tilt(scores + own_effect, groups, z, start=tilt)
-    log_total = log_total.masked_fill(impossible, float("-inf"))
-    return log_total, posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
+    return log_total.masked_fill(impossible, float("-inf")), posterior
 
 
 def find_tilt(scores: Tensor, groups: Groups, z: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

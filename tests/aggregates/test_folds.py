@@ -1,0 +1,142 @@
+"""Aggregates made of a fold or a function, against enumeration and at their limits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import at_least, count_of, enumerate_group, majority
+
+import unbag
+from unbag import AtLeast, CountOf, FromFold, FromFunction, Groups, Majority
+from unbag.kernels import lattice
+
+FOLDS: dict[str, tuple[FromFold, Any]] = {
+    "count of": (CountOf(1), count_of(1)),
+    "at least": (AtLeast(2, 1), at_least(2, 1)),
+    "majority": (Majority(), majority),
+    "sum": (FromFold(0, lambda total, label: total + label, lambda total: total), sum),
+    "order matters": (
+        FromFold((0, -1), lambda s, label: (s[0] + (label > s[1]), label), lambda s: s[0]),
+        lambda y: sum(label > before for before, label in zip((-1, *y), y, strict=False)),
+    ),
+    "two numbers": (
+        FromFold((9, -1), lambda s, label: (min(s[0], label), max(s[1], label)), lambda s: s),
+        lambda y: (min(y), max(y)),
+    ),
+    "function": (FromFunction(lambda y: y[0] * y[-1]), lambda y: y[0] * y[-1]),
+    "fraction": (FromFunction(lambda y: sum(y) / len(y)), lambda y: sum(y) / len(y)),
+}
+NEVER = -math.inf
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@given(data=st.data())
+def test_evidence_is_that_of_enumeration(name: str, data: st.DataObject) -> None:
+    aggregate, g = FOLDS[name]
+    k = data.draw(st.integers(2, 4), "classes")
+    sizes = data.draw(st.lists(st.integers(1, 6 if k == 2 else 4), min_size=1, max_size=4), "sizes")
+    scale = data.draw(st.sampled_from([0.5, 5.0, 50.0]))
+    entry = st.floats(-scale, scale) | st.sampled_from([-1e4, 1e4, NEVER])
+    row = st.lists(entry, min_size=k, max_size=k).filter(lambda entries: max(entries) > NEVER)
+    rows = data.draw(st.lists(row, min_size=sum(sizes), max_size=sum(sizes)), "logits")
+    labels = data.draw(st.lists(st.integers(0, k - 1), min_size=sum(sizes), max_size=sum(sizes)), "labels")
+    groups = Groups.from_sizes(sizes)
+    z = aggregate.observe(labels, groups, k)
+    parts = torch.tensor(labels).split(sizes)
+    assert z.tolist() == np.array([g(tuple(part.tolist())) for part in parts]).tolist()
+    logits = torch.tensor(rows, dtype=torch.float64)
+    found = aggregate.evidence(logits, groups, z)
+    expected = [
+        enumerate_group(g, part.tolist(), g(tuple(own.tolist())))
+        for part, own in zip(logits.split(sizes), parts, strict=True)
+    ]
+    log_likelihood = torch.tensor([one for one, _ in expected], dtype=torch.float64)
+    posterior = torch.tensor([line for _, lines in expected for line in lines], dtype=torch.float64)
+    torch.testing.assert_close(found.log_likelihood, log_likelihood, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found.posterior, posterior, rtol=1e-10, atol=1e-10, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "extreme"),
+    [(1, 200.0), (1, 1e4), (2, 200.0), (2, 1e4), (1000, 200.0), (1000, 1e4), (1000, 1.0), (10**5, 1e4)],
+)
+def test_at_least_one_is_multiple_instance_at_any_size(size: int, extreme: float) -> None:
+    random = torch.Generator().manual_seed(0)
+    groups = Groups.from_sizes([size, 3])
+    logits = extreme * (torch.randint(2, (size + 3, 2), generator=random) * 2.0 - 1) - torch.tensor([0.0, 5.0])
+    found = AtLeast(1, 1).evidence(logits, groups, [1, 0])
+    expected = unbag.MultipleInstance().evidence(logits, groups, [1, 0])
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.posterior, expected.posterior, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [64, 1000])
+def test_count_of_is_label_proportions_of_two_classes(size: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(3 * size, 2, generator=random, dtype=torch.float64)
+    groups = Groups.from_sizes([size] * 3)
+    ones = torch.tensor([size // 3, size // 2, 0])
+    found = CountOf(1).evidence(logits, groups, ones)
+    expected = unbag.LabelProportions().evidence(logits, groups, torch.stack([size - ones, ones], 1))
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found.posterior, expected.posterior, rtol=1e-9, atol=1e-9)
+
+
+def test_classes_that_act_alike_are_one_move() -> None:
+    explored, classes = CountOf(3)._exploration(10).lattice(5, torch.device("cpu"))
+    assert sorted(map(len, classes)) == [1, 9]
+    assert explored.moves[0].shape == (1, 2)
+
+
+def test_levels_that_repeat_share_their_table() -> None:
+    explored, _ = AtLeast(2, 1)._exploration(2).lattice(1000, torch.device("cpu"))
+    assert len({id(table) for table in explored.moves}) <= 4
+
+
+def test_steps_read_every_member_once() -> None:
+    groups = Groups.from_sizes([2, 5, 1, 5])
+    steps = lattice.Steps.of(groups)
+    assert sorted(steps.reading.tolist()) == list(range(13))
+    assert steps.active == [4, 3, 2, 2, 2]
+    assert groups.sizes[steps.order].tolist() == [5, 5, 2, 1]
+
+
+def test_function_says_how_many_vectors_it_would_try() -> None:
+    many = FromFunction(sum)
+    with pytest.raises(ValueError, match=r"group 1 of 9 members and 10 classes means 1e\+09 label vectors"):
+        many.log_likelihood(torch.zeros(12, 10), Groups.from_sizes([3, 9]), [1, 1])
+    with pytest.raises(ValueError, match="max_vectors=10"):
+        FromFunction(sum, max_vectors=10).log_likelihood(torch.zeros(4, 2), Groups.from_sizes([4]), [1])
+
+
+def test_fold_says_when_states_are_too_many() -> None:
+    growing = FromFold((), lambda state, label: (*state, label), len, max_states=20)
+    with pytest.raises(ValueError, match="more than max_states=20 states after 5 labels of 2 classes"):
+        growing.log_likelihood(torch.zeros(6, 2), Groups.from_sizes([6]), [6])
+
+
+def test_names_say_what_they_are() -> None:
+    assert repr(CountOf(2)) == "CountOf(label=2)"
+    assert repr(AtLeast(3, 1)) == "AtLeast(count=3, label=1)"
+    assert repr(Majority()) == "Majority()"
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: CountOf(-1), "label must be a class number, 0 or more, got -1"),
+        (lambda: CountOf(True), "label must be a class number"),
+        (lambda: AtLeast(0, 1), "count must be a whole number of at least 1, got 0"),
+        (lambda: AtLeast(1.5, 1), "count must be a whole number"),
+        (lambda: AtLeast(1, "a"), "label must be a class number"),
+    ],
+)
+def test_wrong_settings_are_refused(make: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()

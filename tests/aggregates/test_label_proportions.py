@@ -1,0 +1,273 @@
+"""Counts per class: every method against enumeration where that reaches, and against each other beyond."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import counts, enumerate_group
+from scipy.optimize import brentq
+from scipy.signal import fftconvolve
+from scipy.special import expit, logit
+from torch import Tensor
+
+import unbag
+from unbag import Groups, LabelProportions
+from unbag.aggregates import label_proportions
+from unbag.kernels import lattice, poisson_binomial
+from unbag.kernels.saddle_point import find_tilt
+
+NEVER = -math.inf
+EXTREMES = [-1e4, -200.0, 200.0, 1e4, NEVER]
+
+
+def problem(sizes: list[int], k: int, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Groups, Tensor]:
+    """Random logits in float64, and counts of labels that do not follow them."""
+    random = torch.Generator().manual_seed(seed)
+    groups = Groups.from_sizes(sizes)
+    logits = scale * torch.randn(sum(sizes), k, generator=random, dtype=torch.float64)
+    labels = torch.randint(k, (sum(sizes),), generator=random)
+    return logits, groups, LabelProportions().observe(labels, groups, k)
+
+
+def likely_problem(sizes: list[int], k: int, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Groups, Tensor]:
+    """The same with labels drawn from the logits."""
+    logits, groups, _ = problem(sizes, k, scale, seed)
+    random = torch.Generator().manual_seed(seed + 1)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=random).flatten()
+    return logits, groups, LabelProportions().observe(labels, groups, k)
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+@pytest.mark.parametrize("most_places", [0, 10], ids=["count states", "places"])
+def test_evidence_is_that_of_enumeration(most_places: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(2, 5), "classes")
+    sizes = data.draw(st.lists(st.integers(1, 6 if k < 4 else 4), min_size=1, max_size=3), "sizes")
+    scale = data.draw(st.sampled_from([0.1, 1.0, 10.0, 50.0]))
+    entry = st.floats(-scale, scale) | st.sampled_from(EXTREMES)
+    row = st.lists(entry, min_size=k, max_size=k).filter(lambda entries: max(entries) > NEVER)
+    rows = data.draw(st.lists(row, min_size=sum(sizes), max_size=sum(sizes)), "logits")
+    labels = data.draw(st.lists(st.integers(0, k - 1), min_size=sum(sizes), max_size=sum(sizes)), "labels")
+    groups = Groups.from_sizes(sizes)
+    z = LabelProportions().observe(labels, groups, k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_proportions, "MOST_PLACES", most_places)
+        found = LabelProportions().evidence(torch.tensor(rows, dtype=torch.float64), groups, z)
+    parts = torch.tensor(rows, dtype=torch.float64).split(sizes)
+    expected = [
+        enumerate_group(counts(k), part.tolist(), tuple(one)) for part, one in zip(parts, z.tolist(), strict=True)
+    ]
+    close(found.log_likelihood, torch.tensor([one for one, _ in expected], dtype=torch.float64))
+    close(found.posterior, torch.tensor([line for _, lines in expected for line in lines], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+def test_methods_agree_where_several_are_exact(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, groups, z = problem([10] * 8 + [7] * 4 + [3], 4, scale)
+    by_places = LabelProportions().evidence(logits, groups, z)
+    monkeypatch.setattr(label_proportions, "MOST_PLACES", 0)
+    by_states = LabelProportions().evidence(logits, groups, z)
+    assert set(LabelProportions().plan(groups, z).methods) <= {"count_states", "two_classes"}
+    close(by_places.log_likelihood, by_states.log_likelihood)
+    close(by_places.posterior, by_states.posterior, 1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 17, 200])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 200.0, 1e4])
+def test_two_classes_agree_with_count_states(size: int, scale: float) -> None:
+    logits, groups, z = problem([size] * 6 + [size + 1], 2, scale)
+    # A third class that nothing can be makes the groups run on the lattice of counts.
+    third = torch.full((len(logits), 1), NEVER, dtype=torch.float64)
+    found = LabelProportions().evidence(logits, groups, z)
+    box = (int(z.max()), int(z.max()))
+    expected = label_proportions.infer_counts(
+        torch.cat([logits.log_softmax(-1), third], 1), groups, torch.tensor([[0, 1]] * 7), z, box
+    )
+    close(found.log_likelihood, expected[0])
+    close(found.posterior, expected[1][:, :2], 1e-9)
+
+
+def test_two_classes_that_occur_among_many_are_exact() -> None:
+    logits, groups, _ = problem([300, 40], 6)
+    z = torch.tensor([[0, 200, 0, 100, 0, 0], [0, 0, 0, 0, 0, 40]])
+    assert LabelProportions().plan(groups, z).methods == ["two_classes", "two_classes"]
+    found = LabelProportions().evidence(logits, groups, z)
+    expected = label_proportions.infer_counts(
+        logits.log_softmax(-1), groups, torch.tensor([[1, 3], [5, 0]]), torch.tensor([[200, 100], [40, 0]]), (200, 100)
+    )
+    close(found.log_likelihood, expected[0])
+    close(found.posterior, expected[1], 1e-9)
+    assert found.posterior[300:, 5].eq(1).all()
+
+
+@pytest.mark.parametrize("against", [False, True], ids=["likely", "unlikely"])
+def test_hundred_thousand_members_of_two_classes(against: bool) -> None:
+    size = 100_000
+    logits, groups, z = likely_problem([size], 2)
+    z = z.flip(1) // 2 * 2 + torch.tensor([[0, size % 2]]) if against else z
+    z[0, 1] = size - z[0, 0]
+    found = LabelProportions().evidence(logits.float(), groups, z)
+    close(found.posterior.double().sum(0), z[0].double(), 1e-7)
+    # Blocks of members whose counts are then added up: the same distribution by plain convolution.
+    yes = logits.softmax(-1)[:, 1].numpy()
+    expected = poisson_binomial_by_convolution(yes, int(z[0, 1]))
+    assert math.isclose(float(found.log_likelihood), expected, rel_tol=1e-5)
+
+
+def poisson_binomial_by_convolution(chances: object, z: int) -> float:
+    """Log-probability of z, tilted to where numbers are large, by convolution of halves."""
+    odds = logit(np.asarray(chances))
+    tilt = brentq(lambda shift: expit(odds + shift).sum() - z, -30, 30)
+    parts = [np.array([1 - p, p]) for p in expit(odds + tilt)]
+    while len(parts) > 1:
+        longer = len(parts[0]) > 64
+        join = fftconvolve if longer else np.convolve
+        parts = [join(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    scale = np.logaddexp(0, odds + tilt).sum() - np.logaddexp(0, odds).sum()
+    return float(np.log(parts[0][z]) + scale - tilt * z)
+
+
+@pytest.mark.parametrize(
+    ("k", "size", "of_posterior", "of_likelihood"),
+    [(2, 64, 5e-5, 0.01), (3, 64, 7e-5, 0.02), (3, 32, 5e-4, 0.04), (5, 24, 1e-3, 0.15), (10, 10, 5e-3, 0.2)],
+)
+def test_saddle_point_has_the_stated_error(k: int, size: int, of_posterior: float, of_likelihood: float) -> None:
+    logits, groups, z = likely_problem([size] * 20, k)
+    exact = LabelProportions("exact", max_states=10**6).evidence(logits, groups, z)
+    found = LabelProportions("saddle_point").evidence(logits, groups, z)
+    assert (found.posterior - exact.posterior).abs().mean() < of_posterior
+    assert (found.log_likelihood - exact.log_likelihood).abs().mean() < of_likelihood
+    assert (found.posterior - exact.posterior).abs().max() > 1e-12, "the approximation was not what ran"
+
+
+def test_second_order_correction_pays() -> None:
+    logits, groups, z = likely_problem([64] * 20, 3)
+    exact = LabelProportions("exact").posterior(logits, groups, z)
+    found = LabelProportions("saddle_point").posterior(logits, groups, z)
+    _, _, first_order = find_tilt(logits.log_softmax(-1), groups, z.double())
+    assert (found - exact).abs().mean() < 0.1 * (first_order - exact).abs().mean()
+
+
+def test_saddle_point_knows_certainty() -> None:
+    """A confident and right classifier is certain of its counts; a normal density would say more than certain."""
+    labels = torch.arange(5).repeat(20)
+    groups = Groups.from_sizes([100])
+    logits = 50 * torch.nn.functional.one_hot(labels, 5).double()
+    z = LabelProportions().observe(labels, groups, 5)
+    found = LabelProportions("saddle_point").evidence(logits, groups, z)
+    assert -1e-9 < float(found.log_likelihood) <= 0
+    close(found.posterior, torch.nn.functional.one_hot(labels, 5).double(), 1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[300, 200, 100], [128] * 3], ids=["unequal", "equal"])
+def test_saddle_point_adds_up_and_takes_any_sizes(sizes: list[int]) -> None:
+    logits, groups, z = problem(sizes, 6, 2.0)
+    found = LabelProportions("saddle_point").evidence(logits, groups, z)
+    sums = torch.stack([part.sum(0) for part in found.posterior.split(sizes)])
+    close(sums, z.double(), 1e-7)
+    close(found.posterior.sum(1), torch.ones(sum(sizes)))
+    assert found.posterior.min() >= 0
+    alone = [
+        LabelProportions("saddle_point").log_likelihood(part, Groups.from_sizes([size]), one[None])
+        for part, size, one in zip(logits.split(sizes), sizes, z, strict=True)
+    ]
+    close(found.log_likelihood, torch.cat(alone), 1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("extreme", [200.0, 1e4])
+@pytest.mark.parametrize("agree", [True, False], ids=["agree", "against"])
+@pytest.mark.parametrize(("k", "size"), [(k, size) for k in (2, 10) for size in (1, 2, 1000, 100_000)])
+def test_extremes_are_finite(k: int, size: int, agree: bool, extreme: float, dtype: torch.dtype) -> None:
+    labels = torch.arange(size) % k
+    groups = Groups.from_sizes([size, max(1, size // 2)])
+    both = torch.cat([labels, labels[: max(1, size // 2)]])
+    signs = 2.0 * torch.nn.functional.one_hot(both if agree else (both + 1) % k, k) - 1
+    logits = (extreme * signs).to(dtype).requires_grad_()
+    z = LabelProportions().observe(both if agree else both // 2 % k, groups, k)
+    found = LabelProportions().evidence(logits, groups, z)
+    found.log_likelihood.sum().backward()
+    assert found.log_likelihood.isfinite().all()
+    assert found.posterior.isfinite().all()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    sums = torch.stack([part.double().sum(0) for part in found.posterior.split(groups.sizes.tolist())])
+    close(sums, z.double(), 1e-4)
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, groups, z = problem([20, 31, 12, 25, 40, 11], 3)
+    two, two_groups, two_z = problem([20, 31, 12, 25, 40, 11], 2)
+    whole, whole_two = (
+        LabelProportions().evidence(logits, groups, z),
+        LabelProportions().evidence(two, two_groups, two_z),
+    )
+    monkeypatch.setattr(lattice, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(poisson_binomial, "CHUNK", 500)
+    monkeypatch.setattr(label_proportions, "_round_up", lambda ordered: torch.full_like(ordered, 20))
+    chunked = LabelProportions().evidence(logits, groups, z)
+    chunked_two = LabelProportions().evidence(two, two_groups, two_z)
+    close(chunked.log_likelihood, whole.log_likelihood)
+    close(chunked.posterior, whole.posterior)
+    close(chunked_two.log_likelihood, whole_two.log_likelihood)
+    close(chunked_two.posterior, whole_two.posterior)
+
+
+def test_plan_says_what_runs() -> None:
+    _, groups, _ = problem([4, 40, 40, 40], 3)
+    z = [[2, 1, 1], [40, 0, 0], [10, 10, 20], [13, 13, 14]]
+    plan = LabelProportions(max_states=2900).plan(groups, z)
+    assert plan.methods == ["places", "two_classes", "count_states", "saddle_point"]
+    assert not plan.exact
+    assert str(plan) == (
+        "count_states for 1 group, places for 1 group, saddle_point for 1 group, two_classes for 1 group"
+    )
+    assert LabelProportions().plan(groups, z).exact
+    assert LabelProportions("saddle_point").plan(groups, z).methods == ["saddle_point"] * 4
+    assert LabelProportions(max_states=1).plan(groups, z).methods[0] == "saddle_point"
+    assert LabelProportions(max_states=12).plan(groups, z).methods[0] == "places"
+
+
+def test_exact_refuses_to_approximate() -> None:
+    logits, groups, z = problem([4, 90], 3)
+    with pytest.raises(ValueError, match=r"out of reach for group 1: group 1 needs .* max_states is 1000"):
+        LabelProportions("exact", max_states=1000).evidence(logits, groups, z)
+
+
+def test_counts_and_proportions_are_read_alike() -> None:
+    logits, groups, z = problem([4, 6], 3)
+    whole = LabelProportions().log_likelihood(logits, groups, z)
+    proportions = z / groups.sizes[:, None]
+    for other in (z.double(), proportions, proportions.float(), (proportions * 1e4).round() / 1e4, z.tolist(), z.int()):
+        close(LabelProportions().log_likelihood(logits, groups, other), whole)
+
+
+def test_round_up_keeps_boxes_few_and_near() -> None:
+    many = torch.arange(200)
+    rounded = label_proportions._round_up(many)
+    assert (rounded >= many).all()
+    assert (rounded <= (1.5 * many).clamp_min(4)).all()
+    assert rounded.unique().tolist()[:9] == [0, 1, 2, 3, 4, 6, 8, 12, 16]
+
+
+def test_impossible_counts_in_large_groups() -> None:
+    logits = torch.zeros(40, 3)
+    logits[:30, 2] = NEVER
+    groups = Groups.from_sizes([20, 20])
+    for method in ("auto", "saddle_point"):
+        found = LabelProportions(method).evidence(logits, groups, [[10, 4, 6], [10, 9, 1]])
+        assert found.log_likelihood[0] == NEVER
+        assert found.posterior[:20].isnan().all()
+        assert found.log_likelihood[1].isfinite()
+        assert found.posterior[20:].isfinite().all()
+        with pytest.raises(unbag.ImpossibleObservation, match="group 0"):
+            LabelProportions(method).log_likelihood(logits, groups, [[10, 4, 6], [10, 9, 1]], impossible="raise")
