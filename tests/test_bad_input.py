@@ -255,7 +255,7 @@ def from_function(g, groups, z, k=2):
         (
             lambda: from_function(max, Groups.from_sizes([1, 40]), [0, 0], k=10),
             ValueError,
-            r"group 1 of 40 members and 10 classes means 1e\+40 label vectors, more than .*FromFold",
+            r"group 1 of 40 members and 10 classes means 10\^40 label vectors, more than .*FromFold",
         ),
     ]
 )

@@ -412,12 +412,12 @@ def test_loss_of_the_wrong_shape(loss, got):
         (
             [[0.5, 0.5], [NAN, 1.0]],
             ValueError,
-            "weights must be finite, but there is NaN or infinity in membership 1; look",
+            "weights must be finite, but there is NaN or infinity for group 0; look",
         ),
         (
             [[INF, 0.5], [1.0, -INF]],
             ValueError,
-            "weights must be finite, but there is NaN or infinity in memberships 0, 1",
+            "weights must be finite, but there is NaN or infinity for group 0",
         ),
         (torch.ones(2, 2, device="meta"), ValueError, "weights is on meta, but the groups are on cpu; move one"),
     ],

@@ -206,7 +206,7 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
         raise TypeError(f"weights must be floating-point numbers, got {weights.dtype}; convert them with .float()")
     if not bool(torch.isfinite(weights.sum())) and bool((wrong := ~weights.isfinite().all(1)).any()):
         raise ValueError(
-            f"weights must be finite, but there is NaN or infinity in {name_some('membership', wrong)}; "
+            f"weights must be finite, but there is NaN or infinity for {groups.name_holding(wrong)}; "
             "look for groups whose observation was impossible"
         )
     return weights.to(logits.dtype)

@@ -109,7 +109,7 @@ def test_steps_read_every_member_once() -> None:
 
 def test_function_says_how_many_vectors_it_would_try() -> None:
     many = FromFunction(sum)
-    with pytest.raises(ValueError, match=r"group 1 of 9 members and 10 classes means 1e\+09 label vectors"):
+    with pytest.raises(ValueError, match=r"group 1 of 9 members and 10 classes means 10\^9 label vectors"):
         many.log_likelihood(torch.zeros(12, 10), Groups.from_sizes([3, 9]), [1, 1])
     with pytest.raises(ValueError, match="max_vectors=10"):
         FromFunction(sum, max_vectors=10).log_likelihood(torch.zeros(4, 2), Groups.from_sizes([4]), [1])
@@ -140,3 +140,18 @@ def test_names_say_what_they_are() -> None:
 def test_wrong_settings_are_refused(make: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+def test_class_that_is_not_there_is_refused() -> None:
+    groups = Groups.from_sizes([2])
+    with pytest.raises(ValueError, match=r"CountOf\(label=5\) looks for class 5, but there are only 2 classes"):
+        CountOf(5).log_likelihood(torch.zeros(2, 2), groups, [0])
+    with pytest.raises(ValueError, match=r"AtLeast\(count=1, label=3\) looks for class 3"):
+        AtLeast(1, 3).observe([0, 1], groups, 2)
+
+
+@pytest.mark.parametrize("finish", [lambda state: "many", lambda state: {state}])
+def test_outcomes_must_be_numbers(finish: Any) -> None:
+    odd = FromFold(0, lambda state, label: state + label, finish)
+    with pytest.raises(TypeError, match="finish must return a number or a tuple of numbers, got"):
+        odd.observe([0, 1], Groups.from_sizes([2]), 2)

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+
 from unbag.aggregates.fold import FromFold
+from unbag.groups import Groups
 
 
-class CountOf(FromFold):
+class _OfOneClass(FromFold):
+    label: int
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        self._check_label(n_classes)
+        return super().observe(labels, groups, n_classes)
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        self._check_label(n_classes)
+        return super().check(z, groups, n_classes)
+
+    def _check_label(self, n_classes: int) -> None:
+        if self.label >= n_classes:
+            raise ValueError(
+                f"{self!r} looks for class {self.label}, but there are only {n_classes} classes, from 0 on"
+            )
+
+
+class CountOf(_OfOneClass):
     """How many members of a group are of one class.
 
     Examples
@@ -20,7 +43,7 @@ class CountOf(FromFold):
         super().__init__(0, lambda count, met: count + (met == label), lambda count: count)
 
 
-class AtLeast(FromFold):
+class AtLeast(_OfOneClass):
     """Whether at least so many members of a group are of one class.
 
     Examples
@@ -34,7 +57,7 @@ class AtLeast(FromFold):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"count must be a whole number of at least 1, got {count!r}")
         self.count, self.label = count, _check_label(label)
-        super().__init__(0, lambda met, label_: min(met + (label_ == label), count), lambda met: met >= count)
+        super().__init__(0, lambda so_far, met: min(so_far + (met == label), count), lambda so_far: so_far >= count)
 
 
 class Majority(FromFold):

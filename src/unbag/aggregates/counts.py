@@ -41,13 +41,13 @@ def _from_floats(z: Tensor, groups: Groups) -> Tensor:
     if bool((wrong := (z < 0).any(1)).any()):
         _refuse("counts and proportions must not be negative", wrong, groups, z)
     sums, sizes = z.sum(1), groups.sizes.double()
-    close = 1e-6 * sizes + 1e-3  # room for proportions written with few digits
-    if bool(((sums - sizes).abs() <= close).all()):
+    if bool(((sums - sizes).abs() <= 1e-6 * sizes).all()):
         fractional = ((z - z.round()).abs() > 1e-6).any(1)
-        if bool(fractional.any()) and not bool((sizes == 1).all()):
+        if bool(fractional.any()):
             _refuse("counts must be whole numbers", fractional, groups, z)
     else:
-        if bool((wrong := (sums - 1).abs() > 1e-3).any()):
+        # Room for proportions written with two digits, as long as they leave no doubt.
+        if bool((wrong := (sums - 1).abs() > 0.005 * z.shape[1] + 1e-3).any()):
             first = int(wrong.nonzero()[0])
             raise ValueError(
                 f"proportions must add up to one, or counts to the size of their group, but those of "
@@ -56,7 +56,8 @@ def _from_floats(z: Tensor, groups: Groups) -> Tensor:
             )
         z = z * sizes[:, None]
     counts = z.round()
-    unfit = ((z - counts).abs() > close[:, None]).any(1) | (counts.sum(1) != sizes)
+    room = (0.005 * sizes + 1e-3).clamp_max(0.25)
+    unfit = ((z - counts).abs() > room[:, None]).any(1) | (counts.sum(1) != sizes)
     if bool(unfit.any()):
         first = int(unfit.nonzero()[0])
         raise ValueError(

@@ -120,6 +120,8 @@ class FromFold(Aggregate):
             exploration = self._exploration(n_classes)
             exploration.explore(size)
             seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
+            if not all(isinstance(value, Hashable) for value in seen):
+                raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
             numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
             self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
         return self._outcomes[n_classes, size]
@@ -152,12 +154,12 @@ class FromFunction(FromFold):
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         n_vectors = check_n_classes(n_classes) ** groups.max_size
-        if n_vectors > self.max_states:
+        if n_vectors > self.max_vectors:
             largest = int(groups.sizes.argmax())
             raise ValueError(
                 f"group {groups.name(largest)} of {groups.max_size} members and {n_classes} classes means "
-                f"{n_vectors:.3g} label vectors, more than max_vectors={self.max_states}; write g as a fold with "
-                "FromFold, use smaller groups, or raise max_vectors"
+                f"{n_classes}^{groups.max_size} label vectors, more than max_vectors={self.max_vectors}; write g as a "
+                "fold with FromFold, use smaller groups, or raise max_vectors"
             )
         return super().check(z, groups, n_classes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log2, prod
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.counts import check_counts
-from unbag.checks import name_some
+from unbag.checks import as_tensor, name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
 from unbag.kernels.lattice import safe_total
@@ -117,8 +118,9 @@ class LabelProportions(Aggregate):
 
     def plan(self, groups: Groups, z: Any) -> Plan:
         """Say which method will run on which group."""
-        n_classes = torch.as_tensor(z).shape[-1]
-        return self._plan(groups, self.check(z, groups, n_classes))
+        self.check_sizes(groups)
+        n_classes = as_tensor(z, "z", groups.device).shape[-1:]
+        return self._plan(groups, self.check(z, groups, *n_classes))
 
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         plan = self._plan(groups, z)
@@ -215,15 +217,21 @@ def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Te
 def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
     n, k = z.shape
     m = groups.max_size
-    labels = torch.arange(k, device=z.device).repeat(n)
-    places = torch.repeat_interleave(labels, z.flatten(), output_size=n * m).view(n, m)
-    total, posterior = infer_places(log_probs, places)
-    log_total = total.double().log()
-    if bool((lost := total < safe_total(total.dtype)).any()):
-        again = lost.nonzero().flatten()
-        rows = spread(lost, groups)
-        some, ones = Groups.from_sizes(groups.sizes[again]), torch.ones_like(places[again])
-        log_total[again], exact = infer_counts(log_probs[rows], some, places[again], ones, (1,) * m)
-        posterior[rows] = exact.to(posterior.dtype)
+    total, posterior = infer_places(log_probs, z)
     # Places with the same label can be handed out in any order, which makes no other label vector.
-    return log_total - torch.lgamma(z.double() + 1).sum(1), posterior
+    orders = _log_factorials(z.device).index_select(0, z.view(-1)).view(n, k).sum(1)
+    log_likelihood = total.double().log_().sub_(orders)
+    if float(total.min()) < safe_total(total.dtype):
+        lost = total < safe_total(total.dtype)
+        again, rows = lost.nonzero().flatten(), spread(lost, groups)
+        some = Groups.from_sizes(groups.sizes[again])
+        counts, classes = z[again].topk(min(m, k), 1)
+        box = tuple(counts.amax(0).tolist())
+        log_likelihood[again], exact = infer_counts(log_probs[rows], some, classes, counts, box)
+        posterior[rows] = exact.to(posterior.dtype)
+    return log_likelihood, posterior
+
+
+@lru_cache(maxsize=4)
+def _log_factorials(device: torch.device) -> Tensor:
+    return torch.lgamma(torch.arange(MOST_PLACES + 1, dtype=torch.float64, device=device) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -36,24 +37,14 @@ class OrdinalTriplet(Aggregate):
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         k, n = log_probs.shape[1], len(groups)
         # Classes first and groups last, so that picking classes copies whole rows.
-        first, others = log_probs.view(n, 3, k).permute(2, 1, 0).reshape(k, 3 * n).split([n, 2 * n], 1)
-        second, third = others[:, :n], others[:, n:]  # each (k, groups)
-        up_to, from_on = (_with_none(part.t()) for part in cumulate(others.t()))  # each (k + 1, 2 * groups)
-        discs = _discs(others)
-        # Joint log-probabilities of z with label v of the first and j of another member, (v * j, groups): given both,
-        # the remaining member has to lie beyond the distance |v - j| from v, or within it.
-        at = _places(k, log_probs.device)
-
-        def pick(table: Tensor, rows: Tensor) -> Tensor:
-            return table.index_select(0, rows)
-
-        third_farther = torch.logaddexp(pick(up_to[:, n:], at.below), pick(from_on[:, n:], at.above))
-        third_not_farther = pick(discs[:, n:], at.disc)
-        second_nearer = pick(discs[:, :n], at.inner_disc)
-        second_not_nearer = torch.logaddexp(pick(up_to[:, :n], at.not_above), pick(from_on[:, :n], at.not_below))
-        second_not_nearer[:: k + 1] = 0  # at distance 0 the two ends overlap in v, and every label is that far away
-        with_second = torch.where(z, third_farther, third_not_farther)
-        with_third = torch.where(z, second_nearer, second_not_nearer)
+        first, second, third = log_probs.view(n, 3, k).permute(1, 2, 0).contiguous()  # each (k, groups)
+        # For label v of the first and j of another member, the remaining one has to lie within the distance r = |v - j|
+        # of v, or beyond it. With the second at j, the third beyond r (z = 1) or not (z = 0); with the third at j, the
+        # second nearer than r (z = 1) or not.
+        within = _within(torch.where(z, second, third), z)  # (v * j, groups)
+        beyond = _beyond(torch.where(z, third, second), z)
+        with_second = torch.where(z, beyond, within)
+        with_third = torch.where(z, within, beyond)
         with_second.view(k, k, n).add_(first[:, None]).add_(second)
         with_third.view(k, k, n).add_(first[:, None]).add_(third)
         log_likelihood, first_second = normalise(with_second, dim=0)
@@ -61,6 +52,31 @@ class OrdinalTriplet(Aggregate):
         first_second, first_third = first_second.view(k, k, n), first_third.view(k, k, n)
         posterior = torch.stack([first_second.sum(1), first_second.sum(0), first_third.sum(0)])  # (3, k, groups)
         return log_likelihood, posterior.permute(2, 0, 1).reshape(log_probs.shape)
+
+
+def _within(log_probs: Tensor, nearer: Tensor) -> Tensor:
+    """Log-probability of a label at most r away from v, or where asked for nearer: (k, groups) to (v * j, groups)."""
+    k = len(log_probs)
+    at = _places(k, log_probs.device)
+    padded = _with_none(log_probs)
+    rings = torch.logaddexp(padded.index_select(0, at.ring_below), padded.index_select(0, at.ring_above))
+    none = torch.full_like(log_probs, float("-inf"))
+    # Of radius -1, 0, .., k - 1 around each v.
+    discs = torch.cat([none, *accumulate([log_probs, *rings.split(k)], torch.logaddexp)])
+    return torch.where(nearer, discs.index_select(0, at.inner_disc), discs.index_select(0, at.disc))
+
+
+def _beyond(log_probs: Tensor, farther: Tensor) -> Tensor:
+    """Log-probability of a label at least r away from v, or where asked for farther: (k, groups) to (v * j, groups)."""
+    k = len(log_probs)
+    at = _places(k, log_probs.device)
+    up_to, from_on = (_with_none(part.t()) for part in cumulate(log_probs.t()))  # each (k + 1, groups)
+    below = torch.where(farther, up_to.index_select(0, at.below), up_to.index_select(0, at.not_above))
+    above = torch.where(farther, from_on.index_select(0, at.above), from_on.index_select(0, at.not_below))
+    beyond = torch.logaddexp(below, above)
+    # At distance 0 the two ends overlap in v, and every label is that far away.
+    beyond[:: k + 1].masked_fill_(~farther, 0)
+    return beyond
 
 
 class _Places(NamedTuple):
@@ -72,6 +88,8 @@ class _Places(NamedTuple):
     not_below: Tensor  # v + r
     disc: Tensor  # labels within r of v
     inner_disc: Tensor  # labels within r - 1 of v
+    ring_below: Tensor  # v - r for r = 1, .., k - 1 and each v
+    ring_above: Tensor  # v + r
 
 
 @lru_cache(maxsize=64)
@@ -85,6 +103,8 @@ def _places(k: int, device: torch.device) -> _Places:
         not_below=_inside(v + r, k),
         disc=((r + 1) * k + v).flatten(),
         inner_disc=(r * k + v).flatten(),
+        ring_below=_inside(j - v, k)[k:],
+        ring_above=_inside(j + v, k)[k:],
     )
 
 
@@ -94,15 +114,3 @@ def _inside(labels: Tensor, k: int) -> Tensor:
 
 def _with_none(log_probs: Tensor) -> Tensor:
     return torch.cat([log_probs, log_probs.new_full((1, log_probs.shape[1]), float("-inf"))])
-
-
-def _discs(log_probs: Tensor) -> Tensor:
-    """Log-probability of a label within r of v, for r = -1, 0, .., k - 1 and each v: (k, n) to ((k + 1) * k, n)."""
-    k = len(log_probs)
-    nothing = torch.full_like(log_probs, float("-inf"))
-    padded = torch.cat([nothing, log_probs, nothing])
-    discs = [nothing, log_probs]
-    for r in range(1, k):
-        ring = torch.logaddexp(padded[k - r : 2 * k - r], padded[k + r : 2 * k + r])  # v - r and v + r
-        discs.append(torch.logaddexp(discs[-1], ring))
-    return torch.cat(discs)

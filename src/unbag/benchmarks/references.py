@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from itertools import permutations
 
 import torch
@@ -19,9 +19,28 @@ def cross_entropy_with_gradient(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def enumerate_counts(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over all distinct label vectors with the given counts, with index tables that are made once.
+    """Sum over all distinct label vectors with the given counts, group by group, with index tables that are made once.
 
-    Groups with the same counts up to the names of the classes share a table and run as one batch.
+    Parameters
+    ----------
+    logits
+        (groups, members, classes).
+    counts
+        (groups, classes).
+    """
+    log_probs = logits.log_softmax(-1)
+    log_likelihood, posterior = [], torch.zeros_like(log_probs)
+    member = torch.arange(logits.shape[1])
+    for own, count, shares in zip(log_probs, counts.tolist(), posterior, strict=True):
+        labels = _distinct_vectors(tuple(count))  # (vectors, members)
+        scores = own[member, labels].sum(1)
+        log_likelihood.append(scores.logsumexp(0))
+        shares.scatter_add_(1, labels.t(), scores.softmax(0).expand(logits.shape[1], -1))
+    return torch.stack(log_likelihood), posterior
+
+
+def enumerate_counts_in_batches(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Do the same with groups side by side that have the same counts up to the names of the classes.
 
     Parameters
     ----------
@@ -47,7 +66,7 @@ def enumerate_counts(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return log_likelihood, posterior
 
 
-@lru_cache
+@cache
 def _distinct_vectors(counts: tuple[int, ...]) -> Tensor:
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     return torch.tensor(sorted(set(permutations(labels))))

@@ -22,7 +22,8 @@ def alternate(ours: Callable[[], Any], reference: Callable[[], Any], seconds: fl
     stop = time.perf_counter() + seconds
     while time.perf_counter() < stop or len(times[1]) < 3:
         for own, run in zip(times, (ours, reference), strict=True):
-            start = time.perf_counter()
-            run()
-            own.append(1e3 * (time.perf_counter() - start))
+            for _ in range(5):  # in a row, as in a training loop
+                start = time.perf_counter()
+                run()
+                own.append(1e3 * (time.perf_counter() - start))
     return statistics.median(times[0]), statistics.median(times[1])

@@ -81,10 +81,9 @@ def cumulate(log_probs: Tensor) -> tuple[Tensor, Tensor]:
     >>> up_to.exp(), from_on.exp()
     (tensor([0.2000, 0.5000, 1.0000]), tensor([1.0000, 0.8000, 0.5000]))
     """
-    classes = log_probs.unbind(-1)
-    up_to = torch.stack(list(accumulate(classes, torch.logaddexp)), -1)
-    from_on = torch.stack(list(accumulate(classes[::-1], torch.logaddexp))[::-1], -1)
-    return up_to, from_on
+    both_ways = torch.stack([log_probs, log_probs.flip(-1)])
+    up_to, from_on = torch.stack(list(accumulate(both_ways.unbind(-1), torch.logaddexp)), -1)
+    return up_to, from_on.flip(-1)
 
 
 def log1mexp(log_p: Tensor) -> Tensor:

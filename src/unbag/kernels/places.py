@@ -1,14 +1,14 @@
 """Small groups of one size, the fast way: as many places as members, each place one of the labels that were counted.
 
 The sum over all ways to seat the members is the permanent of the matrix of their weights. A state is the set of places
-taken so far. Reading the members backwards visits the same states, so that one recursion, on a batch of twice the
-groups, gives both what leads to a state and what follows it.
+taken so far. Reading the members backwards visits the same states, so that one recursion gives both what leads to a
+state and what follows it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from math import comb
 from typing import NamedTuple
 
@@ -17,73 +17,86 @@ from torch import Tensor
 
 
 class Seatings(NamedTuple):
-    """Tables for a number of places; sets of t places are level t."""
+    """Tables for a number of places m. Sets of t places are level t; a level lists them forwards, then backwards."""
 
-    last: list[Tensor]  # by level, from 2 on, for each set and each place in it: row t * m + place of the weights
+    first: Tensor  # rows member * m + place of the weights, for the sets of level 1
+    last: list[Tensor]  # by level, from 2 on, for each set and each place in it: the row of who sits there
     before: list[Tensor]  # and the set without that place, in the level before
-    earlier: Tensor  # for each member t, place and set of t others: that set, among all levels
-    later: Tensor  # and the set of what both leave over
-    n_others: list[int]  # how many sets of others there are, by t
+    earlier: Tensor  # for each member t, place and set of t others: that set forwards; filled up with no set
+    later: Tensor  # and the set of what both leave over, backwards
 
 
 @lru_cache(maxsize=16)
 def seatings(m: int, device: torch.device) -> Seatings:
-    """Lay out the sets of places."""
-    levels = [list(combinations(range(m), t)) for t in range(m)]
-    number = {taken: place for level in levels for place, taken in enumerate(level)}
-    start = [sum(len(level) for level in levels[:t]) for t in range(m)]
-    last, before, earlier, later = [], [], [], []
-    for t in range(2, m):
-        last.append([(t - 1) * m + place for taken in levels[t] for place in taken])
-        before.append([number[tuple(p for p in taken if p != place)] for taken in levels[t] for place in taken])
-    for t in range(m):
-        for place in range(m):
-            for taken in combinations([p for p in range(m) if p != place], t):
-                left = tuple(p for p in range(m) if p != place and p not in taken)
-                earlier.append(start[t] + number[taken])
-                later.append(start[len(left)] + number[left])
+    """Lay out the sets of places. Among all levels, row 0 is the empty set and row 1 no set at all."""
 
     def table(rows: list[int]) -> Tensor:
         return torch.tensor(rows, dtype=torch.int64, device=device)
 
-    n_others = [comb(m - 1, t) for t in range(m)]
-    by_level = ([table(rows) for rows in last], [table(rows) for rows in before])
-    return Seatings(*by_level, table(earlier), table(later), n_others)
+    levels = [list(combinations(range(m), t)) for t in range(m)]
+    in_level = [{taken: row for row, taken in enumerate(level)} for level in levels]
+    last, before = [], []
+    for t in range(2, m):
+        steps = [(taken, place) for taken in levels[t] for place in taken]
+        kept = [in_level[t - 1][tuple(other for other in taken if other != place)] for taken, place in steps]
+        seats = [place for _, place in steps]
+        last.append(table([(t - 1) * m + seat for seat in seats] + [(m - t) * m + seat for seat in seats]))
+        before.append(table(kept + [len(levels[t - 1]) + row for row in kept]))
+    starts = [0] + [2 + 2 * sum(len(level) for level in levels[1:t]) for t in range(1, m)]
+    most_others = comb(m - 1, (m - 1) // 2)
+    earlier, later = [], []
+    for t, place in product(range(m), range(m)):
+        others = [taken for taken in levels[t] if place not in taken]
+        left = [tuple(p for p in range(m) if p != place and p not in taken) for taken in others]
+        behind = m - 1 - t  # a set of so many places is left to the members that follow
+        backwards = starts[behind] + (len(levels[behind]) if behind else 0)
+        none = [1] * (most_others - len(others))
+        earlier += [starts[t] + in_level[t][taken] for taken in others] + none
+        later += [backwards + in_level[behind][taken] for taken in left] + none
+    first = [*range(m), *range((m - 1) * m, m * m)] if m > 1 else []
+    return Seatings(table(first), last, before, table(earlier), table(later))
 
 
-def infer_places(log_probs: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+def infer_places(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over all ways to seat the members of each group, in the precision of the weights.
 
     Parameters
     ----------
     log_probs
         (memberships, k), group after group.
-    places
-        The label of each place, (groups, members of a group).
+    z
+        Counts, (groups, k), adding up to the same size for all groups.
 
     Returns
     -------
     total
-        (groups,), the sum itself; below ``safe_total`` of its type it may have lost what matters.
+        (groups,), the sum itself, in which places of the same label count as different ones; below ``safe_total`` of
+        its type it may have lost what matters.
     posterior
         (memberships, k).
     """
-    n, m = places.shape
-    member = torch.arange(n * m, device=places.device).view(n, m).t()[:, None]  # (member, 1, group)
-    cell = (
-        places.t().mul(n * m).add(member).flatten()
-    )  # in the table of classes and memberships, (member, place, group)
-    weights = log_probs.t().reshape(-1).index_select(0, cell).exp_().view(m, m, n)
-    both_ways = torch.cat([weights, weights.flip(0)], 2).view(m * m, 2 * n)
-    tables = seatings(m, places.device)
-    levels = [weights.new_ones(1, 2 * n), both_ways[: m if m > 1 else 0]]
+    (n, k), m = z.shape, len(log_probs) // len(z)
+    tables = seatings(m, z.device)
+    # A place is an entry of z, group * k + class. Its weight for each member is in this cell of the table of classes
+    # and memberships: (member, place, group).
+    place = torch.repeat_interleave(z.view(-1), output_size=n * m).view(n, m)
+    cell = torch.add(_first_cells(n, m, k, z.device), place.t(), alpha=n * m).reshape(-1)
+    weights = log_probs.t().reshape(-1).index_select(0, cell).exp_().view(m * m, n)
+    level = weights.index_select(0, tables.first)
+    levels = [weights.new_ones(1, n), weights.new_zeros(1, n), level]
     for t, (last, before) in enumerate(zip(tables.last, tables.before, strict=True), 2):
-        arriving = levels[-1].index_select(0, before).mul_(both_ways.index_select(0, last))
-        levels.append(arriving.view(-1, t, 2 * n).sum(1))
-    forwards, backwards = torch.cat(levels).split(n, 1)  # each (sets of fewer than m places, groups)
-    others = forwards.index_select(0, tables.earlier).mul_(backwards.index_select(0, tables.later))
-    by_member = others.split([m * rows for rows in tables.n_others])
-    seated = torch.stack([part.view(m, -1, n).sum(1) for part in by_member]).mul_(weights)  # (member, place, group)
-    total = seated[0].sum(0)
-    posterior = seated.new_zeros(log_probs.numel()).scatter_add_(0, cell, seated.div_(total).flatten())
-    return total, posterior.view(-1, n * m).t()
+        level = level.index_select(0, before).mul_(weights.index_select(0, last)).view(-1, t, n).sum(1)
+        levels.append(level)
+    sets = torch.cat(levels)
+    others = sets.index_select(0, tables.earlier).mul_(sets.index_select(0, tables.later))
+    seated = others.view(m * m, -1, n).sum(1).mul_(weights)  # (member * place, groups)
+    total = seated[:m].sum(0)
+    posterior = weights.new_zeros(k * n * m).scatter_add_(0, cell, seated.div_(total).view(-1))
+    return total, posterior.view(k, n * m).t()
+
+
+@lru_cache(maxsize=16)
+def _first_cells(n: int, m: int, k: int, device: torch.device) -> Tensor:
+    """Return the cell of class 0 for each membership, less what the entries of z count too much, (member, 1, group)."""
+    group = torch.arange(n, device=device)
+    return (torch.arange(m, device=device)[:, None] + group * m - group * k * (n * m))[:, None]
