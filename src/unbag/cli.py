@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -17,6 +16,8 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from unbag.files import write_whole
 
 # torch, and whatever needs it, is imported inside the commands, so that --help does not wait for it.
 
@@ -66,7 +67,8 @@ def engine(
         results = benchmark.run(threads=threads, quick=quick, report=progress.print)
         _show(results, threads)
         if json_file is not None:
-            _write_whole(json_file, json.dumps({**_circumstances(threads, quick), "results": results}, indent=2) + "\n")
+            report = json.dumps({**_circumstances(threads, quick), "results": results}, indent=2)
+            write_whole(json_file, f"{report}\n".encode())
 
 
 @contextmanager
@@ -93,18 +95,6 @@ def _check_writable(path: Path) -> None:
         raise FileNotFoundError(f"the folder {folder} does not exist; make it first or name a file elsewhere")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that its old content stays until the new one is complete."""
-    descriptor, draft = tempfile.mkstemp(dir=path.absolute().parent, prefix=path.name, suffix=".part")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
 
 
 def _circumstances(threads: int, quick: bool) -> dict[str, Any]:

@@ -97,12 +97,7 @@ class UnbiasedRisk(nn.Module):
             group_weights = _check_group_weights(group_weights, groups, self.reduction)
         with full_precision(logits.device.type):
             losses = groups.rows_of(self._losses(logits))  # (memberships, k)
-            # Zero times infinity would be NaN: a class that is ruled out costs nothing.
-            terms = losses.masked_fill(weights == 0, 0) * weights
-            if self.reduction == "mean" and group_weights is None and groups.uniform_size is not None:
-                return terms.sum() / len(terms)  # the general way, with fewer operations
-            risks = sum_per_group(terms.sum(1), groups) / groups.sizes
-            return _reduce(risks, self.reduction, group_weights)
+            return _reduce(group_risks(losses, weights, groups), self.reduction, group_weights)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
@@ -124,6 +119,13 @@ class UnbiasedRisk(nn.Module):
         of_members = member_logits(logits, groups).detach()
         if not bool(torch.isfinite(of_members.sum())):
             refuse_undefined(of_members, groups)
+
+
+def group_risks(losses: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+    """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from one row per membership."""
+    # Zero times infinity would be NaN: a class that is ruled out costs nothing.
+    terms = losses.masked_fill(weights == 0, 0) * weights
+    return sum_per_group(terms.sum(1), groups) / groups.sizes
 
 
 class NegativeLogLikelihood(nn.Module):

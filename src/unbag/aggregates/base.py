@@ -70,12 +70,25 @@ class Aggregate(ABC):
             raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
         self.check_sizes(groups)
         logits_of_members = member_logits(logits, groups)
-        checked = self.check(z, groups, logits.shape[1])
-        with full_precision(logits.device.type):
-            evidence = Evidence(*_InferWithGradient.apply(logits_of_members, self, groups, checked))
+        evidence = self.checked_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
         if impossible == "raise":
             _refuse_impossible(evidence.log_likelihood, groups, as_tensor(z, "z", groups.device))
         return evidence
+
+    def checked_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
+        """Return the same from arguments that were checked before, as in the steps of a training loop.
+
+        Parameters
+        ----------
+        logits_of_members
+            One row per membership, in float32 or float64.
+        groups
+            Which memberships belong together; their members are not looked at.
+        z
+            What :meth:`check` returned.
+        """
+        with full_precision(logits_of_members.device.type):
+            return Evidence(*_InferWithGradient.apply(logits_of_members, self, groups, z))
 
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
         """Return log p(z | x_1..x_m) of each group, differentiable once.

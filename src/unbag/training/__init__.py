@@ -1,0 +1,12 @@
+"""The training loop, and what it is made of."""
+
+from unbag.training.checkpoints import Checkpoint as Checkpoint
+from unbag.training.loop import Trained as Trained
+from unbag.training.loop import train as train
+from unbag.training.observations import Observations as Observations
+from unbag.training.progress import Bar as Bar
+from unbag.training.progress import Silent as Silent
+from unbag.training.selection import held_out_likelihood as held_out_likelihood
+from unbag.training.selection import labelled_accuracy as labelled_accuracy
+from unbag.training.selection import permuted_accuracy as permuted_accuracy
+from unbag.training.settings import Settings as Settings

@@ -1,0 +1,89 @@
+"""Saving a run so that it can go on after the process was killed at any moment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from unbag.files import remove_drafts, write_whole
+from unbag.training.progress import logger
+
+FORMAT = 1
+
+
+@dataclass(eq=False)
+class Checkpoint:
+    """Where a run is saved, and how often: one file of tensors with everything else as JSON in its head.
+
+    Parameters
+    ----------
+    folder
+        Made if it does not exist. Keep one folder for each run.
+    every
+        Steps from one save to the next; the end of the run is always saved.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> checkpoint = Checkpoint(Path(tempfile.mkdtemp()))
+    >>> checkpoint.save({"weight": torch.ones(2)}, {"epoch": 3})
+    >>> checkpoint.load()
+    ({'weight': tensor([1., 1.])}, {'epoch': 3})
+    """
+
+    folder: Path
+    every: int = 500
+    _since: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"every must be a whole number of steps, at least 1; got {self.every!r}")
+        self.folder = Path(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def file(self) -> Path:
+        """The file that holds the run."""
+        return self.folder / "checkpoint.safetensors"
+
+    def part(self, name: str) -> Checkpoint:
+        """Return a place of its own for a part of the run."""
+        return Checkpoint(self.folder / name, self.every)
+
+    def due(self) -> bool:
+        """Count a step, and say whether it is time to save."""
+        self._since += 1
+        return self._since >= self.every
+
+    def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """Replace what was saved before; a disk that is full or read-only leaves that as it was, and is logged."""
+        self._since = 0
+        head = json.dumps({"format": FORMAT, **numbers})
+        content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"unbag": head})
+        try:
+            write_whole(self.file, content)
+        except OSError as error:
+            logger.warning("the run could not be saved in %s: %s; the last checkpoint there stays", self.folder, error)
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return what was saved, or None if there is nothing yet."""
+        remove_drafts(self.file)
+        if not self.file.exists():
+            return None
+        try:
+            with safe_open(self.file, framework="pt") as opened:
+                numbers = json.loads(opened.metadata()["unbag"])
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.file} is no checkpoint of unbag, or damaged: {error}; remove it to start anew"
+            ) from error
+        if numbers.pop("format", None) != FORMAT:
+            raise ValueError(f"{self.file} was written by another version of unbag; remove it to start anew")
+        return tensors, numbers

@@ -1,0 +1,297 @@
+"""The training loop: Algorithm 1 of the paper, for one model or several at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unbag.risks import group_risks
+from unbag.training.batches import Batch, Batches
+from unbag.training.checkpoints import Checkpoint
+from unbag.training.observations import Observations
+from unbag.training.progress import Silent, logger
+from unbag.training.replicas import MakeModel, Replicas, can_be_stacked, make_models, unstack
+from unbag.training.selection import Score
+from unbag.training.settings import Phase, Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a training run leaves behind."""
+
+    models: list[nn.Module]
+    """One for each seed, with the weights of its best epoch, ready to predict."""
+    history: list[dict[str, Any]]
+    """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``."""
+    best_epoch: list[int]
+    best_score: list[float] | None
+
+
+def train(
+    make_model: MakeModel,
+    X: Tensor,
+    observations: Sequence[Observations | Sequence[Observations]],
+    settings: Settings | None = None,
+    *,
+    seeds: Sequence[int] = (0,),
+    score: Score | None = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Silent | None = None,
+) -> Trained:
+    """Train one model for each seed, all at once, on sets of observed groups.
+
+    Parameters
+    ----------
+    make_model
+        Returns a fresh model, from rows of ``X`` to logits; called once for each seed, with torch's random numbers set
+        to it. Models that keep running statistics cannot run side by side and are trained one after the other.
+    X
+        Rows, (n, ...), on the device to train on; the groups must be there too.
+    observations
+        The sets to learn from, all at once. In place of one that is shared, a set may be a list with one for each seed.
+    settings
+        How to train.
+    seeds
+        One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
+        the same, up to rounding, alone or beside others.
+    score
+        Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those
+        of the last.
+    checkpoint
+        Where to save the run, and how often. If a run was saved there, it goes on from where it was.
+    progress
+        Shows how the run is doing.
+    """
+    settings = settings or Settings()
+    if not seeds:
+        raise ValueError("seeds is empty: give at least one seed, one for each replica")
+    if not observations:
+        raise ValueError("observations is empty: there is nothing to learn from")
+    sets = [[one] if isinstance(one, Observations) else list(one) for one in observations]
+    models = make_models(make_model, seeds, X.device)
+    if len(models) > 1 and not can_be_stacked(models[0]):
+        logger.warning(
+            "models with running statistics cannot be trained side by side: training %d in turn", len(models)
+        )
+        alone = []
+        for place, seed in enumerate(seeds):
+            own = [given if len(given) == 1 else [given[place]] for given in sets]
+            part = None if checkpoint is None else checkpoint.part(f"seed {seed}")
+            alone.append(
+                train(make_model, X, own, settings, seeds=[seed], score=score, checkpoint=part, progress=progress)
+            )
+        return _side_by_side(alone)
+    run = _Run(models, X, sets, settings, seeds, score)
+    run.resume(checkpoint)
+    with progress or Silent() as shown:
+        while not run.finished:
+            run.epoch(checkpoint)
+            shown.epoch(run.history[-1], settings.epochs)
+    return run.result(models)
+
+
+@dataclass(eq=False)
+class _Run:
+    """The state of a run; everything that changes is in what `tensors` and `numbers` name."""
+
+    models: Sequence[nn.Module]
+    X: Tensor
+    sets: list[list[Observations]]
+    settings: Settings
+    seeds: Sequence[int]
+    score: Score | None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    epoch_number: int = 0
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        self.replicas = Replicas(self.models)
+        self.optimiser = torch.optim.Adam(
+            self.replicas.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay
+        )
+        n_replicas = len(self.seeds)
+        most = max(len(one.groups) for given in self.sets for one in given)
+        self.n_steps = math.ceil(most / self.settings.batch_size)
+        self.batches = [Batches(given, n_replicas, self.n_steps) for given in self.sets]
+        self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        self.orders = [batches.shuffle(self.generators) for batches in self.batches]
+        self.loss_sum = torch.zeros(n_replicas, dtype=torch.float64, device=self.X.device)
+        self.best = self.replicas.snapshot()
+        self.best_score = torch.full((n_replicas,), float("-inf"), dtype=torch.float64, device=self.X.device)
+        self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
+        # What the model said at the last visit, as logits; zero, the same chance for every class, before the first.
+        k = self.sets[0][0].n_classes
+        remembered = [batches.n_memberships if self.settings.remembers else 0 for batches in self.batches]
+        self.memory = [torch.zeros(n, k, device=self.X.device) for n in remembered]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or no replica has improved for too long."""
+        if self.epoch_number >= self.settings.epochs:
+            return True
+        patience = self.settings.patience
+        if patience is None or self.score is None or self.epoch_number < self.settings.warm_up:
+            return False
+        waited = self.epoch_number - 1 - max(int(self.best_epoch.max()), self.settings.warm_up - 1)
+        return waited >= patience
+
+    def epoch(self, checkpoint: Checkpoint | None) -> None:
+        """Visit every group once, from where the run is."""
+        start = time.perf_counter()
+        phase = self.settings.phase(self.epoch_number)
+        while self.step < self.n_steps:
+            self._step(phase)
+            self.step += 1
+            if checkpoint is not None and checkpoint.due():
+                self.save(checkpoint)
+        self._close_epoch(phase, time.perf_counter() - start)
+        if checkpoint is not None and (self.finished or checkpoint.due()):
+            self.save(checkpoint)
+
+    def _step(self, phase: Phase) -> None:
+        self.optimiser.zero_grad()
+        for batches, order, memory in zip(self.batches, self.orders, self.memory, strict=True):
+            batch = batches.batch(order, self.step)
+            if batch is None:
+                continue
+            logits = batch.logits_of_members(self.replicas(self.X[batch.rows]))
+            values = self._objective(phase, batches, batch, logits, memory)  # (groups of all replicas,)
+            losses = values.view(len(self.seeds), -1).mean(1)
+            (batches.weight * losses.sum()).backward()
+            self.loss_sum += batches.weight * losses.detach()
+            if len(memory):
+                memory[batch.memory] = logits.detach()
+        self.optimiser.step()
+
+    def _objective(self, phase: Phase, batches: Batches, batch: Batch, logits: Tensor, memory: Tensor) -> Tensor:
+        if phase == "likelihood":
+            return -batches.aggregate.checked_evidence(logits, batch.groups, batch.z).log_likelihood
+        known = memory[batch.memory] if phase == "remembered weights" else logits.detach()
+        weights = batches.aggregate.checked_evidence(known, batch.groups, batch.z).posterior
+        return group_risks(self.settings.loss_function(logits), weights, batch.groups)
+
+    def _close_epoch(self, phase: Phase, seconds: float) -> None:
+        scores = None if self.score is None else self.score(self.replicas.predict).to(self.best_score)
+        if scores is None:  # the latest epoch is the best
+            better = torch.ones_like(self.best_epoch, dtype=torch.bool)
+        else:  # NaN is never better
+            better = (scores > self.best_score) | ((self.best_epoch < 0) & ~scores.isnan())
+        self.replicas.copy_better(self.best, better)
+        self.best_epoch[better] = self.epoch_number
+        if scores is not None:
+            self.best_score[better] = scores[better]
+        self.history.append(
+            {
+                "epoch": self.epoch_number,
+                "phase": phase,
+                "loss": (self.loss_sum / self.n_steps).tolist(),
+                "score": None if scores is None else scores.tolist(),
+                "seconds": seconds,
+            }
+        )
+        self.loss_sum.zero_()
+        self.orders = [batches.shuffle(self.generators) for batches in self.batches]
+        self.epoch_number, self.step = self.epoch_number + 1, 0
+
+    def result(self, models: Sequence[nn.Module]) -> Trained:
+        """Return the models at their best."""
+        if int(self.best_epoch.min()) < 0:
+            raise RuntimeError(
+                f"the score of seed {self.seeds[int(self.best_epoch.argmin())]} was NaN in every epoch: training "
+                "diverged; try a lower learning_rate, and look at the scale of the features"
+            )
+        best_score = None if self.score is None else self.best_score.tolist()
+        return Trained(unstack(models, self.best), self.history, self.best_epoch.tolist(), best_score)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Save everything that the rest of the run depends on."""
+        tensors = {
+            **{f"model.{name}": tensor for name, tensor in self.replicas.snapshot().items()},
+            **{f"best.{name}": tensor for name, tensor in self.best.items()},
+            **{f"generator.{place}": one.get_state() for place, one in enumerate(self.generators)},
+            **{f"order.{place}": order for place, order in enumerate(self.orders)},
+            **{f"memory.{place}": memory for place, memory in enumerate(self.memory)},
+            "random": torch.get_rng_state(),
+            "loss_sum": self.loss_sum,
+            "best_score": self.best_score,
+            "best_epoch": self.best_epoch,
+        }
+        for place, parameter in enumerate(self.replicas.parameters()):
+            for name, tensor in self.optimiser.state.get(parameter, {}).items():
+                tensors[f"optimiser.{place}.{name}"] = tensor
+        numbers = {"epoch": self.epoch_number, "step": self.step, "history": self.history, "run": self._identity()}
+        checkpoint.save(tensors, numbers)
+
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from what was saved, if there is anything."""
+        saved = None if checkpoint is None else checkpoint.load()
+        if checkpoint is None or saved is None:
+            return
+        tensors, numbers = saved
+        if numbers["run"] != self._identity():
+            raise ValueError(
+                f"{checkpoint.file} is of another run: {_difference(numbers['run'], self._identity())}; "
+                "give each run a folder of its own, or remove the checkpoint to start anew"
+            )
+        device = self.X.device
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name[len(prefix) :]: one.to(device) for name, one in tensors.items() if name.startswith(prefix)}
+
+        self.replicas.restore(part("model."))
+        self.best = part("best.")
+        for place, generator in enumerate(self.generators):
+            generator.set_state(tensors[f"generator.{place}"])
+        self.orders = [tensors[f"order.{place}"].to(device) for place in range(len(self.orders))]
+        self.memory = [tensors[f"memory.{place}"].to(device) for place in range(len(self.memory))]
+        torch.set_rng_state(tensors["random"])
+        self.loss_sum, self.best_score = tensors["loss_sum"].to(device), tensors["best_score"].to(device)
+        self.best_epoch = tensors["best_epoch"].to(device)
+        for place, parameter in enumerate(self.replicas.parameters()):
+            if state := part(f"optimiser.{place}."):
+                self.optimiser.state[parameter] = {**state, "step": state["step"].cpu()}
+        self.epoch_number, self.step, self.history = numbers["epoch"], numbers["step"], numbers["history"]
+        logger.info("going on with epoch %d, step %d, from %s", self.epoch_number + 1, self.step, checkpoint.file)
+
+    def _identity(self) -> dict[str, str]:
+        """Return what must not change between the start of a run and its end."""
+        sizes = [[len(one.groups) for one in given] for given in self.sets]
+        shapes = [tuple(tensor.shape) for tensor in self.replicas.state.values()]
+        return {
+            "settings": repr(self.settings),
+            "seeds": repr(list(self.seeds)),
+            "rows": repr(tuple(self.X.shape)),
+            "observations": repr([[repr(one.aggregate) for one in given] for given in self.sets]) + repr(sizes),
+            "model": repr(shapes),
+        }
+
+
+def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:
+    name = next(name for name in asked if saved.get(name) != asked[name])
+    return f"its {name} are {saved.get(name)}, those of this run {asked[name]}"
+
+
+def _side_by_side(runs: Sequence[Trained]) -> Trained:
+    """Put runs of single replicas together; one that stopped early keeps its last numbers."""
+
+    def at(run: Trained, epoch: int) -> dict[str, Any]:
+        return run.history[min(epoch, len(run.history) - 1)]
+
+    longest = max(runs, key=lambda run: len(run.history)).history
+    history = [
+        {
+            **entry,
+            "loss": [at(run, epoch)["loss"][0] for run in runs],
+            "score": None if entry["score"] is None else [at(run, epoch)["score"][0] for run in runs],
+            "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
+        }
+        for epoch, entry in enumerate(longest)
+    ]
+    scores = [run.best_score[0] for run in runs if run.best_score is not None]
+    return Trained([run.models[0] for run in runs], history, [run.best_epoch[0] for run in runs], scores or None)

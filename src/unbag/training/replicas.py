@@ -1,0 +1,98 @@
+"""Several models of one make, trained at once: replicas are a dimension, not a loop."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+
+MakeModel = Callable[[], nn.Module]
+
+
+def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
+    """Make one model for each seed; what else draws random numbers is not disturbed."""
+    models = []
+    for seed in seeds:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            models.append(make_model().to(device))
+    return models
+
+
+def can_be_stacked(model: nn.Module) -> bool:
+    """Whether replicas of a model can share one forward pass: nothing in it changes its own buffers."""
+    normalising = (nn.modules.batchnorm._NormBase, nn.modules.instancenorm._InstanceNorm)
+    return not any(isinstance(part, normalising) and part.track_running_stats for part in model.modules())
+
+
+class Replicas:
+    """Models that run and learn side by side.
+
+    One model runs as it is. Several are stacked: parameters and buffers get a leading dimension, which one vectorised
+    forward pass and one optimiser handle; Adam on stacked parameters is Adam on each.
+
+    Parameters
+    ----------
+    models
+        Of one make; parameters and buffers may differ in value.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self.n = len(models)
+        self._model = copy.deepcopy(models[0])
+        if self.n == 1:
+            self.state: dict[str, Tensor] = dict(self._model.state_dict(keep_vars=True))
+            return
+        parameters, buffers = stack_module_state(list(models))
+        self.state = {**parameters, **buffers}
+        self._model.to("meta")
+        self._forward = torch.vmap(
+            lambda state, inputs: functional_call(self._model, state, (inputs,)), randomness="different"
+        )
+
+    def parameters(self) -> list[Tensor]:
+        """Return what an optimiser changes."""
+        return [tensor for tensor in self.state.values() if tensor.requires_grad]
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Run each replica on its own inputs: (replicas, n, ...) to logits (replicas, n, k)."""
+        if self.n == 1:
+            return self._model(inputs[0])[None]
+        return self._forward(self.state, inputs)
+
+    def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
+        """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
+        self._model.eval()
+        with torch.no_grad():
+            parts = [self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)]
+        self._model.train()
+        return torch.cat(parts, 1)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return a copy of all parameters and buffers, with a leading dimension of replicas."""
+        return {name: self._with_replicas(tensor).detach().clone() for name, tensor in self.state.items()}
+
+    def copy_better(self, best: dict[str, Tensor], better: Tensor) -> None:
+        """Update a snapshot for the replicas that are better now, (replicas,)."""
+        for name, tensor in self.state.items():
+            best[name][better] = self._with_replicas(tensor).detach()[better]
+
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Set all parameters and buffers to those of a snapshot."""
+        with torch.no_grad():
+            for name, tensor in self.state.items():
+                self._with_replicas(tensor).copy_(snapshot[name])
+
+    def _with_replicas(self, tensor: Tensor) -> Tensor:
+        return tensor[None] if self.n == 1 else tensor
+
+
+def unstack(models: Sequence[nn.Module], snapshot: dict[str, Tensor]) -> list[nn.Module]:
+    """Return models with the states of a snapshot, ready to predict."""
+    for place, model in enumerate(models):
+        model.load_state_dict({name: tensor[place] for name, tensor in snapshot.items()})
+        model.eval()
+    return list(models)

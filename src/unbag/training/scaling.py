@@ -1,0 +1,118 @@
+"""Feature scaling that is fitted on training rows and stored with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from unbag.checks import describe, name_some
+
+How = Literal["none", "standard", "table"]
+
+ROWS_AT_ONCE = 1024
+
+
+class Scaling(nn.Module):
+    """Rows to ``(x - shift) * factor``, the first part of a model: ``nn.Sequential(scaling, net)``.
+
+    Shift and factor are buffers: they are saved and moved with the model, never trained, and replicas may have
+    different ones. Differences are taken in the precision in which rows come; what comes out has that of the factor.
+
+    Parameters
+    ----------
+    shift, factor
+        One number for each column, shape ``(d,)``, or for each channel of images, ``(c, 1, 1)``.
+
+    Examples
+    --------
+    >>> Scaling(torch.tensor([10.0, 0.0]), torch.tensor([1.0, 3.0]))(torch.tensor([[12.0, 2.0]]))
+    tensor([[2., 6.]])
+    """
+
+    shift: Tensor
+    factor: Tensor
+
+    def __init__(self, shift: Tensor, factor: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("shift", shift)
+        self.register_buffer("factor", factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scaled rows."""
+        # Not x * factor - shift * factor: far from zero that would lose what rows differ by.
+        return ((x - self.shift) * self.factor).to(self.factor.dtype)
+
+
+def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
+    """Fit the scaling of a table or of images, of the rows that are trained on and no others.
+
+    Parameters
+    ----------
+    X
+        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite.
+    how
+        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary
+        keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
+
+    Examples
+    --------
+    >>> X = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
+    >>> fit_scaling(X)(X)
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    >>> fit_scaling(X, "table").shift
+    tensor([3.5000, 3.5000])
+    """
+    if how not in get_args(How):
+        raise ValueError(f"scaling must be one of {', '.join(get_args(How))}; got {how!r}")
+    if not isinstance(X, Tensor) or X.ndim < 2 or X.numel() == 0:
+        raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
+    check_finite(X)
+    channels = 1 if X.ndim == 3 else X.shape[1]
+    shape = (channels,) + (1,) * (X.ndim - 2)
+    if how == "none":
+        return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
+    mean, deviation = _moments(X.reshape(len(X), 1 if how == "table" else channels, -1))
+    shift, factor = mean.float(), (1 / deviation).float()
+    return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
+
+
+def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
+    """Refuse what a network in float32 cannot read, and name the columns of a table, or the images, that hold it.
+
+    Parameters
+    ----------
+    X
+        A table or images.
+    names
+        What the caller calls the columns, or the images.
+
+    Examples
+    --------
+    >>> check_finite(torch.tensor([[1.0, float("nan")]]), names=["age", "height"])
+    Traceback (most recent call last):
+    ...
+    ValueError: X holds NaN, infinite or too large values in column 1 (height); leave out or fill in what is missing
+    """
+    bad = ~X.float().isfinite()
+    if not bool(bad.any()):
+        return
+    kind, where = ("column", bad.any(0)) if X.ndim == 2 else ("image", bad.flatten(1).any(1))
+    places = name_some(kind, where, str if names is None else lambda place: f"{place} ({names[place]})")
+    raise ValueError(f"X holds NaN, infinite or too large values in {places}; leave out or fill in what is missing")
+
+
+def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of ``(n, columns, places)`` by column, 1 where a column does not vary."""
+    parts = values.split(ROWS_AT_ONCE)  # so that there is no second table in float64
+    count = len(values) * values.shape[2]
+    mean = torch.stack([part.double().sum((0, 2)) for part in parts]).sum(0) / count  # (columns,)
+    squares = [(part.double() - mean[:, None]).square().sum((0, 2)) for part in parts]
+    deviation = (torch.stack(squares).sum(0) / count).sqrt()
+    # A column that is constant in float32 holds rounding errors at most, and dividing by them would blow them up.
+    varies = values.amin((0, 2)).float() < values.amax((0, 2)).float()
+    varies &= deviation > torch.finfo(torch.float32).tiny
+    return mean, deviation.where(varies, 1)
