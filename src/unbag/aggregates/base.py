@@ -64,6 +64,13 @@ class Aggregate(ABC):
             (slope,) = torch.autograd.grad(log_likelihood.sum(), logits)
         return log_likelihood.detach(), log_probs.exp() + slope
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        """Whether :meth:`infer` on groups of one size leaves the device running, without asking it for a number.
+
+        Only then can a step on a GPU be captured as a graph.
+        """
+        return False
+
     def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
         """Return likelihood and posterior from one pass; see the methods of those names."""
         if impossible not in ("-inf", "raise"):
@@ -143,11 +150,12 @@ class _InferWithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = log_softmax(logits.t().contiguous().t())  # one class after the other: sums over classes are faster
+        watched = not is_being_captured(logits)
         # One sum is NaN if any entry is; only then is it worth looking which rows have no distribution.
-        if bool(log_probs.sum().isnan()):
+        if watched and bool(log_probs.sum().isnan()):
             refuse_undefined(logits, groups)
         log_likelihood, posterior = aggregate.infer(log_probs, groups, z)
-        if bool((impossible := log_likelihood == float("-inf")).any()):
+        if watched and bool((impossible := log_likelihood == float("-inf")).any()):
             posterior = posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
@@ -162,6 +170,11 @@ class _InferWithGradient(torch.autograd.Function):
         of_members = spread(grad, ctx.groups)[:, None]
         # A group that does not count has no slope, even where its observation is impossible and the slope is NaN.
         return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
+
+
+def is_being_captured(tensor: Tensor) -> bool:
+    """Whether what is done with a tensor becomes part of a CUDA graph, which must not wait for a number."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:

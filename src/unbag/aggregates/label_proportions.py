@@ -122,6 +122,9 @@ class LabelProportions(Aggregate):
         n_classes = as_tensor(z, "z", groups.device).shape[-1:]
         return self._plan(groups, self.check(z, groups, *n_classes))
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        return self.method != "saddle_point" and n_classes > 2 and size <= MOST_PLACES <= log2(self.max_states)
+
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         plan = self._plan(groups, z)
         if len(plan.parts) == 1:
@@ -216,7 +219,8 @@ def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Te
 
 def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
     n, k = z.shape
-    m = groups.max_size
+    if log_probs.is_cuda:  # looking whether the fast way lost anything would make the device wait
+        return _infer_places_in_log_space(log_probs, groups, z)
     total, posterior = infer_places(log_probs, z)
     # Places with the same label can be handed out in any order, which makes no other label vector.
     orders = _log_factorials(z.device).index_select(0, z.view(-1)).view(n, k).sum(1)
@@ -225,11 +229,19 @@ def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor,
         lost = total < safe_total(total.dtype)
         again, rows = lost.nonzero().flatten(), spread(lost, groups)
         some = Groups.from_sizes(groups.sizes[again])
-        counts, classes = z[again].topk(min(m, k), 1)
-        box = tuple(counts.amax(0).tolist())
-        log_likelihood[again], exact = infer_counts(log_probs[rows], some, classes, counts, box)
+        log_likelihood[again], exact = _infer_places_in_log_space(log_probs[rows], some, z[again])
         posterior[rows] = exact.to(posterior.dtype)
     return log_likelihood, posterior
+
+
+def _infer_places_in_log_space(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    n, k = z.shape
+    m = groups.max_size
+    entry = torch.repeat_interleave(z.view(-1), output_size=n * m)
+    places = entry.remainder(k).view(n, m)
+    log_total, posterior = infer_counts(log_probs, groups, places, torch.ones_like(places), (1,) * m, in_log_space=True)
+    orders = _log_factorials(z.device).index_select(0, z.view(-1)).view(n, k).sum(1)
+    return log_total - orders, posterior
 
 
 @lru_cache(maxsize=4)

@@ -40,6 +40,9 @@ class MultipleInstance(Aggregate):
         _check_two_classes(n_classes)
         return check_yes_no(z, groups, n_classes)
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        return True
+
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         # From the log-odds: a log-probability near zero that was rounded as a difference has no digits left.
         odds = log_probs[:, 1] - log_probs[:, 0]

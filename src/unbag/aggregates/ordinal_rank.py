@@ -45,6 +45,9 @@ class OrdinalRank(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         return check_yes_no(z, groups, n_classes)
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        return True
+
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         pairs = log_probs.view(len(groups), 2, -1)
         up_to, from_on = cumulate(pairs)

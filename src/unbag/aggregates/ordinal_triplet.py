@@ -34,6 +34,9 @@ class OrdinalTriplet(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         return check_yes_no(z, groups, n_classes)
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        return True
+
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         k, n = log_probs.shape[1], len(groups)
         # Classes first and groups last, so that picking classes copies whole rows.

@@ -41,6 +41,9 @@ class PairwiseSimilarity(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         return check_yes_no(z, groups, n_classes)
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        return True
+
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         one = log_probs.view(len(groups), 2, -1)
         other = one.flip(1)

@@ -35,6 +35,9 @@ class TripletComparison(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         return check_yes_no(z, groups, n_classes)
 
+    def never_waits(self, size: int, n_classes: int) -> bool:
+        return True
+
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         triples = log_probs.view(len(groups), 3, -1)
         a, b, c = triples.unbind(1)  # each (groups, k)

@@ -119,6 +119,13 @@ def infer_moves(log_weights: Tensor, groups: Groups, lattice: Lattice, accept: A
     return log_total, shares
 
 
+def infer_moves_in_log_space(
+    log_weights: Tensor, groups: Groups, lattice: Lattice, accept: Accept
+) -> tuple[Tensor, Tensor]:
+    """Do the same without trying the fast way first, all groups at once, and without waiting for the device."""
+    return _log_sum_product(log_weights.double(), Walk(Steps.of(groups), lattice, accept))
+
+
 @dataclass(frozen=True, eq=False)
 class Walk:
     """Groups on their way through a lattice."""

@@ -50,6 +50,7 @@ class Batches:
             )
         self.aggregate = observations[0].aggregate
         self.weight = observations[0].weight
+        self.n_classes = observations[0].n_classes
         self.n_groups = counts.pop()
         self.groups = Groups.from_offsets(
             torch.cat(
@@ -60,6 +61,7 @@ class Batches:
         self.checked = torch.cat([one.checked for one in observations])
         self.n_replicas = n_replicas
         self._bounds = [self.n_groups * step // n_steps for step in range(n_steps + 1)]
+        self._starts = torch.tensor(self._bounds, device=self.groups.device)
         replica = torch.arange(n_replicas, device=self.groups.device)[:, None]
         shared = len(observations) == 1
         # Where a replica's groups begin among all, and where its memory of memberships does.
@@ -74,14 +76,27 @@ class Batches:
         orders = [torch.randperm(self.n_groups, generator=generator) for generator in generators]
         return torch.stack(orders).to(self.groups.device)
 
+    def size(self, step: int) -> int:
+        """Return how many groups of this set a step visits."""
+        return self._bounds[step + 1] - self._bounds[step]
+
     def batch(self, order: Tensor, step: int) -> Batch | None:
         """Return the groups of a step; None where a small set has none for it."""
-        which = order[:, self._bounds[step] : self._bounds[step + 1]] + self._first_group  # (replicas, groups)
-        if which.shape[1] == 0:
+        if self.size(step) == 0:
             return None
+        which = order[:, self._bounds[step] : self._bounds[step + 1]] + self._first_group  # (replicas, groups)
         return (
             self._unequal(which) if self.groups.uniform_size is None else self._equal(which, self.groups.uniform_size)
         )
+
+    def batch_at(self, order: Tensor, step: Tensor, size: int) -> Batch | None:
+        """Return the same for groups of one size without knowing the step, which is a number on the device."""
+        if size == 0:
+            return None
+        place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=order.device)
+        which = order[:, place] + self._first_group
+        assert self.groups.uniform_size is not None
+        return self._equal(which, self.groups.uniform_size)
 
     def _equal(self, which: Tensor, size: int) -> Batch:
         n = which.numel()

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unbag.models.build import MakeModel
 from unbag.risks import group_risks
 from unbag.training.batches import Batch, Batches
+from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.observations import Observations
 from unbag.training.progress import Silent, logger
-from unbag.training.replicas import MakeModel, Replicas, can_be_stacked, make_models, unstack
+from unbag.training.replicas import Replicas, can_be_stacked, make_models, unstack
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
 
@@ -112,8 +114,13 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.replicas = Replicas(self.models)
+        on_gpu = self.X.device.type == "cuda"
         self.optimiser = torch.optim.Adam(
-            self.replicas.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay
+            self.replicas.parameters(),
+            lr=self.settings.learning_rate,
+            weight_decay=self.settings.weight_decay,
+            capturable=on_gpu,
+            fused=on_gpu,
         )
         n_replicas = len(self.seeds)
         most = max(len(one.groups) for given in self.sets for one in given)
@@ -129,6 +136,9 @@ class _Run:
         k = self.sets[0][0].n_classes
         remembered = [batches.n_memberships if self.settings.remembers else 0 for batches in self.batches]
         self.memory = [torch.zeros(n, k, device=self.X.device) for n in remembered]
+        self.captured: CapturedSteps | None = None
+        if self.settings.capture and on_gpu and can_be_captured(self.batches):
+            self.captured = CapturedSteps(self.batches, self.orders, self._visit, self._changing)
 
     @property
     def finished(self) -> bool:
@@ -145,19 +155,29 @@ class _Run:
         """Visit every group once, from where the run is."""
         start = time.perf_counter()
         phase = self.settings.phase(self.epoch_number)
+        if self.captured is not None:
+            self.captured.go_to(self.step)
         while self.step < self.n_steps:
             self._step(phase)
             self.step += 1
             if checkpoint is not None and checkpoint.due():
                 self.save(checkpoint)
-        self._close_epoch(phase, time.perf_counter() - start)
+        losses = (self.loss_sum / self.n_steps).tolist()  # waits for the device, so that the time is that of the steps
+        self._close_epoch(phase, losses, time.perf_counter() - start)
         if checkpoint is not None and (self.finished or checkpoint.due()):
             self.save(checkpoint)
 
     def _step(self, phase: Phase) -> None:
-        self.optimiser.zero_grad()
-        for batches, order, memory in zip(self.batches, self.orders, self.memory, strict=True):
-            batch = batches.batch(order, self.step)
+        if self.captured is not None:
+            self.captured.run(phase, self.step)
+        else:
+            pairs = zip(self.batches, self.orders, strict=True)
+            self._visit(phase, [batches.batch(order, self.step) for batches, order in pairs])
+
+    def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
+        """Learn from one batch of each set, where it has one."""
+        self.optimiser.zero_grad(set_to_none=self.captured is None)
+        for batches, batch, memory in zip(self.batches, visited, self.memory, strict=True):
             if batch is None:
                 continue
             logits = batch.logits_of_members(self.replicas(self.X[batch.rows]))
@@ -169,6 +189,11 @@ class _Run:
                 memory[batch.memory] = logits.detach()
         self.optimiser.step()
 
+    def _changing(self) -> list[Tensor]:
+        """Return all tensors that a step changes; those of the optimiser exist only after the first one."""
+        of_optimiser = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
+        return [*self.replicas.state.values(), *self.memory, self.loss_sum, *of_optimiser]
+
     def _objective(self, phase: Phase, batches: Batches, batch: Batch, logits: Tensor, memory: Tensor) -> Tensor:
         if phase == "likelihood":
             return -batches.aggregate.checked_evidence(logits, batch.groups, batch.z).log_likelihood
@@ -176,7 +201,7 @@ class _Run:
         weights = batches.aggregate.checked_evidence(known, batch.groups, batch.z).posterior
         return group_risks(self.settings.loss_function(logits), weights, batch.groups)
 
-    def _close_epoch(self, phase: Phase, seconds: float) -> None:
+    def _close_epoch(self, phase: Phase, losses: list[float], seconds: float) -> None:
         scores = None if self.score is None else self.score(self.replicas.predict).to(self.best_score)
         if scores is None:  # the latest epoch is the best
             better = torch.ones_like(self.best_epoch, dtype=torch.bool)
@@ -190,13 +215,14 @@ class _Run:
             {
                 "epoch": self.epoch_number,
                 "phase": phase,
-                "loss": (self.loss_sum / self.n_steps).tolist(),
+                "loss": losses,
                 "score": None if scores is None else scores.tolist(),
                 "seconds": seconds,
             }
         )
         self.loss_sum.zero_()
-        self.orders = [batches.shuffle(self.generators) for batches in self.batches]
+        for batches, order in zip(self.batches, self.orders, strict=True):
+            order.copy_(batches.shuffle(self.generators))
         self.epoch_number, self.step = self.epoch_number + 1, 0
 
     def result(self, models: Sequence[nn.Module]) -> Trained:
@@ -248,14 +274,18 @@ class _Run:
         self.best = part("best.")
         for place, generator in enumerate(self.generators):
             generator.set_state(tensors[f"generator.{place}"])
-        self.orders = [tensors[f"order.{place}"].to(device) for place in range(len(self.orders))]
-        self.memory = [tensors[f"memory.{place}"].to(device) for place in range(len(self.memory))]
+        for place, order in enumerate(self.orders):
+            order.copy_(tensors[f"order.{place}"])
+        for place, memory in enumerate(self.memory):
+            memory.copy_(tensors[f"memory.{place}"])
         torch.set_rng_state(tensors["random"])
-        self.loss_sum, self.best_score = tensors["loss_sum"].to(device), tensors["best_score"].to(device)
+        self.loss_sum.copy_(tensors["loss_sum"])
+        self.best_score = tensors["best_score"].to(device)
         self.best_epoch = tensors["best_epoch"].to(device)
         for place, parameter in enumerate(self.replicas.parameters()):
             if state := part(f"optimiser.{place}."):
-                self.optimiser.state[parameter] = {**state, "step": state["step"].cpu()}
+                on_gpu = device.type == "cuda"
+                self.optimiser.state[parameter] = {**state, "step": state["step"].to(device if on_gpu else "cpu")}
         self.epoch_number, self.step, self.history = numbers["epoch"], numbers["step"], numbers["history"]
         logger.info("going on with epoch %d, step %d, from %s", self.epoch_number + 1, self.step, checkpoint.file)
 

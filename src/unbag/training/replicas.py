@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-MakeModel = Callable[[], nn.Module]
+from unbag.models.build import MakeModel
 
 
 def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
@@ -23,9 +23,11 @@ def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.devic
 
 
 def can_be_stacked(model: nn.Module) -> bool:
-    """Whether replicas of a model can share one forward pass: nothing in it changes its own buffers."""
+    """Whether replicas of a model can share one forward pass: no part changes its own buffers or shares its weights."""
     normalising = (nn.modules.batchnorm._NormBase, nn.modules.instancenorm._InstanceNorm)
-    return not any(isinstance(part, normalising) and part.track_running_stats for part in model.modules())
+    changing = any(isinstance(part, normalising) and part.track_running_stats for part in model.modules())
+    shared = len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters()))
+    return not changing and not shared
 
 
 class Replicas:
@@ -40,11 +42,14 @@ class Replicas:
         Of one make; parameters and buffers may differ in value.
     """
 
+    state: dict[str, Tensor]
+    """Parameters and buffers by name; with a leading dimension of replicas if there are several."""
+
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self.n = len(models)
         self._model = copy.deepcopy(models[0])
         if self.n == 1:
-            self.state: dict[str, Tensor] = dict(self._model.state_dict(keep_vars=True))
+            self.state = _named_tensors(self._model)
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
@@ -65,10 +70,12 @@ class Replicas:
 
     def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
         """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
+        modes = [(part, part.training) for part in self._model.modules()]
         self._model.eval()
         with torch.no_grad():
             parts = [self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)]
-        self._model.train()
+        for part, training in modes:
+            part.training = training
         return torch.cat(parts, 1)
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -92,7 +99,14 @@ class Replicas:
 
 def unstack(models: Sequence[nn.Module], snapshot: dict[str, Tensor]) -> list[nn.Module]:
     """Return models with the states of a snapshot, ready to predict."""
-    for place, model in enumerate(models):
-        model.load_state_dict({name: tensor[place] for name, tensor in snapshot.items()})
-        model.eval()
+    with torch.no_grad():
+        for place, model in enumerate(models):
+            for name, tensor in _named_tensors(model).items():
+                tensor.copy_(snapshot[name][place])
+            model.eval()
     return list(models)
+
+
+def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers, each once, also buffers that a state_dict leaves out."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -32,6 +32,8 @@ class Settings:
         Of Adam.
     patience
         Stop once no replica's score has improved for so many epochs; None trains to the end.
+    capture
+        On a GPU, run a step as one captured graph wherever the kind of observation allows it.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class Settings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     patience: int | None = None
+    capture: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("warm_up", 0), ("batch_size", 1)):

@@ -1,0 +1,260 @@
+"""Models: shapes, sizes worked out by hand, stacked replicas against single ones, and what is refused."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from unbag.models import MLP, MODELS, DenseNet, LeNet, Linear, OneLogit, build, n_outputs
+
+INPUTS = {"linear": (7,), "mlp": (7,), "lenet": (1, 28, 28), "densenet": (3, 32, 32)}
+
+STACKABLE = {
+    "linear": (lambda: Linear(7, 3), (7,)),
+    "mlp": (lambda: MLP(7, 3, hidden=(5, 4)), (7,)),
+    "lenet": (lambda: LeNet(3, channels=2, size=12), (2, 12, 12)),
+    "densenet": (lambda: DenseNet(3, depth=7, growth=4, channels=1, norm="group"), (1, 8, 8)),
+}
+
+
+def n_parameters(model):
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def seeded(make, seed):
+    torch.manual_seed(seed)
+    return make()
+
+
+def equal(one, other):
+    states = [list(model.state_dict().values()) for model in (one, other)]
+    return all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+
+
+def test_every_model_has_an_input_here():
+    assert set(MODELS) == set(INPUTS) == set(STACKABLE)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_shape_of_logits(name, n_classes):
+    model = build(name, INPUTS[name], n_classes)()
+    assert model(torch.randn(3, *INPUTS[name])).shape == (3, n_classes)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_images_are_read_as_flat_rows(name):
+    model = seeded(build(name, (2, 3, 4), 5), 0)
+    flat = seeded(build(name, (24,), 5), 0)
+    X = torch.randn(6, 2, 3, 4)
+    assert torch.equal(model(X), flat(X.flatten(1)))
+
+
+@pytest.mark.parametrize(("name", "size"), [("lenet", 28), ("lenet", 32), ("lenet", 12), ("densenet", 8)])
+def test_grey_images_need_no_channel(name, size):
+    model = seeded(build(name, (size, size), 4), 0).eval()
+    with_channel = seeded(build(name, (1, size, size), 4), 0).eval()
+    X = torch.randn(2, size, size)
+    assert torch.equal(model(X), with_channel(X[:, None]))
+
+
+def test_densenet_reads_oblong_images():
+    assert build("densenet", (1, 4, 9), 3)()(torch.randn(2, 1, 4, 9)).shape == (2, 3)
+
+
+def test_sizes_by_hand():
+    assert n_parameters(Linear(4, 3)) == 4 * 3 + 3
+    assert n_parameters(MLP(4, 3)) == (4 * 300 + 300) + (300 * 3 + 3)
+    assert n_parameters(MLP(4, 3, hidden=())) == 4 * 3 + 3
+    assert n_parameters(MLP(4, 3, hidden=(6, 5))) == (4 * 6 + 6) + (6 * 5 + 5) + (5 * 3 + 3)
+
+
+def test_size_of_lenet_by_hand():
+    convolutions = (1 * 6 * 25 + 6) + (6 * 16 * 25 + 16)
+    linear = (16 * 5 * 5 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10)
+    assert n_parameters(LeNet(10)) == convolutions + linear == 61_706
+    # 32 pixels in three channels: 32 -> 16 -> 12 -> 6
+    assert n_parameters(LeNet(10, channels=3, size=32)) == 61_706 + 2 * 6 * 25 + 16 * (36 - 25) * 120
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_size_of_densenet_by_hand(norm):
+    # A layer that reads c channels has 2 c numbers of its norm and 9 * 12 * c of its convolution.
+    blocks = 110 * (24 + 36 + 48 + 60 + 72 + 84) + 110 * (48 + 60 + 72 + 84 + 96 + 108)
+    blocks += 110 * (60 + 72 + 84 + 96 + 108 + 120)
+    transitions = (2 * 96 + 96 * 48) + (2 * 120 + 120 * 60)
+    ends = 3 * 24 * 9 + 2 * 132 + (132 * 10 + 10)
+    model = DenseNet(10, norm=norm)
+    assert n_parameters(model) == blocks + transitions + ends == 161_002
+    layers = [part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 22
+
+
+@pytest.mark.parametrize("name", STACKABLE)
+def test_stacked_replicas_are_the_single_models(name):
+    make, shape = STACKABLE[name]
+    models = [seeded(make, seed) for seed in range(3)]
+    X = torch.randn(3, 4, *shape)
+    template = copy.deepcopy(models[0]).to("meta")
+
+    def loss(parameters, buffers, rows):
+        return functional_call(template, (parameters, buffers), (rows,)).square().sum()
+
+    parameters, buffers = stack_module_state(models)
+    stacked = vmap(loss)(parameters, buffers, X)
+    gradients = torch.autograd.grad(stacked.sum(), list(parameters.values()))
+    for place, model in enumerate(models):
+        single = model(X[place]).square().sum()
+        torch.testing.assert_close(stacked[place], single)
+        for gradient, expected in zip(gradients, torch.autograd.grad(single, model.parameters()), strict=True):
+            torch.testing.assert_close(gradient[place], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_seeds(name):
+    make = build(name, INPUTS[name], 3)
+    assert equal(seeded(make, 1), seeded(make, 1))
+    assert not equal(seeded(make, 1), seeded(make, 2))
+
+
+@pytest.mark.parametrize("model", ["mlp", nn.Linear(7, 3), lambda: nn.Linear(7, 3)])
+def test_building_leaves_random_numbers_alone(model):
+    torch.manual_seed(0)
+    build(model, (7,), 3)
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    assert drawn == torch.rand(1)
+
+
+def test_copies_of_a_module_start_anew_and_it_stays_as_it_is():
+    given = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    given[1].running_mean.fill_(7)
+    before = copy.deepcopy(given)
+    make = build(given, (4,), 3)
+    models = [seeded(make, 1), seeded(make, 2), seeded(make, 1)]
+    assert equal(given, before)
+    assert not equal(models[0], given)
+    assert not equal(models[0], models[1])
+    assert equal(models[0], models[2])
+    assert (models[0][1].running_mean == 0).all()
+
+
+class WithToken(nn.Module):
+    """A parameter of its own, which nothing can reset."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.full((4,), 5.0))
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x + self.token))
+
+
+def test_what_is_frozen_or_cannot_be_reset_is_kept():
+    given = WithToken()
+    given.body.requires_grad_(False)
+    model = build(given, (4,), 3)()
+    assert torch.equal(model.token, given.token)
+    assert torch.equal(model.body.weight, given.body.weight)
+    assert not model.body.weight.requires_grad
+    assert not torch.equal(model.head.weight, given.head.weight)
+
+
+def test_a_function_can_keep_given_weights():
+    given = nn.Linear(4, 3)
+    model = build(lambda: copy.deepcopy(given), (4,), 3)()
+    assert equal(model, given)
+    assert model is not given
+
+
+def test_the_trial_leaves_a_model_as_it_is():
+    given = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 3))
+    given[1].eval()
+    before = copy.deepcopy(given)
+    assert n_outputs(given, (4,)) == 3
+    assert equal(given, before)
+    assert [part.training for part in given] == [True, False, True, True]
+    with pytest.raises(ValueError, match="fails on rows of shape"):
+        n_outputs(given, (6,))
+    assert [part.training for part in given] == [True, False, True, True]
+
+
+def test_trial_in_the_precision_of_the_model():
+    assert n_outputs(nn.Linear(4, 3).double(), (4,)) == 3
+    assert n_outputs(nn.Flatten(), (2, 4)) == 8
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_lazy_modules_learn_their_shape():
+    model = build(nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(3)), (4,), 3)()
+    assert n_parameters(model) == (4 * 5 + 5) + (5 * 3 + 3)
+
+
+@pytest.mark.parametrize("net", [nn.Linear(4, 1), nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))])
+def test_one_logit_is_logistic(net):
+    model = build(lambda: copy.deepcopy(net), (4,), 2)()
+    assert isinstance(model, OneLogit)
+    X = torch.randn(6, 4)
+    positive = net(X).reshape(-1).sigmoid()
+    torch.testing.assert_close(model(X).softmax(1), torch.stack([1 - positive, positive], 1))
+
+
+def test_one_logit_can_be_stacked():
+    models = [OneLogit(Linear(4, 1)) for _ in range(2)]
+    parameters, buffers = stack_module_state(models)
+    X = torch.randn(2, 5, 4)
+    logits = vmap(lambda p, b, rows: functional_call(models[0], (p, b), (rows,)))(parameters, buffers, X)
+    torch.testing.assert_close(logits, torch.stack([model(rows) for model, rows in zip(models, X, strict=True)]))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "n_classes", "message"),
+    [
+        ("resnet", (4,), 3, r"one of linear, mlp, lenet, densenet, a module or a function; got 'resnet'"),
+        ("lenet", (784,), 3, r"'lenet' reads images.*got rows of shape \(784,\); reshape X"),
+        ("densenet", (3072,), 3, r"'densenet' reads images.*got rows of shape \(3072,\); reshape X"),
+        ("lenet", (1, 1, 28, 28), 3, r"'lenet' reads images.*got rows of shape \(1, 1, 28, 28\)"),
+        ("lenet", (8, 8), 3, r"at least 12 x 12 pixels, channels first; got rows of shape \(8, 8\)"),
+        ("densenet", (32, 32, 3), 3, r"at least 4 x 4 pixels, channels first.*transpose X if its channels come last"),
+        ("lenet", (28, 30), 3, r"reads square images, got rows of shape \(28, 30\)"),
+        ("mlp", (), 3, r"at least one feature, got rows of shape \(\)"),
+        ("mlp", (0,), 3, r"at least one feature, got rows of shape \(0,\)"),
+        ("mlp", (4,), 1, r"n_classes must be a whole number of at least 2, got 1"),
+        (nn.Linear(4, 5), (4,), 3, r"the model has 5 outputs, but there are 3 classes; .* 3 outputs"),
+        (nn.Linear(4, 1), (4,), 3, r"the model has 1 output, but there are 3 classes; .* 3 outputs"),
+        (nn.Linear(4, 5), (4,), 2, r"5 outputs, but there are 2 classes; .* 2 outputs, or 1 for the log-odds"),
+        (nn.Linear(4, 3), (6,), 3, r"fails on rows of shape \(6,\): mat1 and mat2"),
+        (nn.Linear(4, 3), (2, 4), 3, r"one row of logits for each row.*got torch.float32 of shape \(2, 2, 3\)"),
+        (nn.Flatten(0), (4,), 3, r"one row of logits for each row.*got torch.float32 of shape \(8,\)"),
+        (nn.GRU(4, 3), (4,), 3, r"one row of logits for each row.*got tuple"),
+    ],
+)
+def test_refused(model, shape, n_classes, message):
+    with pytest.raises(ValueError, match=message):
+        build(model, shape, n_classes)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (7, "model must be one of linear, mlp, lenet, densenet, a module or a function; got int"),
+        (nn.Linear, "must run without arguments: .*in_features"),
+        (lambda: "mlp", "must return a torch.nn.Module, got str"),
+    ],
+)
+def test_refused_types(model, message):
+    with pytest.raises(TypeError, match=message):
+        build(model, (4,), 3)
+
+
+def test_refused_constructions():
+    with pytest.raises(ValueError, match="size must be at least 12, got 11"):
+        LeNet(10, size=11)
+    for depth in (4, 23):
+        with pytest.raises(ValueError, match=f"4 plus a multiple of 3, such as 22 or 40, got {depth}"):
+            DenseNet(10, depth=depth)
+    with pytest.raises(ValueError, match="norm must be one of batch, group; got 'layer'"):
+        DenseNet(10, norm="layer")
