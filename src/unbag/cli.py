@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,19 +51,28 @@ def main(
     ctx.obj = debug
 
 
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")]
+Threads = Annotated[int, typer.Option(min=1, help="How many threads torch may use.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")]
+
+
 @bench.command(epilog="Example: unbag bench engine --quick --json engine.json")
-def engine(
-    ctx: typer.Context,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="How many threads torch may use.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")] = False,
-) -> None:
+def engine(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
     """Time likelihoods and posteriors against the obvious ways to compute them."""
-    with _plain_errors(debug=ctx.obj):
+    _bench("engine", ctx.obj, json_file, threads, quick)
+
+
+@bench.command(epilog="Example: unbag bench training --quick")
+def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
+    """Time training steps against plain supervised ones, and replicas against single models."""
+    _bench("training", ctx.obj, json_file, threads, quick)
+
+
+def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: bool) -> None:
+    with _plain_errors(debug=debug):
         if json_file is not None:
             _check_writable(json_file)
-        from unbag.benchmarks import engine as benchmark  # noqa: PLC0415
-
+        benchmark = import_module(f"unbag.benchmarks.{name}")
         progress = Console(stderr=True, style="dim", highlight=False, markup=False)
         results = benchmark.run(threads=threads, quick=quick, report=progress.print)
         _show(results, threads)

@@ -43,7 +43,9 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
 
 
 def _as_array(ids: Any) -> np.ndarray:
-    if hasattr(ids, "to_numpy"):  # a column of pandas, polars or pyarrow
+    if hasattr(ids, "to_pylist"):  # a column of pyarrow, whose arrays of text have no NumPy view
+        ids = ids.to_pylist()
+    if hasattr(ids, "to_numpy"):  # a column of pandas or polars
         ids = ids.to_numpy()
     if isinstance(ids, np.ndarray):
         return ids

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
-from unbag.kernels.logspace import log_softmax
+from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.kernels.segments import spread
 
 Impossible = Literal["-inf", "raise"]
@@ -97,6 +97,11 @@ class Aggregate(ABC):
         with full_precision(logits_of_members.device.type):
             return Evidence(*_InferWithGradient.apply(logits_of_members, self, groups, z))
 
+    def checked_posterior(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Tensor:
+        """Return the posterior alone, detached, from arguments that were checked before; NaN logits go unnoticed."""
+        with torch.no_grad(), full_precision(logits_of_members.device.type):
+            return self.infer(log_softmax(class_by_class(logits_of_members)), groups, z)[1]
+
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
         """Return log p(z | x_1..x_m) of each group, differentiable once.
 
@@ -149,7 +154,7 @@ class _InferWithGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = log_softmax(logits.t().contiguous().t())  # one class after the other: sums over classes are faster
+        log_probs = log_softmax(class_by_class(logits))
         watched = not is_being_captured(logits)
         # One sum is NaN if any entry is; only then is it worth looking which rows have no distribution.
         if watched and bool(log_probs.sum().isnan()):
@@ -226,6 +231,7 @@ def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
         return z
     if not is_whole(z):
         raise TypeError(f"z must be 0 or 1 as whole numbers or booleans, got {z.dtype}; convert it with z.long()")
+    z = z.long()
     low, high = z.aminmax()
     if int(low) < 0 or int(high) > 1:
         wrong = (z != 0) & (z != 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,10 +25,9 @@ from unbag.benchmarks.references import (
     enumerate_counts_in_batches,
     recursion_with_autograd,
 )
+from unbag.benchmarks.rows import Result, faster, no_slower, row
 from unbag.benchmarks.timing import alternate
 from unbag.groups import Groups
-
-Result = dict[str, Any]
 
 
 def run(*, threads: int = 1, quick: bool = False, report: Callable[[str], None] = lambda case: None) -> list[Result]:
@@ -79,7 +77,7 @@ def _against_enumeration(n_groups: int, size: int, target: float, seconds: float
         lambda: enumerate_counts(logits.view(n_groups, size, 10), z),
         seconds,
     )
-    return _faster(ours, reference, "enumeration of distinct label vectors, cached tables", target)
+    return faster(ours, reference, "enumeration of distinct label vectors, cached tables", target)
 
 
 def _against_batched_enumeration(n_groups: int, size: int, seconds: float) -> Result:
@@ -90,7 +88,7 @@ def _against_batched_enumeration(n_groups: int, size: int, seconds: float) -> Re
         lambda: enumerate_counts_in_batches(logits.view(n_groups, size, 10), z),
         seconds,
     )
-    return _faster(ours, reference, "the same, groups of like counts side by side", 1.0)
+    return faster(ours, reference, "the same, groups of like counts side by side", 1.0)
 
 
 def _against_recursion(seconds: float) -> Result:
@@ -100,7 +98,7 @@ def _against_recursion(seconds: float) -> Result:
     ours, reference = alternate(
         lambda: aggregate.evidence(logits, groups, z), lambda: recursion_with_autograd(odds, z[:, 1]), seconds
     )
-    return _faster(ours, reference, "log-space recursion differentiated by autograd", 10.0)
+    return faster(ours, reference, "log-space recursion differentiated by autograd", 10.0)
 
 
 def _one_large_group(seconds: float) -> Result:
@@ -111,12 +109,15 @@ def _one_large_group(seconds: float) -> Result:
     )
     error = float((aggregate.posterior(logits, groups, z).double().sum(0) - z[0]).abs().max())
     extra = _extra_memory()
-    return {
-        **_row(ours, reference, "cross entropy with its gradient", ours / reference),
-        "target": "under 1 GiB extra, posterior sums to z within 1e-4",
-        "met": extra < 1.0 and error < 1e-4,
-        "note": f"{extra:.2f} GiB extra, posterior sums to z within {error:.1e}",
-    }
+    return row(
+        ours,
+        reference,
+        "cross entropy with its gradient",
+        ours / reference,
+        target="under 1 GiB extra, posterior sums to z within 1e-4",
+        met=extra < 1.0 and error < 1e-4,
+        note=f"{extra:.2f} GiB extra, posterior sums to z within {error:.1e}",
+    )
 
 
 def _extra_memory() -> float:
@@ -145,11 +146,11 @@ def _saddle_point(seconds: float) -> Result:
     ours, reference = alternate(
         lambda: aggregate.evidence(logits, groups, z), lambda: cross_entropy_with_gradient(logits, labels), seconds
     )
-    row = _no_slower(ours, reference, "cross entropy with its gradient", 40.0)
+    result = no_slower(ours, reference, "cross entropy with its gradient", 40.0)
     errors = ", ".join(
         f"{_saddle_point_error(k, m):.0e} at k={k}, m={m}" for k, m in ((2, 64), (3, 64), (5, 24), (10, 12))
     )
-    return {**row, "note": f"mean error of the posterior against exact: {errors}"}
+    return {**result, "note": f"mean error of the posterior against exact: {errors}"}
 
 
 def _saddle_point_error(k: int, size: int) -> float:
@@ -164,7 +165,7 @@ def _against_cross_entropy(aggregate: Aggregate, size: int, k: int, seconds: flo
     ours, reference = alternate(
         lambda: aggregate.evidence(logits, groups, z), lambda: cross_entropy_with_gradient(logits, labels), seconds
     )
-    return _no_slower(ours, reference, "cross entropy with its gradient", 6.0)
+    return no_slower(ours, reference, "cross entropy with its gradient", 6.0)
 
 
 def _fold_against_counts(seconds: float) -> Result:
@@ -173,28 +174,4 @@ def _fold_against_counts(seconds: float) -> Result:
     ours, reference = alternate(
         lambda: fold.evidence(logits, groups, z[:, 1]), lambda: dedicated.evidence(logits, groups, z), seconds
     )
-    return _no_slower(ours, reference, "the dedicated count kernel", 5.0)
-
-
-def _faster(ours: float, reference: float, name: str, target: float) -> Result:
-    ratio = reference / ours
-    return {
-        **_row(ours, reference, name, ratio),
-        "target": f">= {target:g}x faster",
-        "met": ratio >= target,
-        "note": "",
-    }
-
-
-def _no_slower(ours: float, reference: float, name: str, target: float) -> Result:
-    ratio = ours / reference
-    return {
-        **_row(ours, reference, name, ratio),
-        "target": f"<= {target:g}x its time",
-        "met": ratio <= target,
-        "note": "",
-    }
-
-
-def _row(ours: float, reference: float, name: str, ratio: float) -> Result:
-    return {"unbag_ms": ours, "reference": name, "reference_ms": reference, "ratio": ratio}
+    return no_slower(ours, reference, "the dedicated count kernel", 5.0)

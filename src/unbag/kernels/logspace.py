@@ -31,6 +31,17 @@ def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
     return total.log().add_(top).squeeze(dim), parts.div_(total)
 
 
+def class_by_class(table: Tensor) -> Tensor:
+    """Lay a table out in memory one column after the other; it stays the same table.
+
+    Examples
+    --------
+    >>> class_by_class(torch.zeros(3, 2)).stride()
+    (1, 3)
+    """
+    return table.t().contiguous().t()
+
+
 def log_softmax(logits: Tensor) -> Tensor:
     """Log-probabilities over the last dimension; NaN for rows that hold NaN, ``inf``, or nothing but ``-inf``."""
     shifted = logits - logits.amax(-1, keepdim=True)  # first, so that large logits do not round small differences

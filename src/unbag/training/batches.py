@@ -42,23 +42,19 @@ class Batches:
     """
 
     def __init__(self, observations: Sequence[Observations], n_replicas: int, n_steps: int) -> None:
-        counts = {len(one.groups) for one in observations}
-        if len(observations) not in (1, n_replicas) or len(counts) > 1:
-            raise ValueError(
-                f"a set of observations must be one for all {n_replicas} replicas, or one for each with the same "
-                f"number of groups; got {len(observations)} with {', '.join(map(str, sorted(counts)))} groups"
-            )
         self.aggregate = observations[0].aggregate
         self.weight = observations[0].weight
         self.n_classes = observations[0].n_classes
-        self.n_groups = counts.pop()
+        self.n_groups = len(observations[0].groups)
         self.groups = Groups.from_offsets(
             torch.cat(
                 [observations[0].groups.offsets[:1], torch.cat([one.groups.sizes for one in observations]).cumsum(0)]
             ),
             torch.cat([one.groups.members for one in observations]),
         )
-        self.checked = torch.cat([one.checked for one in observations])
+        # By the aggregate that will read them: one of another replica may have numbered its outcomes differently.
+        checked = [self.aggregate.check(one.z, one.groups, self.n_classes) for one in observations]
+        self.checked = torch.cat(checked)
         self.n_replicas = n_replicas
         self._bounds = [self.n_groups * step // n_steps for step in range(n_steps + 1)]
         self._starts = torch.tensor(self._bounds, device=self.groups.device)

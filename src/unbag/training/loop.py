@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unbag.checks import describe
+from unbag.losses import Loss
 from unbag.models.build import MakeModel
-from unbag.risks import group_risks
+from unbag.risks import cross_entropy_risks, group_risks
 from unbag.training.batches import Batch, Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint
-from unbag.training.observations import Observations
+from unbag.training.observations import Observations, check_sets
 from unbag.training.progress import Silent, logger
 from unbag.training.replicas import Replicas, can_be_stacked, make_models, unstack
 from unbag.training.selection import Score
@@ -61,7 +63,7 @@ def train(
         How to train.
     seeds
         One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
-        the same, up to rounding, alone or beside others.
+        the same, up to rounding, alone or beside others; not so with dropout, which draws for all at once.
     score
         Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those
         of the last.
@@ -71,27 +73,30 @@ def train(
         Shows how the run is doing.
     """
     settings = settings or Settings()
+    seeds = [int(seed) for seed in seeds]
     if not seeds:
         raise ValueError("seeds is empty: give at least one seed, one for each replica")
-    if not observations:
-        raise ValueError("observations is empty: there is nothing to learn from")
     sets = [[one] if isinstance(one, Observations) else list(one) for one in observations]
+    check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
     if len(models) > 1 and not can_be_stacked(models[0]):
         logger.warning(
-            "models with running statistics cannot be trained side by side: training %d in turn", len(models)
+            "models with batch norm, running statistics or shared weights cannot be trained side by side: "
+            "training %d in turn",
+            len(models),
         )
         alone = []
         for place, seed in enumerate(seeds):
             own = [given if len(given) == 1 else [given[place]] for given in sets]
-            part = None if checkpoint is None else checkpoint.part(f"seed {seed}")
+            part = None if checkpoint is None else checkpoint.part(f"replica {place}")
             alone.append(
                 train(make_model, X, own, settings, seeds=[seed], score=score, checkpoint=part, progress=progress)
             )
         return _side_by_side(alone)
     run = _Run(models, X, sets, settings, seeds, score)
-    run.resume(checkpoint)
-    with progress or Silent() as shown:
+    with torch.random.fork_rng([X.device] if X.is_cuda else []), progress or Silent() as shown:
+        torch.manual_seed(seeds[0])  # of dropout
+        run.resume(checkpoint)
         while not run.finished:
             run.epoch(checkpoint)
             shown.epoch(run.history[-1], settings.epochs)
@@ -120,7 +125,7 @@ class _Run:
             lr=self.settings.learning_rate,
             weight_decay=self.settings.weight_decay,
             capturable=on_gpu,
-            fused=on_gpu,
+            fused=True,
         )
         n_replicas = len(self.seeds)
         most = max(len(one.groups) for given in self.sets for one in given)
@@ -134,6 +139,7 @@ class _Run:
         self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
         # What the model said at the last visit, as logits; zero, the same chance for every class, before the first.
         k = self.sets[0][0].n_classes
+        _check_outputs(self.replicas.predict(self.X[:2])[0], self.settings.loss_function, k)
         remembered = [batches.n_memberships if self.settings.remembers else 0 for batches in self.batches]
         self.memory = [torch.zeros(n, k, device=self.X.device) for n in remembered]
         self.captured: CapturedSteps | None = None
@@ -143,13 +149,14 @@ class _Run:
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or no replica has improved for too long."""
-        if self.epoch_number >= self.settings.epochs:
-            return True
-        patience = self.settings.patience
-        if patience is None or self.score is None or self.epoch_number < self.settings.warm_up:
-            return False
-        waited = self.epoch_number - 1 - max(int(self.best_epoch.max()), self.settings.warm_up - 1)
-        return waited >= patience
+        return self.epoch_number >= self.settings.epochs or bool(self._given_up().all())
+
+    def _given_up(self) -> Tensor:
+        """Say which replicas had not improved for too long when this epoch began; warm-up does not count."""
+        if self.settings.patience is None or self.score is None:
+            return torch.zeros_like(self.best_epoch, dtype=torch.bool)
+        waited = self.epoch_number - 1 - self.best_epoch.clamp_min(self.settings.warm_up - 1)
+        return waited >= self.settings.patience
 
     def epoch(self, checkpoint: Checkpoint | None) -> None:
         """Visit every group once, from where the run is."""
@@ -198,7 +205,9 @@ class _Run:
         if phase == "likelihood":
             return -batches.aggregate.checked_evidence(logits, batch.groups, batch.z).log_likelihood
         known = memory[batch.memory] if phase == "remembered weights" else logits.detach()
-        weights = batches.aggregate.checked_evidence(known, batch.groups, batch.z).posterior
+        weights = batches.aggregate.checked_posterior(known, batch.groups, batch.z)
+        if self.settings.loss == "cross_entropy":
+            return cross_entropy_risks(logits, weights, batch.groups)
         return group_risks(self.settings.loss_function(logits), weights, batch.groups)
 
     def _close_epoch(self, phase: Phase, losses: list[float], seconds: float) -> None:
@@ -207,6 +216,7 @@ class _Run:
             better = torch.ones_like(self.best_epoch, dtype=torch.bool)
         else:  # NaN is never better
             better = (scores > self.best_score) | ((self.best_epoch < 0) & ~scores.isnan())
+            better &= ~self._given_up()  # alone, such a replica would have stopped
         self.replicas.copy_better(self.best, better)
         self.best_epoch[better] = self.epoch_number
         if scores is not None:
@@ -300,6 +310,15 @@ class _Run:
             "observations": repr([[repr(one.aggregate) for one in given] for given in self.sets]) + repr(sizes),
             "model": repr(shapes),
         }
+
+
+def _check_outputs(logits: Tensor, loss: Loss, k: int) -> None:
+    """Refuse, by the example of some rows, what would be stretched to fit without a word."""
+    expected = f"shape {(len(logits), k)} for {len(logits)} rows"
+    if logits.shape != (len(logits), k):
+        raise ValueError(f"the model must return a logit for each of {k} classes, {expected}; got {describe(logits)}")
+    if not isinstance(losses := loss(logits), Tensor) or losses.shape != logits.shape:
+        raise ValueError(f"loss must return one loss per row and class, {expected}; got {describe(losses)}")
 
 
 def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:

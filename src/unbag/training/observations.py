@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -31,7 +33,8 @@ class Observations:
     n_classes
         How many classes there are.
     weight
-        How much the mean over the groups of this set counts beside other sets.
+        How much the mean over the groups of a step counts beside those of other sets. A set with fewer groups than an
+        epoch has steps is part of so many steps only; give it a larger weight where it should count as much.
 
     Examples
     --------
@@ -52,7 +55,7 @@ class Observations:
 
     def __post_init__(self) -> None:
         check_n_classes(self.n_classes)
-        if not math.isfinite(self.weight) or self.weight <= 0:
+        if not isinstance(self.weight, Real) or not math.isfinite(self.weight) or self.weight <= 0:
             raise ValueError(f"weight must be a positive number, got {self.weight!r}")
         self.aggregate.check_sizes(self.groups)
         object.__setattr__(self, "z", as_tensor(self.z, "z", self.groups.device))
@@ -72,9 +75,45 @@ class Observations:
         A row that is in groups of both sides tells the one something about the other; split such sets by hand where
         that matters.
         """
+        if not 0 < share < 1:
+            raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
         n = len(self.groups)
         held_out = round(share * n)
         if not 0 < held_out < n:
             raise ValueError(f"a share of {share} of {n} groups leaves nothing on one side; give more groups")
         order = torch.randperm(n, generator=generator).to(self.groups.device)
         return self.take(order[held_out:].sort().values), self.take(order[:held_out].sort().values)
+
+
+def check_sets(sets: Sequence[Sequence[Observations]], X: Tensor, n_replicas: int) -> None:
+    """Refuse sets that cannot train one model together; each is one for all replicas, or one for each."""
+    if not sets:
+        raise ValueError("observations is empty: there is nothing to learn from")
+    classes = sorted({one.n_classes for given in sets for one in given})
+    if len(classes) > 1:
+        raise ValueError(
+            f"all sets of observations must be of the same number of classes; got {', '.join(map(str, classes))}"
+        )
+    for given in sets:
+        counts = sorted({len(one.groups) for one in given})
+        if len(given) not in (1, n_replicas) or len(counts) > 1:
+            raise ValueError(
+                f"a set of observations must be one for all {n_replicas} replicas, or one for each with the same "
+                f"number of groups; got {len(given)} with {', '.join(map(str, counts))} groups"
+            )
+        if len({(repr(one.aggregate), one.weight) for one in given}) > 1:
+            raise ValueError("a set of observations with one for each replica must have the same aggregate and weight")
+        for one in given:
+            _check_rows(one.groups, X)
+
+
+def _check_rows(groups: Groups, X: Tensor) -> None:
+    if groups.device != X.device:
+        raise ValueError(f"X is on {X.device}, but the groups are on {groups.device}; move one of them")
+    if groups.n_rows is not None and groups.n_rows != len(X):
+        raise ValueError(f"the groups were made for {groups.n_rows} rows, but X has {len(X)}")
+    if groups.last_row >= len(X):
+        raise ValueError(
+            f"row number {groups.last_row} is out of range for X of {len(X)} rows; "
+            f"see {groups.name_holding(groups.members >= len(X))}"
+        )

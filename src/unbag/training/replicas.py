@@ -23,11 +23,15 @@ def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.devic
 
 
 def can_be_stacked(model: nn.Module) -> bool:
-    """Whether replicas of a model can share one forward pass: no part changes its own buffers or shares its weights."""
-    normalising = (nn.modules.batchnorm._NormBase, nn.modules.instancenorm._InstanceNorm)
-    changing = any(isinstance(part, normalising) and part.track_running_stats for part in model.modules())
+    """Whether replicas of a model can share one forward pass: no part changes its own buffers or shares its weights.
+
+    Nor may it look at several rows at once, as batch norm does: to be of equal length, the rows of replicas are padded.
+    """
+    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+    across_rows = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in norms)
+    changing = any(part.track_running_stats for part in norms)
     shared = len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters()))
-    return not changing and not shared
+    return not (across_rows or changing or shared)
 
 
 class Replicas:

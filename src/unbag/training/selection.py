@@ -35,6 +35,9 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
         for one, groups in zip(observations, local, strict=True):
             for replica, own in enumerate(logits):
                 of_members = groups.rows_of(own.float())
+                if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
+                    total[replica] = float("nan")
+                    continue
                 found = one.aggregate.checked_evidence(of_members, groups, one.checked).log_likelihood
                 total[replica] += one.weight * found.double().mean()
         return total / weights

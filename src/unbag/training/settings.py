@@ -31,7 +31,8 @@ class Settings:
     learning_rate, weight_decay
         Of Adam.
     patience
-        Stop once no replica's score has improved for so many epochs; None trains to the end.
+        A replica stops, and the run with the last of them, once its score has not improved for so many epochs after
+        warm-up; None trains to the end.
     capture
         On a GPU, run a step as one captured graph wherever the kind of observation allows it.
 

@@ -1,0 +1,206 @@
+"""What observations cannot tell, said before a model is trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log, log2
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates import (
+    Aggregate,
+    LabelProportions,
+    MultipleInstance,
+    OrdinalTriplet,
+    PairwiseSimilarity,
+    TripletComparison,
+)
+from unbag.checks import as_tensor, check_n_classes, name_some
+from unbag.groups import Groups
+
+# Below this correlation between group and class, proportions hardly differ. Rows put together at random in groups of m
+# have about 1 / sqrt(m), so that only groups of ten thousand and more would reach it by chance.
+HARDLY = 0.01
+
+# Below this share of the bits of a label, observations hold little: counts of two classes in groups of a thousand, or
+# bags of a hundred that are positive as often as negative.
+LITTLE = 0.01
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the observations do not tell.
+
+    Parameters
+    ----------
+    kind
+        Which finding it is: ``"single_group"``, ``"one_class_explains_all"``, ``"same_observations"``,
+        ``"few_observations"``, ``"little_information"``, ``"missing_classes"``, ``"unnamed_classes"`` or
+        ``"rows_without_group"``.
+    message
+        A sentence with the number behind it.
+    fatal
+        Whether training cannot work.
+    """
+
+    kind: str
+    message: str
+    fatal: bool = False
+
+
+def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> list[Finding]:
+    """Say what the observations of these groups cannot tell about the classes.
+
+    Observations that all agree are not fatal by themselves: pairs that all differ still separate classes. Those that a
+    model explains which calls every row the same are, because that model is as good as any.
+
+    Examples
+    --------
+    >>> for finding in diagnose(MultipleInstance(), Groups.from_sizes([3, 2]), [1, 1], n_classes=2):
+    ...     print(finding.fatal, finding.message)
+    True a model that calls every row class 1 explains all 2 observations, so that nothing else can be learned from them
+    """
+    check_n_classes(n_classes)
+    aggregate.check_sizes(groups)
+    checked = aggregate.check(z, groups, n_classes)
+    findings = [*_single_group(groups)] or [*_one_class_explains_all(aggregate, groups, checked, n_classes)]
+    if isinstance(aggregate, LabelProportions):
+        if not findings:
+            findings += _few_directions(checked)
+            findings += _little_information(_bits_of_counts(groups, n_classes), groups, n_classes)
+        findings += _missing_classes(checked)
+    elif not findings:
+        findings += _same_observations(as_tensor(z, "z", groups.device))
+        findings += _few_observations(groups, n_classes)
+        if isinstance(aggregate, MultipleInstance):
+            findings += _little_information(_bits_of_answers(checked), groups, n_classes)
+    return [*findings, *_unnamed_classes(aggregate, n_classes), *_rows_without_group(groups)]
+
+
+def _single_group(groups: Groups) -> Iterator[Finding]:
+    if len(groups) == 1:
+        yield Finding(
+            "single_group",
+            f"there is only 1 group, of {groups.max_size} rows, with which no other can be compared",
+            fatal=True,
+        )
+
+
+def _one_class_explains_all(aggregate: Aggregate, groups: Groups, z: Tensor, n_classes: int) -> Iterator[Finding]:
+    # Where all members have the same label, groups of one size are observed alike: one of each is enough to look at.
+    sizes, which = groups.sizes.unique(return_inverse=True)
+    one_of_each = Groups.from_sizes(sizes)
+    for label in range(n_classes):
+        seen = aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, n_classes)
+        if torch.equal(aggregate.check(seen, one_of_each, n_classes)[which], z):
+            yield Finding(
+                "one_class_explains_all",
+                f"a model that calls every row class {label} explains all {len(groups)} observations, "
+                "so that nothing else can be learned from them",
+                fatal=True,
+            )
+            return
+
+
+def _same_observations(z: Tensor) -> Iterator[Finding]:
+    if bool((z == z[0]).all()):
+        yield Finding(
+            "same_observations",
+            f"all {len(z)} observations are {z[0].tolist()}, so that groups cannot be compared with each other; "
+            "look for groups that were left out",
+        )
+
+
+def _few_observations(groups: Groups, n_classes: int) -> Iterator[Finding]:
+    distinct = len(groups) if groups.uniform_size is None else len(groups.to_tuples().unique(dim=0))
+    if distinct < n_classes:
+        yield Finding(
+            "few_observations", f"only {distinct} different groups are there to tell {n_classes} classes apart"
+        )
+
+
+def _few_directions(counts: Tensor) -> Iterator[Finding]:
+    """Look in how many ways proportions differ; to tell k classes apart by mixtures of them takes k - 1."""
+    counts = counts[:, counts.any(0)]
+    correlations = _correlations(counts.double())
+    n_groups, needed = len(counts), counts.shape[1] - 1
+    directions = int((correlations >= HARDLY).sum())
+    if directions == 0:
+        yield Finding(
+            "same_observations",
+            f"the proportions of all {n_groups} groups are nearly the same (correlation between group and class at "
+            f"most {correlations[0]:.3f}), so that only the exact counts inside each group can tell classes apart",
+        )
+    elif directions < needed:
+        yield Finding(
+            "few_observations",
+            f"the proportions of {n_groups} groups vary in {directions} of the {needed} directions that {needed + 1} "
+            f"classes take (the next correlation between group and class is {correlations[directions]:.3f}), so that "
+            "classes whose shares rise and fall together are hard to tell apart",
+        )
+
+
+def _correlations(counts: Tensor) -> Tensor:
+    """Return the canonical correlations between group and class, from 0 to 1, largest first: (classes - 1,)."""
+    shares = counts / counts.sum()
+    by_chance = shares.sum(1, keepdim=True) * shares.sum(0)  # were all groups mixed alike: (groups, classes)
+    excess = (shares - by_chance) / by_chance.sqrt()
+    return torch.linalg.eigvalsh(excess.mT @ excess).clamp(0, 1).sqrt().flip(0)[:-1]
+
+
+def _little_information(bits: float, groups: Groups, n_classes: int) -> Iterator[Finding]:
+    per_member, label = bits / len(groups.members), log2(n_classes)
+    if per_member < LITTLE * label:
+        yield Finding(
+            "little_information",
+            f"the observations of {len(groups)} groups, of {len(groups.members) / len(groups):.4g} members on average, "
+            f"hold at most {per_member:.2g} bits per member, where a label holds {label:.2g}; smaller groups hold more",
+        )
+
+
+def _bits_of_counts(groups: Groups, n_classes: int) -> float:
+    """Return log2 of the number of count vectors, (m + k - 1 choose k - 1), summed over groups."""
+    m, k = groups.sizes.double(), torch.tensor(n_classes, dtype=torch.float64, device=groups.device)
+    return float((torch.lgamma(m + k) - torch.lgamma(m + 1) - torch.lgamma(k)).sum()) / log(2)
+
+
+def _bits_of_answers(yes: Tensor) -> float:
+    """Return the entropy of yes or no, as often as they occur, times the number of groups."""
+    share = yes.double().mean()
+    return float(torch.special.entr(torch.stack([share, 1 - share])).sum()) * len(yes) / log(2)
+
+
+def _missing_classes(counts: Tensor) -> Iterator[Finding]:
+    missing = ~counts.any(0)
+    if bool(missing.any()):
+        yield Finding(
+            "missing_classes",
+            f"none of the {len(counts)} groups has a member of {name_some('class number', missing)}; "
+            f"the model can only learn the {int((~missing).sum())} of {len(missing)} classes that occur",
+        )
+
+
+def _unnamed_classes(aggregate: Aggregate, n_classes: int) -> Iterator[Finding]:
+    name, advice = type(aggregate).__name__, "name them with name_classes and a few labelled rows"
+    if isinstance(aggregate, PairwiseSimilarity | TripletComparison):
+        yield Finding(
+            "unnamed_classes",
+            f"{name} tells which rows are alike, but not which of the {n_classes} classes they are: {advice}",
+        )
+    elif isinstance(aggregate, OrdinalTriplet):
+        yield Finding(
+            "unnamed_classes",
+            f"{name} cannot tell the order of the {n_classes} classes from its reverse: {advice}",
+        )
+
+
+def _rows_without_group(groups: Groups) -> Iterator[Finding]:
+    grouped = len(groups.members.unique())
+    if groups.n_rows is not None and grouped < groups.n_rows:
+        yield Finding(
+            "rows_without_group",
+            f"the groups hold {grouped} of {groups.n_rows} rows; the others take no part in training",
+        )

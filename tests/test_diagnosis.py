@@ -1,0 +1,277 @@
+"""What is said of observations before training, and what is not."""
+
+from __future__ import annotations
+
+import re
+from math import comb, log2
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbag import (
+    Aggregate,
+    AtLeast,
+    CountOf,
+    FromFunction,
+    Groups,
+    LabelProportions,
+    Majority,
+    MultipleInstance,
+    OrdinalRank,
+    OrdinalTriplet,
+    PairwiseSimilarity,
+    TripletComparison,
+)
+from unbag.diagnosis import Finding, diagnose
+
+PAIRS = Groups.from_tuples([[0, 1], [1, 2], [2, 3], [0, 3]])
+TRIPLETS = Groups.from_tuples([[0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 3, 1]])
+BAGS = Groups.from_sizes([3, 2, 4])
+
+
+def kinds(findings: list[Finding]) -> list[str]:
+    return [finding.kind for finding in findings]
+
+
+def the(kind: str, findings: list[Finding]) -> Finding:
+    (finding,) = [finding for finding in findings if finding.kind == kind]
+    return finding
+
+
+def drawn_at_random(size: int, n_groups: int, n_classes: int) -> tuple[Groups, torch.Tensor]:
+    groups = Groups.from_sizes([size] * n_groups)
+    generator = torch.Generator().manual_seed(size)
+    labels = torch.randint(n_classes, (size * n_groups,), generator=generator)
+    return groups, LabelProportions().observe(labels, groups, n_classes)
+
+
+# Nothing to say.
+
+
+@pytest.mark.parametrize(("size", "n_groups", "n_classes"), [(1, 60, 3), (6, 60, 10), (100, 20, 2), (300, 50, 4)])
+def test_nothing_is_said_of_groups_drawn_at_random(size, n_groups, n_classes):
+    groups, counts = drawn_at_random(size, n_groups, n_classes)
+    assert diagnose(LabelProportions(), groups, counts, n_classes) == []
+    assert diagnose(LabelProportions(), groups, counts / size, n_classes) == []
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "groups", "z"),
+    [
+        (MultipleInstance(), BAGS, [1, 0, 1]),
+        (OrdinalRank(), PAIRS, [1, 0, 1, 1]),
+        (CountOf(1), BAGS, [1, 0, 2]),
+        (Majority(), BAGS, [1, 0, 1]),
+        (FromFunction(lambda labels: (min(labels), max(labels))), BAGS, [[0, 1], [0, 0], [1, 1]]),
+    ],
+)
+def test_nothing_is_said_of_varied_observations(aggregate, groups, z):
+    assert diagnose(aggregate, groups, z, 2) == []
+
+
+def test_wrong_observations_are_errors():
+    with pytest.raises(ValueError, match="one entry per group"):
+        diagnose(PairwiseSimilarity(), PAIRS, [1, 0], 3)
+    with pytest.raises(ValueError, match="needs groups of 2 members"):
+        diagnose(PairwiseSimilarity(), BAGS, [1, 0, 1], 3)
+    with pytest.raises(ValueError, match="n_classes must be"):
+        diagnose(LabelProportions(), BAGS, [[3], [2], [4]], 1)
+
+
+# Nothing to learn.
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "groups", "z", "label"),
+    [
+        (MultipleInstance(), BAGS, [1, 1, 1], 1),
+        (MultipleInstance(), BAGS, [0, 0, 0], 0),
+        (PairwiseSimilarity(), PAIRS, [1] * 4, 0),
+        (TripletComparison(), TRIPLETS, [0] * 4, 0),
+        (OrdinalTriplet(), TRIPLETS, [0] * 4, 0),
+        (OrdinalRank(), PAIRS, [0] * 4, 0),
+        (OrdinalRank(">="), PAIRS, [1] * 4, 0),
+        (LabelProportions(), BAGS, [[0, 3], [0, 2], [0, 4]], 1),
+        (CountOf(1), BAGS, [3, 2, 4], 1),
+        (AtLeast(2, label=0), BAGS, [True, True, True], 0),
+    ],
+)
+def test_one_class_that_explains_everything_is_fatal(aggregate, groups, z, label):
+    finding = diagnose(aggregate, groups, z, 2)[0]
+    assert finding.kind == "one_class_explains_all"
+    assert finding.fatal
+    assert f"calls every row class {label} explains all {len(groups)} observations" in finding.message
+    # A model that calls every row the same has indeed the largest likelihood there is.
+    logits = torch.full((9, 2), float("-inf"))
+    logits[:, label] = 0
+    groups = Groups(groups.members, groups.offsets)
+    assert aggregate.log_likelihood(logits, groups, z).tolist() == [0] * len(groups)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "size", "z"),
+    [
+        (LabelProportions(), 4, [[1, 3]]),
+        (MultipleInstance(), 4, [1]),
+        (PairwiseSimilarity(), 2, [0]),
+        (CountOf(1), 4, [2]),
+    ],
+)
+def test_a_single_group_is_fatal(aggregate, size, z):
+    finding = diagnose(aggregate, Groups.from_sizes([size]), z, 2)[0]
+    assert finding == Finding("single_group", finding.message, fatal=True)
+    assert f"only 1 group, of {size} rows" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "groups", "z"),
+    [
+        (PairwiseSimilarity(), PAIRS, [0] * 4),
+        (TripletComparison(), TRIPLETS, [1] * 4),
+        (OrdinalRank(), PAIRS, [1] * 4),
+        (OrdinalTriplet(), TRIPLETS, [1] * 4),
+        (CountOf(1), BAGS, [1] * 3),
+    ],
+)
+def test_observations_that_agree_but_need_several_classes_are_not_fatal(aggregate, groups, z):
+    finding = diagnose(aggregate, groups, z, 3)[0]
+    assert finding.kind == "same_observations"
+    assert not finding.fatal
+    assert finding.message.startswith(f"all {len(z)} observations are {z[0]},")
+
+
+# Little to learn.
+
+
+def test_equal_proportions():
+    groups = Groups.from_sizes([10, 20, 30])
+    (finding,) = diagnose(LabelProportions(), groups, [[3, 7], [6, 14], [9, 21]], 2)
+    assert finding.kind == "same_observations"
+    assert not finding.fatal
+    assert "of all 3 groups are nearly the same (correlation between group and class at most 0.000)" in finding.message
+
+
+def test_nearly_equal_proportions():
+    groups = Groups.from_sizes([1000] * 4)
+    near = [[500, 500], [504, 496], [496, 504], [502, 498]]
+    finding = the("same_observations", diagnose(LabelProportions(), groups, near, 2))
+    assert "at most 0.006" in finding.message
+    far = [[500, 500], [530, 470], [470, 530], [500, 500]]
+    assert "same_observations" not in kinds(diagnose(LabelProportions(), groups, far, 2))
+
+
+def test_classes_that_rise_and_fall_together():
+    groups = Groups.from_sizes([10] * 6)
+    counts = [[2, 2, 3, 3], [1, 1, 4, 4], [4, 4, 1, 1]] * 2
+    (finding,) = diagnose(LabelProportions(), groups, counts, 4)
+    assert finding.kind == "few_observations"
+    assert "of 6 groups vary in 1 of the 3 directions that 4 classes take" in finding.message
+    assert "the next correlation between group and class is 0.000" in finding.message
+
+
+def test_fewer_groups_than_classes():
+    groups, counts = drawn_at_random(200, 4, 6)
+    (finding,) = diagnose(LabelProportions(), groups, counts, 6)
+    assert "of 4 groups vary in 3 of the 5 directions that 6 classes take" in finding.message
+
+
+@given(st.data())
+def test_directions_are_the_rank_of_the_proportions(data):
+    n_groups, n_classes = data.draw(st.integers(2, 5)), data.draw(st.integers(2, 4))
+    row = st.lists(st.integers(0, 3), min_size=n_classes, max_size=n_classes).filter(any)
+    counts = torch.tensor(data.draw(st.lists(row, min_size=n_groups, max_size=n_groups)))
+    occurring = counts[:, counts.any(0)].double()
+    rank = int(torch.linalg.matrix_rank(occurring / occurring.sum(1, keepdim=True)))
+    found = kinds(diagnose(LabelProportions(), Groups.from_sizes(counts.sum(1)), counts, n_classes))
+    several = occurring.shape[1] > 1
+    assert ("one_class_explains_all" in found) is not several
+    assert ("same_observations" in found) is (several and rank == 1)
+    assert ("few_observations" in found) is (1 < rank < occurring.shape[1])
+
+
+def test_repeated_groups_count_once():
+    pairs = Groups.from_tuples([[0, 1], [1, 2], [0, 1], [0, 1]])
+    finding = the("few_observations", diagnose(PairwiseSimilarity(), pairs, [1, 0, 1, 1], 3))
+    assert finding.message == "only 2 different groups are there to tell 3 classes apart"
+    assert "few_observations" not in kinds(diagnose(PairwiseSimilarity(), pairs, [1, 0, 1, 1], 2))
+    assert kinds(diagnose(Majority(), BAGS, [1, 0, 1], 4)) == ["few_observations"]
+
+
+def test_large_groups_hold_little():
+    groups, counts = drawn_at_random(2000, 20, 3)
+    (finding,) = diagnose(LabelProportions(), groups, counts, 3)
+    assert finding.kind == "little_information"
+    assert "of 20 groups, of 2000 members on average, hold at most" in finding.message
+    bits, label = map(float, re.findall(r"([\d.]+) bits per member, where a label holds ([\d.]+)", finding.message)[0])
+    assert bits == pytest.approx(log2(comb(2002, 2)) / 2000, rel=0.05)
+    assert label == pytest.approx(log2(3), rel=0.05)
+
+
+def test_large_bags_hold_little():
+    bags = Groups.from_sizes([200] * 10)
+    (finding,) = diagnose(MultipleInstance(), bags, [1, 0] * 5, 2)
+    assert "hold at most 0.005 bits per member, where a label holds 1;" in finding.message
+    nearly_all = Groups.from_sizes([40] * 20)
+    assert kinds(diagnose(MultipleInstance(), nearly_all, [0] + [1] * 19, 2)) == ["little_information"]
+    assert diagnose(MultipleInstance(), nearly_all, [1, 0] * 10, 2) == []
+
+
+# Classes and rows that are left out.
+
+
+def test_classes_that_never_occur_are_named():
+    groups = Groups.from_sizes([3, 3, 3])
+    (finding,) = diagnose(LabelProportions(), groups, [[1, 0, 2, 0], [2, 0, 1, 0], [3, 0, 0, 0]], 4)
+    assert finding.kind == "missing_classes"
+    assert "none of the 3 groups has a member of class numbers 1, 3;" in finding.message
+    assert "the 2 of 4 classes that occur" in finding.message
+
+
+@pytest.mark.parametrize(("aggregate", "groups"), [(PairwiseSimilarity(), PAIRS), (TripletComparison(), TRIPLETS)])
+def test_unnamed_classes(aggregate, groups):
+    (finding,) = diagnose(aggregate, groups, [1, 0, 1, 0], 3)
+    assert finding.kind == "unnamed_classes"
+    assert not finding.fatal
+    assert f"{type(aggregate).__name__} tells which rows are alike, but not which of the 3" in finding.message
+    assert "name_classes" in finding.message
+
+
+def test_an_order_that_may_be_reversed():
+    (finding,) = diagnose(OrdinalTriplet(), TRIPLETS, [1, 0, 1, 0], 4)
+    assert "cannot tell the order of the 4 classes from its reverse" in finding.message
+    labels = torch.tensor([0, 3, 1, 1])
+    seen = [OrdinalTriplet().observe(order, TRIPLETS, 4).tolist() for order in (labels, 3 - labels)]
+    assert seen[0] == seen[1]
+
+
+def test_rows_in_no_group_are_counted():
+    pairs = Groups.from_tuples([[0, 1], [1, 2], [2, 0]], n_rows=10)
+    (finding,) = diagnose(OrdinalRank(), pairs, [1, 0, 1], 2)
+    assert finding.kind == "rows_without_group"
+    assert "hold 3 of 10 rows" in finding.message
+    unknown = Groups.from_tuples([[0, 1], [1, 2], [2, 9]])
+    assert diagnose(OrdinalRank(), unknown, [1, 0, 1], 2) == []
+
+
+def test_several_findings_come_together():
+    groups = Groups.from_tuples([[0, 1], [1, 2]], n_rows=4)
+    assert kinds(diagnose(PairwiseSimilarity(), groups, [0, 0], 3)) == [
+        "same_observations",
+        "few_observations",
+        "unnamed_classes",
+        "rows_without_group",
+    ]
+
+
+def test_an_aggregate_of_ones_own():
+    class FirstLabel(Aggregate):
+        def observe(self, labels, groups, n_classes):
+            return labels[groups.members[groups.offsets[:-1]]]
+
+        def check(self, z, groups, n_classes):
+            return torch.as_tensor(z)
+
+    assert diagnose(FirstLabel(), BAGS, [0, 1, 0], 2) == []
+    assert kinds(diagnose(FirstLabel(), BAGS, [1, 1, 1], 2)) == ["one_class_explains_all"]

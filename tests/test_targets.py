@@ -1,0 +1,418 @@
+"""Targets: there and back, what they refuse, and what scikit-learn does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import BaggingClassifier
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    GroupShuffleSplit,
+    HalvingGridSearchCV,
+    KFold,
+    LeaveOneGroupOut,
+    RandomizedSearchCV,
+    ShuffleSplit,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+    learning_curve,
+    permutation_test_score,
+    train_test_split,
+    validation_curve,
+)
+from sklearn.multiclass import OneVsOneClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from unbag import Groups
+from unbag.targets import is_target, read_target, target
+
+
+def members_of(groups: Groups) -> list[list[int]]:
+    return [part.tolist() for part in groups.members.split(groups.sizes.tolist())]
+
+
+# There and back.
+
+
+def test_a_target_has_one_row_per_id():
+    y = target([7, 3, 7, 7], [[1, 0], [2, 1]])
+    assert y.dtype.names == ("group", "size", "place", "z")
+    assert y["group"].tolist() == [1, 0, 1, 1]
+    assert y["size"].tolist() == [3, 1, 3, 3]
+    assert y["place"].tolist() == [0, 0, 1, 2]
+    assert y["z"].tolist() == [[2, 1], [1, 0], [2, 1], [2, 1]]
+
+
+@given(st.data())
+def test_shuffled_rows_give_the_same_groups(data):
+    ids = data.draw(st.lists(st.integers(-4, 4), min_size=1, max_size=30))
+    n_groups = len(set(ids))
+    width = data.draw(st.integers(1, 3))
+    z = np.array(data.draw(st.lists(st.integers(-9, 9), min_size=n_groups * width, max_size=n_groups * width)))
+    z = z.reshape(n_groups, width) if data.draw(st.booleans()) else z[:n_groups]
+    order = data.draw(st.permutations(range(len(ids))))
+    groups, back = read_target(target(ids, z)[order])
+    expected = Groups.from_ids(ids)
+    assert groups.n_rows == len(ids)
+    assert groups.ids == list(range(n_groups))
+    assert groups.offsets.tolist() == expected.offsets.tolist()
+    # The members are the same rows in the same order, wherever those rows are now.
+    assert [order[row] for row in groups.members.tolist()] == expected.members.tolist()
+    assert back.tolist() == z.tolist()
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.sets(st.integers(0, 5), min_size=1))
+def test_whole_groups_may_be_left_out(ids, chosen):
+    names = sorted(set(ids))
+    kept = [row for row, name in enumerate(ids) if name in chosen]
+    y = target(ids, names)[kept]
+    if not kept:
+        with pytest.raises(ValueError, match="y has no rows"):
+            read_target(y)
+        return
+    groups, z = read_target(y)
+    assert z.tolist() == [name for name in names if name in chosen]
+    assert groups.ids == [names.index(name) for name in z]
+    assert [[ids[kept[row]] for row in rows] for rows in members_of(groups)] == [[n] * ids.count(n) for n in z]
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        np.array([1, 0], dtype=np.int8),
+        np.array([True, False]),
+        np.array([0.25, 0.5], dtype=np.float32),
+        np.array([[0.25, 0.75], [0.5, 0.5]]),
+        np.array([[1], [2]], dtype=np.uint16),
+        np.arange(8).reshape(2, 2, 2),
+    ],
+)
+def test_observations_keep_type_and_shape(z):
+    back = read_target(target(["a", "b", "a"], z))[1]
+    assert back.dtype == z.dtype
+    assert back.tolist() == z.tolist()
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        [[1, 2], [0, 3]],
+        ((1, 2), (0, 3)),
+        torch.tensor([[1, 2], [0, 3]]),
+        [torch.tensor([1, 2]), torch.tensor([0, 3])],
+        {"b": [0, 3], "a": [1, 2]},
+        {"b": np.array([0, 3]), "a": torch.tensor([1, 2])},
+    ],
+)
+def test_observations_come_in_many_forms(z):
+    y = target(["b", "a", "b"], z)
+    assert y["z"].dtype == np.int64
+    assert read_target(y)[1].tolist() == [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize("ids", [(i for i in "bab"), np.array(list("bab")), [(1, 0), (0, 1), (1, 0)], [0.5, 0.25, 0.5]])
+def test_ids_of_any_type(ids):
+    assert members_of(read_target(target(ids, [0, 1]))[0]) == [[1], [0, 2]]
+
+
+def test_ids_in_a_tensor():
+    assert members_of(read_target(target(torch.tensor([5, 2, 5]), [0, 1]))[0]) == [[1], [0, 2]]
+
+
+def test_columns_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"bag": ["b", "a", "b"], "label": [0, 1, 0]}, index=[9, 8, 7])
+    z = table.groupby("bag")["label"].max()
+    for ids in (table["bag"], table["bag"].astype("category")):
+        for observed in (z, z.astype("Int64"), z.to_frame()["label"], dict(zip(ids, table["label"], strict=True))):
+            groups, back = read_target(target(ids, observed))
+            assert members_of(groups) == [[1], [0, 2]]
+            assert back.tolist() == [1, 0]
+    counts = pandas.crosstab(table["bag"], table["label"])
+    assert read_target(target(table["bag"], counts))[1].tolist() == [[0, 1], [2, 0]]
+
+
+def test_an_index_in_another_order_is_refused():
+    pandas = pytest.importorskip("pandas")
+    ids = ["b", "a", "b"]
+    z = pandas.Series([0, 1], index=["b", "a"])
+    with pytest.raises(ValueError, match=r"index of z .* another order .* z.sort_index\(\)"):
+        target(ids, z)
+    assert read_target(target(ids, z.sort_index()))[1].tolist() == [1, 0]
+    assert read_target(target(ids, z.to_numpy()))[1].tolist() == [0, 1]
+
+
+def test_columns_of_polars():
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({"bag": ["b", "a", "b"]})
+    for z in (polars.Series([[1, 0], [0, 2]]), polars.DataFrame({"no": [1, 0], "yes": [0, 2]})):
+        groups, back = read_target(target(table["bag"], z))
+        assert members_of(groups) == [[1], [0, 2]]
+        assert back.tolist() == [[1, 0], [0, 2]]
+
+
+def test_columns_of_pyarrow():
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"bag": ["b", "a", "b"]})
+    groups, back = read_target(target(table["bag"], pyarrow.chunked_array([[1], [0]])))
+    assert members_of(groups) == [[1], [0, 2]]
+    assert back.tolist() == [1, 0]
+
+
+def test_a_target_may_be_read_only():
+    # As joblib hands arrays to its workers.
+    y = target([0, 0, 1], [1, 0])
+    y.flags.writeable = False
+    groups, z = read_target(y)
+    assert members_of(groups) == [[0, 1], [2]]
+    z[0] = 5
+
+
+@pytest.mark.parametrize("y", [[0, 1], np.zeros(3), np.zeros((2, 4)), None, np.zeros(3, [("group", int), ("z", int)])])
+def test_what_is_no_target(y):
+    assert not is_target(y)
+    with pytest.raises(TypeError, match=r"rows of what unbag.target returns, got .+"):
+        read_target(y)
+
+
+# What target refuses.
+
+
+@pytest.mark.parametrize(
+    ("z", "error", "message"),
+    [
+        ([1, 0], ValueError, r"one observation per group, 3 in all; got shape \(2,\)"),
+        ([1, 0, 0, 1], ValueError, r"got shape \(4,\); from one observation per row, make a dict with dict\(zip"),
+        (1, ValueError, r"got shape \(\)"),
+        ({"a": 1, "b": 0}, ValueError, "for each id and for no other: 'c' missing, none not among the ids"),
+        (dict.fromkeys("abcdefgh", 0), ValueError, "none missing, 'd', 'e', 'f' and 2 more not among the ids"),
+        ({"A": 1, "b": 0, "c": 0}, ValueError, "'a' missing, 'A' not among the ids"),
+        ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave the rows"),
+        ([[1.0, 0.0], [0.5, 0.5], [float("nan"), 1.0]], ValueError, r"group 2 \(id 'c'\)"),
+        ([[1, 0], [1], [0, 1]], TypeError, "give every group as many numbers"),
+        ([1, None, 0], TypeError, "z must be numbers, got object"),
+        (["yes", "no", "no"], TypeError, "z must be numbers, got <U3"),
+    ],
+)
+def test_wrong_observations_are_refused(z, error, message):
+    with pytest.raises(error, match=message):
+        target(["c", "a", "b", "a"], z)
+
+
+@pytest.mark.parametrize(
+    "ids", [Groups.from_tuples([[0, 1], [1, 2]]), np.array([[0, 1], [1, 2]]), torch.tensor([[0, 1], [1, 2]])]
+)
+def test_groups_that_share_rows_go_another_way(ids):
+    with pytest.raises(TypeError, match=r"share rows, .* use fit\(X, z, groups=groups\)"):
+        target(ids, [1, 0])
+
+
+def test_missing_ids_are_refused():
+    with pytest.raises(ValueError, match="ids has no value for row 1"):
+        target(["a", None, "b"], [1, 0])
+
+
+# What read_target refuses.
+
+
+def test_a_part_of_a_group_is_refused_with_advice():
+    y = target(np.repeat([10, 20, 30], 4), [0, 1, 0])
+    message = (
+        r"groups must be whole, but of groups 1, 2 only a part is here: 3 of 4 rows of group 1; "
+        r"split by group, with cv=GroupKFold\(\) or GroupShuffleSplit\(\) and groups=ids"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_target(np.delete(y, [5, 8, 9]))
+
+
+def test_repeated_rows_are_refused():
+    y = target([0, 0, 1, 1, 2], [0, 1, 0])
+    message = "2 of 7 are repetitions, in groups 0, 2; draw whole groups, not rows with replacement; where targets were"
+
+    with pytest.raises(ValueError, match=message):
+        read_target(y[[0, 1, 1, 2, 3, 4, 4]])
+    with pytest.raises(ValueError, match="in group 1;"):
+        read_target(y[[2, 2]])  # as many rows as the group has, but not all of them
+
+
+@pytest.mark.parametrize("other", [target([5, 5], [1]), target([5, 5, 5], [0])])
+def test_joined_targets_are_refused(other):
+    y = np.concatenate([target([0, 0, 1], [0, 1]), other])
+    with pytest.raises(ValueError, match="agree in z and size, but those of group 0 do not; where targets were"):
+        read_target(y)
+    mixed = target([0, 0, 1], [[0, 1], [1, 0]])
+    mixed["z"][1, 1] = 0
+    with pytest.raises(ValueError, match="those of group 0 do not"):
+        read_target(mixed)
+
+
+# What scikit-learn does. 12 groups of 5, whose rows lie anywhere.
+
+RNG = np.random.default_rng(0)
+IDS = RNG.permutation(np.repeat([f"group {i}" for i in range(12)], 5))
+X = np.stack([np.argsort(np.argsort(IDS, kind="stable")), RNG.normal(size=60)], 1)  # first, the order by group and row
+COUNTS = RNG.multinomial(5, [0.2, 0.3, 0.5], size=12)
+OBSERVED = {1: COUNTS[:, 0], 2: COUNTS}
+GRID = {"strength": [1.0, 2.0]}
+
+
+class Reader(ClassifierMixin, BaseEstimator):
+    """Reads its target, and checks that rows of X and y have stayed side by side."""
+
+    def __init__(self, strength: float = 1.0) -> None:
+        self.strength = strength
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Reader:
+        groups, z = read_target(y)
+        assert groups.n_rows == len(X)
+        assert np.array_equal(z, OBSERVED[z.ndim][groups.ids])
+        order = X[groups.members, 0]  # rows of X and y are still side by side
+        assert (np.diff(order) > 0).all()
+        self.classes_ = np.arange(3)
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.zeros(len(X), int)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.full((len(X), 3), 1 / 3)
+
+    def score(self, X: np.ndarray, y: np.ndarray) -> float:
+        return self.strength + len(read_target(y)[0])
+
+
+@pytest.fixture(params=[1, 2], ids=["numbers", "vectors"])
+def y(request: pytest.FixtureRequest) -> np.ndarray:
+    return target(IDS, OBSERVED[request.param])
+
+
+@pytest.mark.parametrize("cv", [GroupKFold(3), GroupShuffleSplit(3, random_state=0), LeaveOneGroupOut()], ids=repr)
+def test_splits_by_group_pass(cv, y):
+    scores = cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise", return_train_score=True)
+    assert (scores["train_score"] + scores["test_score"] == 14).all()  # 12 groups, each on one side, and twice 1
+
+
+@pytest.mark.parametrize("cv", [KFold(3), ShuffleSplit(3, random_state=0)], ids=repr)
+@pytest.mark.filterwarnings("ignore:The groups parameter is ignored")
+def test_splits_by_row_are_refused(cv, y):
+    with pytest.raises(ValueError, match=r"groups must be whole, .* cv=GroupKFold"):
+        cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
+    with pytest.raises(ValueError, match=r"groups must be whole, .* cv=GroupKFold"):
+        GridSearchCV(Reader(), GRID, cv=cv, error_score="raise").fit(X, y, groups=IDS)
+    with pytest.raises(ValueError, match=r"(?s)All the .* fits failed.*groups must be whole, .* cv=GroupKFold"):
+        GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
+
+
+@pytest.mark.parametrize("cv", [None, 5, StratifiedKFold(5), StratifiedGroupKFold(5)], ids=repr)
+@pytest.mark.filterwarnings("ignore:The groups parameter is ignored", "ignore:The number of unique classes is greater")
+def test_splits_that_look_for_classes_find_one_per_row(cv, y):
+    with pytest.raises(ValueError, match="n_splits=5 cannot be greater than the number of members in each class"):
+        cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
+    with pytest.raises(ValueError, match="n_splits=5 cannot be greater than the number of members in each class"):
+        GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
+
+
+def test_a_split_by_row_that_keeps_groups_whole_passes():
+    order = np.argsort(IDS, kind="stable")
+    assert len(cross_val_score(Reader(), X[order], target(IDS, COUNTS)[order], cv=KFold(4), error_score="raise")) == 4
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        GridSearchCV(Reader(), GRID, cv=GroupKFold(3), error_score="raise"),
+        RandomizedSearchCV(Reader(), GRID, n_iter=2, cv=GroupKFold(3), error_score="raise", random_state=0),
+        GridSearchCV(Reader(), GRID, cv=list(GroupKFold(3).split(X, groups=IDS)), error_score="raise"),
+    ],
+    ids=["grid", "random", "list of splits"],
+)
+def test_searches_pass(search, y):
+    search.fit(X, y, groups=IDS)
+    assert search.best_params_ == {"strength": 2.0}
+    assert search.best_score_ == 6
+    assert search.score(X, y) == 14
+
+
+def test_pipelines_pass(y):
+    pipeline = make_pipeline(StandardScaler(), Reader())
+    assert pipeline.fit(X, y).score(X, y) == 13
+    search = GridSearchCV(pipeline, {"reader__strength": [1.0, 2.0]}, cv=GroupKFold(3), error_score="raise")
+    assert search.fit(X, y, groups=IDS).best_params_ == {"reader__strength": 2.0}
+
+
+def test_a_search_inside_a_validation_needs_groups_twice(y):
+    search = GridSearchCV(Reader(), GRID, cv=GroupKFold(2), error_score="raise")
+    arguments: dict[str, Any] = {"groups": IDS, "cv": GroupKFold(3), "error_score": "raise"}
+    with pytest.raises(ValueError, match="'groups' parameter should not be None"):
+        cross_validate(search, X, y, **arguments)
+    assert cross_validate(search, X, y, **arguments, params={"groups": IDS})["test_score"].tolist() == [6, 6, 6]
+    with config_context(enable_metadata_routing=True):
+        routed = cross_validate(search, X, y, cv=GroupKFold(3), error_score="raise", params={"groups": IDS})
+    assert routed["test_score"].tolist() == [6, 6, 6]
+
+
+def test_other_validations_pass(y):
+    by_group: dict[str, Any] = {"groups": IDS, "cv": GroupKFold(3)}
+    assert cross_val_predict(Reader(), X, y, **by_group).tolist() == [0] * 60
+    curve = validation_curve(Reader(), X, y, param_name="strength", param_range=[1.0], error_score="raise", **by_group)
+    assert curve[1].tolist() == [[5, 5, 5]]
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        lambda y: learning_curve(Reader(), X, y, groups=IDS, cv=GroupKFold(3), train_sizes=[0.5], error_score="raise"),
+        lambda y: HalvingGridSearchCV(
+            Reader(), GRID, cv=GroupKFold(3), min_resources=30, error_score="raise", random_state=0
+        ).fit(X, y, groups=IDS),
+        lambda y: Reader().fit(*train_test_split(X, y, random_state=0)[::2]),
+    ],
+    ids=["learning_curve", "HalvingGridSearchCV", "train_test_split"],
+)
+def test_what_samples_rows_inside_a_split_is_refused(split, y):
+    with pytest.raises(ValueError, match=r"groups must be whole, .* cv=GroupKFold"):
+        split(y)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda y: cross_val_predict(Reader(), X, y, groups=IDS, cv=GroupKFold(3), method="predict_proba"),
+        lambda y: BaggingClassifier(Reader()).fit(X, y),
+        lambda y: OneVsOneClassifier(Reader()).fit(X, y),
+    ],
+    ids=["cross_val_predict", "BaggingClassifier", "OneVsOneClassifier"],
+)
+@pytest.mark.filterwarnings("ignore:The number of unique classes is greater", "ignore:Number of classes in training")
+def test_what_numbers_the_rows_of_a_target_before_fit_is_no_target(run: Callable[[np.ndarray], Any], y):
+    with pytest.raises(TypeError, match=r"rows of what unbag.target returns, got int64 of shape"):
+        run(y)
+
+
+def test_scores_by_name_cannot_read_a_target(y):
+    with pytest.raises(TypeError):
+        cross_val_score(Reader(), X, y, groups=IDS, cv=GroupKFold(3), scoring="accuracy", error_score="raise")
+
+
+def test_a_permutation_test_changes_no_observation(y):
+    class Unordered(Reader):
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Reader:
+            assert read_target(y)[1].tolist() == OBSERVED[y["z"].ndim][np.unique(y["group"])].tolist()
+            return self
+
+    score, permuted, _ = permutation_test_score(Unordered(), X, y, groups=IDS, cv=GroupKFold(3), n_permutations=3)
+    assert permuted.tolist() == [score] * 3
