@@ -6,8 +6,8 @@ add up the probabilities of those with the same observation. Only ``observe`` is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -15,14 +15,12 @@ from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, Evidence
 from unbag.checks import ImpossibleObservation, check_n_classes
+from unbag.enumeration import NEVER, Batch, Enumeration, Trial, join
 from unbag.groups import Groups
 
-MOST_VECTORS = 20_000
 EXACT = 1e-10  # float64 against enumeration, relative above one
 EXACT_AT_EXTREMES = 1e-8
 SINGLE = 1e-4  # float32 against float64
-EXTREMES = (-1e4, -200.0, 0.0, 200.0, 1e4)
-NEVER = float("-inf")
 
 
 def check_aggregate(
@@ -65,11 +63,11 @@ def check_aggregate(
     if unknown := [name for name in names if name not in CHECKS]:
         raise ValueError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
     check_n_classes(n_classes)
-    enumerations = [_Enumeration.of(aggregate, size, n_classes) for size in sizes]
+    enumerations = [Enumeration.of(aggregate, size, n_classes) for size in sizes]
     if not enumerations:
         raise ValueError("sizes is empty: give at least one size of groups to check")
     for name in names:
-        trial = _Trial(aggregate, n_classes, enumerations, torch.Generator().manual_seed(seed))
+        trial = Trial(aggregate, n_classes, enumerations, torch.Generator().manual_seed(seed))
         try:
             CHECKS[name](trial)
         except Exception as error:
@@ -80,126 +78,7 @@ def check_aggregate(
             ) from error
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Groups that have rows of their own, in order, and the evidence that enumeration finds."""
-
-    logits: Tensor  # (memberships, k), float64
-    groups: Groups
-    z: Tensor  # (groups,) or (groups, d)
-    log_likelihood: Tensor  # (groups,)
-    posterior: Tensor  # (memberships, k)
-
-    def take(self, which: Tensor) -> _Batch:
-        chosen = self.groups.take(which)
-        rows = chosen.members
-        groups = Groups.from_sizes(chosen.sizes)
-        return _Batch(self.logits[rows], groups, self.z[which], self.log_likelihood[which], self.posterior[rows])
-
-    def some(self, most: int, random: torch.Generator) -> _Batch:
-        return self.take(torch.randperm(len(self.groups), generator=random)[:most])
-
-
-@dataclass(frozen=True)
-class _Enumeration:
-    """All label vectors of one size, and what the aggregate observes of each."""
-
-    labels: Tensor  # (vectors, size)
-    z: Tensor  # the outcomes that occur, (outcomes,) or (outcomes, d)
-    outcome: Tensor  # the outcome of each vector, (vectors,)
-    n_classes: int
-
-    @classmethod
-    def of(cls, aggregate: Aggregate, size: int, n_classes: int) -> _Enumeration:
-        vectors = n_classes**size
-        if vectors > MOST_VECTORS:
-            raise ValueError(
-                f"groups of {size} with {n_classes} classes have {vectors:,} label vectors to enumerate, more than "
-                f"{MOST_VECTORS:,}; check smaller groups or fewer classes"
-            )
-        labels = torch.cartesian_prod(*[torch.arange(n_classes)] * size).view(vectors, size)
-        observed = aggregate.observe(labels.flatten(), Groups.from_sizes([size] * vectors), n_classes)
-        if observed.ndim not in (1, 2) or len(observed) != vectors:
-            raise ValueError(
-                f"observe must return one observation per group, shape ({vectors},) or ({vectors}, d) for "
-                f"{vectors} groups; got shape {tuple(observed.shape)}"
-            )
-        z, outcome = torch.unique(observed, dim=0, return_inverse=True)
-        return cls(labels, z, outcome, n_classes)
-
-    @property
-    def size(self) -> int:
-        return self.labels.shape[1]
-
-    def evidence(self, logits: Tensor) -> Evidence:
-        """Likelihood of every outcome, (outcomes,), and posterior, (outcomes, size, k), of one group of logits."""
-        members = torch.arange(self.size)
-        log_probs = logits.log_softmax(-1)[members, self.labels].sum(1)  # (vectors,)
-        top = log_probs.new_full((len(self.z),), NEVER).scatter_reduce_(0, self.outcome, log_probs, "amax")
-        shift = top.masked_fill(top == NEVER, 0)
-        parts = (log_probs - shift[self.outcome]).exp()
-        total = torch.zeros_like(top).index_add_(0, self.outcome, parts)
-        joint = log_probs.new_zeros(len(self.z), self.size, self.n_classes)
-        places = (self.outcome[:, None].expand_as(self.labels), members.expand_as(self.labels), self.labels)
-        joint.index_put_(places, parts[:, None].expand(self.labels.shape), accumulate=True)
-        return Evidence(total.log() + shift, joint / total[:, None, None])
-
-    def batch(self, tables: Tensor) -> _Batch:
-        """Every outcome with each table of logits, (tables, size, k), table after table."""
-        found = [self.evidence(table) for table in tables]
-        outcomes = len(self.z)
-        return _Batch(
-            tables.repeat_interleave(outcomes, 0).flatten(0, 1),
-            Groups.from_sizes([self.size] * (len(tables) * outcomes)),
-            self.z.repeat(len(tables), *[1] * (self.z.ndim - 1)),
-            torch.cat([one.log_likelihood for one in found]),
-            torch.cat([one.posterior for one in found]).flatten(0, 1),
-        )
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """What a check gets to work with."""
-
-    aggregate: Aggregate
-    n_classes: int
-    enumerations: list[_Enumeration]
-    random: torch.Generator
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, self.n_classes, generator=self.random, dtype=torch.float64)
-
-    def batches(self, scale: float = 1.5, tables: int = 3) -> Iterator[_Batch]:
-        """One batch per size, with random logits."""
-        for enumeration in self.enumerations:
-            yield enumeration.batch(scale * self.normal(tables, enumeration.size))
-
-    def extreme_batches(self) -> Iterator[_Batch]:
-        """One batch per size; every outcome meets logits that agree with it, contradict it, or are tied."""
-        for enumeration in self.enumerations:
-            vectors = torch.randint(len(enumeration.labels), (3,), generator=self.random)
-            certain = 2.0 * torch.nn.functional.one_hot(enumeration.labels[vectors], self.n_classes) - 1
-            any_of = torch.randint(len(EXTREMES), (6, enumeration.size, self.n_classes), generator=self.random)
-            mixed = torch.tensor(EXTREMES, dtype=torch.float64)[any_of]
-            yield enumeration.batch(torch.cat([200 * certain.double(), 1e4 * certain.double(), mixed]))
-
-    def evidence(self, batch: _Batch, dtype: torch.dtype = torch.float64) -> Evidence:
-        return self.aggregate.evidence(batch.logits.to(dtype), batch.groups, batch.z)
-
-    def posterior(self, batch: _Batch) -> Tensor:
-        return self.aggregate.posterior(batch.logits, batch.groups, batch.z)
-
-    def evidence_and_slope(self, batch: _Batch, dtype: torch.dtype = torch.float64) -> tuple[Evidence, Tensor]:
-        """Return also the gradient of the summed likelihoods, (rows, k)."""
-        logits = batch.logits.to(dtype).requires_grad_()
-        evidence = self.aggregate.evidence(logits, batch.groups, batch.z)
-        if not evidence.log_likelihood.requires_grad:
-            raise AssertionError("the log-likelihood has no gradient; expected one that leads to the logits")
-        (slope,) = torch.autograd.grad(evidence.log_likelihood.sum(), logits)
-        return evidence, slope
-
-
-def _observations(trial: _Trial) -> None:
+def _observations(trial: Trial) -> None:
     """Require that check accepts what observe returns, and that what labels drawn from the logits give is possible."""
     for enumeration in trial.enumerations:
         size = enumeration.size
@@ -220,7 +99,7 @@ def _observations(trial: _Trial) -> None:
         )
 
 
-def _require_accepted(trial: _Trial, z: Tensor, size: int) -> None:
+def _require_accepted(trial: Trial, z: Tensor, size: int) -> None:
     try:
         trial.aggregate.check(z, Groups.from_sizes([size] * len(z)), trial.n_classes)
     except Exception as error:
@@ -230,7 +109,7 @@ def _require_accepted(trial: _Trial, z: Tensor, size: int) -> None:
         ) from error
 
 
-def _rows_sum_to_one(trial: _Trial) -> None:
+def _rows_sum_to_one(trial: Trial) -> None:
     """Require a distribution over classes in every row of the posterior."""
     for batch in trial.batches():
         posterior = trial.posterior(batch)
@@ -239,7 +118,7 @@ def _rows_sum_to_one(trial: _Trial) -> None:
         _require("posterior", posterior, inside, "entries from 0 to 1", (batch.groups, batch.z))
 
 
-def _counts(trial: _Trial) -> None:
+def _counts(trial: Trial) -> None:
     """Require that the posterior of a group adds up to z, where z counts its labels."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
         counts = torch.nn.functional.one_hot(enumeration.labels, trial.n_classes).sum(1)
@@ -248,7 +127,7 @@ def _counts(trial: _Trial) -> None:
             _require_close("posterior, summed over the members,", sums, batch.z.double(), batch)
 
 
-def _member_order(trial: _Trial) -> None:
+def _member_order(trial: Trial) -> None:
     """Require that members may change places wherever no observation depends on it."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
         size = enumeration.size
@@ -265,7 +144,7 @@ def _member_order(trial: _Trial) -> None:
             _require_close(f"posterior {what}", moved.posterior, found.posterior[rows], batch)
 
 
-def _outcomes_sum_to_one(trial: _Trial) -> None:
+def _outcomes_sum_to_one(trial: Trial) -> None:
     """Require that the probabilities of all outcomes of a group add up to one."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
         outcomes = len(enumeration.z)
@@ -275,7 +154,7 @@ def _outcomes_sum_to_one(trial: _Trial) -> None:
         _require_close(what, total, torch.ones(len(total)), first)
 
 
-def _likelihood(trial: _Trial) -> None:
+def _likelihood(trial: Trial) -> None:
     """Require the likelihood that enumeration finds, for every outcome."""
     for batch in trial.batches():
         alone = trial.aggregate.log_likelihood(batch.logits, batch.groups, batch.z)
@@ -283,27 +162,27 @@ def _likelihood(trial: _Trial) -> None:
         _require_close("log-likelihood in evidence", trial.evidence(batch).log_likelihood, batch.log_likelihood, batch)
 
 
-def _posterior(trial: _Trial) -> None:
+def _posterior(trial: Trial) -> None:
     """Require the posterior that enumeration finds, for every outcome."""
     for batch in trial.batches():
         _require_close("posterior", trial.posterior(batch), batch.posterior, batch)
         _require_close("posterior in evidence", trial.evidence(batch).posterior, batch.posterior, batch)
 
 
-def _gradient(trial: _Trial) -> None:
+def _gradient(trial: Trial) -> None:
     """Require the gradient of the likelihood, which is the posterior minus the softmax."""
     for batch in trial.batches():
         _, slope = trial.evidence_and_slope(batch)
         _require_close("softmax plus gradient", batch.logits.softmax(-1) + slope, batch.posterior, batch)
         few = batch.some(4, trial.random)
 
-        def log_likelihood(logits: Tensor, few: _Batch = few) -> Tensor:
+        def log_likelihood(logits: Tensor, few: Batch = few) -> Tensor:
             return trial.aggregate.log_likelihood(logits, few.groups, few.z)
 
         torch.autograd.gradcheck(log_likelihood, few.logits.clone().requires_grad_())
 
 
-def _row_order(trial: _Trial) -> None:
+def _row_order(trial: Trial) -> None:
     """Require that it does not matter in which rows of the table the members stand."""
     for batch in trial.batches():
         new_place = torch.randperm(len(batch.logits) + 1, generator=trial.random)[:-1]
@@ -314,7 +193,7 @@ def _row_order(trial: _Trial) -> None:
         _require_close("posterior with rows renumbered", moved.posterior, batch.posterior, batch)
 
 
-def _group_order(trial: _Trial) -> None:
+def _group_order(trial: Trial) -> None:
     """Require that the evidence moves along where groups change places."""
     for batch in trial.batches():
         trial.posterior(batch)  # once before, so that an answer remembered by mistake shows
@@ -326,12 +205,12 @@ def _group_order(trial: _Trial) -> None:
         _require_close("posterior with groups reordered", posterior, moved.posterior, moved)
 
 
-def _unequal_sizes(trial: _Trial) -> None:
+def _unequal_sizes(trial: Trial) -> None:
     """Require of groups of all sizes in one batch the evidence that each has alone."""
     batches = [batch.some(20, trial.random) for batch in trial.batches()]
     if len({batch.z.shape[1:] for batch in batches}) > 1:
         return  # the observation grows with the group, so that no batch can hold two sizes
-    mixed = _join(batches).some(20 * len(batches), trial.random)
+    mixed = join(batches).some(20 * len(batches), trial.random)
     together = trial.evidence(mixed)
     alone = [trial.evidence(mixed.take(torch.tensor([group]))) for group in range(len(mixed.groups))]
     what = "in a batch of unequal sizes, against the group alone,"
@@ -340,7 +219,7 @@ def _unequal_sizes(trial: _Trial) -> None:
     _require_close(f"posterior {what}", together.posterior, torch.cat([one.posterior for one in alone]), mixed)
 
 
-def _shared_rows(trial: _Trial) -> None:
+def _shared_rows(trial: Trial) -> None:
     """Require that a row in several groups counts as copies of it would; its gradient is the sum of theirs."""
     for enumeration in trial.enumerations:
         table = trial.normal(enumeration.size + 1)
@@ -356,7 +235,7 @@ def _shared_rows(trial: _Trial) -> None:
         _require_close("gradient with rows shared", slope[rows], expected[rows], copies)
 
 
-def _precision(trial: _Trial) -> None:
+def _precision(trial: Trial) -> None:
     """Require that float32 agrees with float64, and that half precision is computed in float32."""
     for batch in trial.batches(scale=6, tables=16):
         rounded = replace(batch, logits=batch.logits.bfloat16().double())  # which all three types hold exactly
@@ -369,7 +248,7 @@ def _precision(trial: _Trial) -> None:
                 _require_close(f"{what} of {dtype} logits", value.double(), expected, rounded, SINGLE)
 
 
-def _finite(trial: _Trial) -> None:
+def _finite(trial: Trial) -> None:
     """Require finite value, gradient and posterior of confident logits in float32 and bfloat16."""
     for batch in trial.extreme_batches():
         for dtype in (torch.float32, torch.bfloat16):
@@ -380,7 +259,7 @@ def _finite(trial: _Trial) -> None:
                 )
 
 
-def _extremes(trial: _Trial) -> None:
+def _extremes(trial: Trial) -> None:
     """Require that confident logits, for the observation or against it, agree with enumeration."""
     for batch in trial.extreme_batches():
         found, slope = trial.evidence_and_slope(batch)
@@ -392,7 +271,7 @@ def _extremes(trial: _Trial) -> None:
             _require_close(f"{what} of extreme logits", value, expected, batch, EXACT_AT_EXTREMES)
 
 
-def _impossible(trial: _Trial) -> None:
+def _impossible(trial: Trial) -> None:
     """Require -inf, or an error on request, of what logits of -inf rule out; and the evidence of what they do not."""
     for enumeration in trial.enumerations:
         labels = enumeration.labels[torch.randint(len(enumeration.labels), (6,), generator=trial.random)]
@@ -415,7 +294,7 @@ def _impossible(trial: _Trial) -> None:
             )
 
 
-def _raises_impossible(trial: _Trial, batch: _Batch) -> bool:
+def _raises_impossible(trial: Trial, batch: Batch) -> bool:
     try:
         trial.aggregate.evidence(batch.logits, batch.groups, batch.z, impossible="raise")
     except ImpossibleObservation:
@@ -434,17 +313,7 @@ def _orders(size: int) -> list[Tensor]:
     return orders
 
 
-def _join(batches: Sequence[_Batch]) -> _Batch:
-    return _Batch(
-        torch.cat([batch.logits for batch in batches]),
-        Groups.from_sizes(torch.cat([batch.groups.sizes for batch in batches])),
-        torch.cat([batch.z for batch in batches]),
-        torch.cat([batch.log_likelihood for batch in batches]),
-        torch.cat([batch.posterior for batch in batches]),
-    )
-
-
-def _require_close(what: str, got: Tensor, expected: Tensor, batch: _Batch, tolerance: float = EXACT) -> None:
+def _require_close(what: str, got: Tensor, expected: Tensor, batch: Batch, tolerance: float = EXACT) -> None:
     """Require equality within a tolerance, relative above one, of one value or row per group or per membership."""
     if got.shape != expected.shape:
         raise AssertionError(f"{what}: expected shape {tuple(expected.shape)}, got shape {tuple(got.shape)}")
@@ -469,7 +338,7 @@ def _require(what: str, got: Tensor, right: Tensor, expected: Tensor | str, of: 
     )
 
 
-CHECKS: dict[str, Callable[[_Trial], None]] = {
+CHECKS: dict[str, Callable[[Trial], None]] = {
     # The plainest property first, so that the first failure is the one that explains the others.
     "observations": _observations,
     "rows_sum_to_one": _rows_sum_to_one,
