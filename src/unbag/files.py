@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -12,25 +13,28 @@ def write_whole(path: Path, content: bytes) -> None:
 
     Examples
     --------
+    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> write_whole(folder / "note.txt", b"kept")
     >>> (folder / "note.txt").read_bytes(), len(list(folder.iterdir()))
     (b'kept', 1)
     """
-    folder = path.absolute().parent
-    descriptor, draft = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".part")
+    # Not by tempfile, whose files nobody else may read.
+    draft = path.absolute().with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with open(descriptor, "wb") as file:
+        with open(draft, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
-        os.unlink(draft)
+        with suppress(OSError):  # what went wrong first is what the caller should hear of
+            os.unlink(draft)
         raise
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove what writers that were killed have left beside a file."""
+    """Remove what writers that were killed have left beside a file, where that is allowed."""
     for draft in path.absolute().parent.glob(f".{path.name}.*.part"):
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -80,10 +82,26 @@ class Checkpoint:
             with safe_open(self.file, framework="pt") as opened:
                 numbers = json.loads(opened.metadata()["unbag"])
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            version = numbers.pop("format", None)
+        except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.file} is no checkpoint of unbag, or damaged: {error}; remove it to start anew"
             ) from error
-        if numbers.pop("format", None) != FORMAT:
+        if version != FORMAT:
             raise ValueError(f"{self.file} was written by another version of unbag; remove it to start anew")
         return tensors, numbers
+
+
+def fingerprint(*tensors: Tensor) -> str:
+    """Return a few characters by which the content of tensors can be told from any other.
+
+    Examples
+    --------
+    >>> fingerprint(torch.tensor([1, 2])) == fingerprint(torch.tensor([2, 1]))
+    False
+    """
+    content = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return content.hexdigest()

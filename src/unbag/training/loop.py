@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unbag.checks import describe
-from unbag.losses import Loss
 from unbag.models.build import MakeModel
 from unbag.risks import cross_entropy_risks, group_risks
 from unbag.training.batches import Batch, Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
-from unbag.training.checkpoints import Checkpoint
+from unbag.training.checkpoints import Checkpoint, fingerprint
 from unbag.training.observations import Observations, check_sets
 from unbag.training.progress import Silent, logger
-from unbag.training.replicas import Replicas, can_be_stacked, make_models, unstack
+from unbag.training.replicas import Replicas, can_be_stacked, check_outputs, make_models, unstack
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
 
@@ -79,6 +79,7 @@ def train(
     sets = [[one] if isinstance(one, Observations) else list(one) for one in observations]
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
+    check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
     if len(models) > 1 and not can_be_stacked(models[0]):
         logger.warning(
             "models with batch norm, running statistics or shared weights cannot be trained side by side: "
@@ -118,7 +119,8 @@ class _Run:
     step: int = 0
 
     def __post_init__(self) -> None:
-        self.replicas = Replicas(self.models)
+        half = self.settings.precision == "bfloat16"
+        self.replicas = Replicas(self.models, half=half, compiled=self.settings.compiled)
         on_gpu = self.X.device.type == "cuda"
         self.optimiser = torch.optim.Adam(
             self.replicas.parameters(),
@@ -139,7 +141,6 @@ class _Run:
         self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
         # What the model said at the last visit, as logits; zero, the same chance for every class, before the first.
         k = self.sets[0][0].n_classes
-        _check_outputs(self.replicas.predict(self.X[:2])[0], self.settings.loss_function, k)
         remembered = [batches.n_memberships if self.settings.remembers else 0 for batches in self.batches]
         self.memory = [torch.zeros(n, k, device=self.X.device) for n in remembered]
         self.captured: CapturedSteps | None = None
@@ -237,10 +238,15 @@ class _Run:
 
     def result(self, models: Sequence[nn.Module]) -> Trained:
         """Return the models at their best."""
-        if int(self.best_epoch.min()) < 0:
+        never_scored = self.best_epoch < 0
+        undefined = torch.stack([tensor.reshape(len(tensor), -1).isnan().any(1) for tensor in self.best.values()])
+        diverged = never_scored | undefined.any(0)  # (replicas,)
+        if bool(diverged.any()):
+            place = int(diverged.nonzero()[0])
+            what = "score was NaN in every epoch" if never_scored[place] else "weights are NaN"
             raise RuntimeError(
-                f"the score of seed {self.seeds[int(self.best_epoch.argmin())]} was NaN in every epoch: training "
-                "diverged; try a lower learning_rate, and look at the scale of the features"
+                f"training with seed {self.seeds[place]} diverged: its {what}; try a lower learning_rate, and look at "
+                "the scale of the features"
             )
         best_score = None if self.score is None else self.best_score.tolist()
         return Trained(unstack(models, self.best), self.history, self.best_epoch.tolist(), best_score)
@@ -261,7 +267,7 @@ class _Run:
         for place, parameter in enumerate(self.replicas.parameters()):
             for name, tensor in self.optimiser.state.get(parameter, {}).items():
                 tensors[f"optimiser.{place}.{name}"] = tensor
-        numbers = {"epoch": self.epoch_number, "step": self.step, "history": self.history, "run": self._identity()}
+        numbers = {"epoch": self.epoch_number, "step": self.step, "history": self.history, "run": self._identity}
         checkpoint.save(tensors, numbers)
 
     def resume(self, checkpoint: Checkpoint | None) -> None:
@@ -270,9 +276,9 @@ class _Run:
         if checkpoint is None or saved is None:
             return
         tensors, numbers = saved
-        if numbers["run"] != self._identity():
+        if numbers["run"] != self._identity:
             raise ValueError(
-                f"{checkpoint.file} is of another run: {_difference(numbers['run'], self._identity())}; "
+                f"{checkpoint.file} is of another run: {_difference(numbers['run'], self._identity)}; "
                 "give each run a folder of its own, or remove the checkpoint to start anew"
             )
         device = self.X.device
@@ -299,31 +305,27 @@ class _Run:
         self.epoch_number, self.step, self.history = numbers["epoch"], numbers["step"], numbers["history"]
         logger.info("going on with epoch %d, step %d, from %s", self.epoch_number + 1, self.step, checkpoint.file)
 
+    @cached_property
     def _identity(self) -> dict[str, str]:
-        """Return what must not change between the start of a run and its end."""
-        sizes = [[len(one.groups) for one in given] for given in self.sets]
-        shapes = [tuple(tensor.shape) for tensor in self.replicas.state.values()]
-        return {
+        """What must not change between the start of a run and its end."""
+        seen = [one for given in self.sets for one in given]
+        content = fingerprint(*(part for one in seen for part in (one.groups.members, one.groups.offsets, one.z)))
+        kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
+        identity = {
             "settings": repr(self.settings),
-            "seeds": repr(list(self.seeds)),
-            "rows": repr(tuple(self.X.shape)),
-            "observations": repr([[repr(one.aggregate) for one in given] for given in self.sets]) + repr(sizes),
-            "model": repr(shapes),
+            "seeds": repr(self.seeds),
+            "rows": f"{tuple(self.X.shape)} with content {fingerprint(self.X)}",
+            "observations": f"{kinds} with content {content}",
+            "model": f"{self.models[0]} with shapes {[tuple(tensor.shape) for tensor in self.replicas.state.values()]}",
+            "score": "none" if self.score is None else "one",
         }
-
-
-def _check_outputs(logits: Tensor, loss: Loss, k: int) -> None:
-    """Refuse, by the example of some rows, what would be stretched to fit without a word."""
-    expected = f"shape {(len(logits), k)} for {len(logits)} rows"
-    if logits.shape != (len(logits), k):
-        raise ValueError(f"the model must return a logit for each of {k} classes, {expected}; got {describe(logits)}")
-    if not isinstance(losses := loss(logits), Tensor) or losses.shape != logits.shape:
-        raise ValueError(f"loss must return one loss per row and class, {expected}; got {describe(losses)}")
+        # The addresses of functions change from process to process.
+        return {name: re.sub(" at 0x[0-9a-f]+", "", value) for name, value in identity.items()}
 
 
 def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:
     name = next(name for name in asked if saved.get(name) != asked[name])
-    return f"its {name} are {saved.get(name)}, those of this run {asked[name]}"
+    return f"its {name}: {saved.get(name)}; of this run: {asked[name]}"
 
 
 def _side_by_side(runs: Sequence[Trained]) -> Trained:

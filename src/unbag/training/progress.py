@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from types import TracebackType
 from typing import Any
 
@@ -65,4 +66,7 @@ def summary(entry: dict[str, Any]) -> str:
     'loss 0.6, score -1.25'
     """
     said = f"loss {sum(entry['loss']) / len(entry['loss']):.4g}"
-    return said if entry["score"] is None else f"{said}, score {max(entry['score']):.4g}"
+    if entry["score"] is None:
+        return said
+    best = max((score for score in entry["score"] if not math.isnan(score)), default=math.nan)
+    return f"{said}, score {best:.4g}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from unbag.checks import describe
+from unbag.losses import Loss
 from unbag.models.build import MakeModel
 
 
@@ -44,16 +47,22 @@ class Replicas:
     ----------
     models
         Of one make; parameters and buffers may differ in value.
+    half
+        Run them in bfloat16 where that is safe.
+    compiled
+        Compile the forward pass of a single model.
     """
 
     state: dict[str, Tensor]
     """Parameters and buffers by name; with a leading dimension of replicas if there are several."""
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Sequence[nn.Module], *, half: bool = False, compiled: bool = False) -> None:
         self.n = len(models)
         self._model = copy.deepcopy(models[0])
+        self._half = half
         if self.n == 1:
             self.state = _named_tensors(self._model)
+            self._single = torch.compile(self._model) if compiled else self._model
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
@@ -68,19 +77,13 @@ class Replicas:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Run each replica on its own inputs: (replicas, n, ...) to logits (replicas, n, k)."""
-        if self.n == 1:
-            return self._model(inputs[0])[None]
-        return self._forward(self.state, inputs)
+        with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
+            return self._single(inputs[0])[None] if self.n == 1 else self._forward(self.state, inputs)
 
     def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
         """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
-        modes = [(part, part.training) for part in self._model.modules()]
-        self._model.eval()
-        with torch.no_grad():
-            parts = [self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)]
-        for part, training in modes:
-            part.training = training
-        return torch.cat(parts, 1)
+        with _predicting(self._model):
+            return torch.cat([self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)], 1)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""
@@ -101,6 +104,19 @@ class Replicas:
         return tensor[None] if self.n == 1 else tensor
 
 
+def check_outputs(model: nn.Module, X: Tensor, loss: Loss, k: int) -> None:
+    """Refuse, by the example of some rows, logits and losses that would be stretched to fit without a word."""
+    expected = f"shape {(len(X), k)} for {len(X)} rows"
+    with _predicting(model):
+        logits = model(X)
+        if not isinstance(logits, Tensor) or logits.shape != (len(X), k):
+            raise ValueError(
+                f"the model must return a logit for each of {k} classes, {expected}; got {describe(logits)}"
+            )
+        if not isinstance(losses := loss(logits), Tensor) or losses.shape != logits.shape:
+            raise ValueError(f"loss must return one loss per row and class, {expected}; got {describe(losses)}")
+
+
 def unstack(models: Sequence[nn.Module], snapshot: dict[str, Tensor]) -> list[nn.Module]:
     """Return models with the states of a snapshot, ready to predict."""
     with torch.no_grad():
@@ -109,6 +125,17 @@ def unstack(models: Sequence[nn.Module], snapshot: dict[str, Tensor]) -> list[nn
                 tensor.copy_(snapshot[name][place])
             model.eval()
     return list(models)
+
+
+@contextmanager
+def _predicting(model: nn.Module) -> Iterator[None]:
+    """Have a model predict, without gradients; after that, each part of it learns as it did before."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    with torch.no_grad():
+        yield
+    for part, training in modes:
+        part.training = training
 
 
 def _named_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -1,0 +1,131 @@
+"""Batches: every group once an epoch, each membership with its own row, its own memory and its own observation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from training.problems import drawn, observe, table
+
+from unbag import Groups, LabelProportions
+from unbag.training import Observations
+from unbag.training.batches import Batches
+
+K = 3
+
+
+def seen_in(sizes, seed):
+    """Return counts of groups whose rows are drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    members = torch.randint(50, (sum(sizes),), generator=generator)
+    labels = torch.randint(K, (50,), generator=generator)
+    groups = Groups.from_offsets(torch.tensor([0, *sizes]).cumsum(0), members)
+    return Observations(LabelProportions(), groups, LabelProportions().observe(labels, groups, K), K)
+
+
+@st.composite
+def plans(draw):
+    """Draw sets of observations, shared or one for each replica, of equal or unequal sizes; replicas; steps."""
+    n_replicas, n_groups = draw(st.integers(1, 3)), draw(st.integers(1, 9))
+    n_sets = 1 if draw(st.booleans()) else n_replicas
+    if draw(st.booleans()):
+        sizes = [[draw(st.integers(1, 4))] * n_groups] * n_sets
+    else:
+        sizes = [draw(st.lists(st.integers(1, 4), min_size=n_groups, max_size=n_groups)) for _ in range(n_sets)]
+    return [seen_in(own, seed) for seed, own in enumerate(sizes)], n_replicas, draw(st.integers(1, 12))
+
+
+def epoch_of(batches, n_replicas, n_steps):
+    generators = [torch.Generator().manual_seed(seed) for seed in range(n_replicas)]
+    order = batches.shuffle(generators)
+    return order, [batches.batch(order, step) for step in range(n_steps)]
+
+
+@given(plans())
+def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(plan):
+    observations, n_replicas, n_steps = plan
+    batches = Batches(observations, n_replicas, n_steps)
+    order, steps = epoch_of(batches, n_replicas, n_steps)
+    # Run on its own row number, and on the replica's number, a model would say which row it was given.
+    visited = [[] for _ in range(n_replicas)]
+    memory = [{} for _ in range(n_replicas)]
+    for batch in steps:
+        if batch is None:
+            continue
+        replica = torch.arange(n_replicas)[:, None].expand_as(batch.rows)
+        told = batch.logits_of_members(torch.stack([replica, batch.rows], -1)).long()
+        sizes = batch.groups.sizes.tolist()
+        for members, numbers, z in zip(told.split(sizes), batch.memory.split(sizes), batch.z, strict=True):
+            assert len(members[:, 0].unique()) == 1
+            place = int(members[0, 0])
+            group = int(order[place, len(visited[place])])
+            own = observations[place % len(observations)]
+            assert members[:, 1].tolist() == own.groups.take(torch.tensor([group])).members.tolist()
+            assert z.tolist() == own.checked[group].tolist()
+            visited[place].append(group)
+            memory[place][group] = numbers.tolist()
+    for groups in visited:
+        assert sorted(groups) == list(range(batches.n_groups))
+    # Memberships of all replicas have a place of their own, and there are no others.
+    taken = sorted(number for own in memory for numbers in own.values() for number in numbers)
+    assert taken == list(range(batches.n_memberships))
+
+
+@given(plans())
+def test_a_group_keeps_its_place_in_the_memory(plan):
+    observations, n_replicas, n_steps = plan
+    batches = Batches(observations, n_replicas, n_steps)
+    generators = [torch.Generator().manual_seed(seed) for seed in range(n_replicas)]
+    places = []
+    for _ in range(2):
+        order, found = batches.shuffle(generators), {}
+        for step in range(n_steps):
+            if (batch := batches.batch(order, step)) is None:
+                continue
+            bounds = [batches.n_groups * s // n_steps for s in (step, step + 1)]
+            keys = [(r, g) for r in range(n_replicas) for g in order[r, slice(*bounds)].tolist()]
+            numbers = batch.memory.split(batch.groups.sizes.tolist())
+            found |= {key: own.tolist() for key, own in zip(keys, numbers, strict=True)}
+        places.append(found)
+    assert places[0] == places[1]
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3))
+def test_batch_sizes_differ_by_one_at_most(n_groups, n_steps, n_replicas):
+    batches = Batches([seen_in([1] * n_groups, 0)], n_replicas, n_steps)
+    _, steps = epoch_of(batches, n_replicas, n_steps)
+    sizes = [0 if batch is None else batch.rows.shape[1] for batch in steps]
+    assert sum(sizes) == n_groups
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_small_set_is_spread_over_the_steps_of_a_large_one():
+    batches = Batches([seen_in([2, 2, 2], 0)], n_replicas=2, n_steps=10)
+    _, steps = epoch_of(batches, 2, 10)
+    assert [batch is not None for batch in steps].count(True) == 3
+    gaps = torch.tensor([step for step, batch in enumerate(steps) if batch is not None]).diff()
+    assert set(gaps.tolist()) <= {3, 4}
+
+
+def test_replicas_visit_in_orders_of_their_own_that_change_every_epoch():
+    batches = Batches([seen_in([1] * 30, 0)], n_replicas=2, n_steps=3)
+    generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
+    first, second = batches.shuffle(generators), batches.shuffle(generators)
+    assert len({tuple(order.tolist()) for order in (*first, *second)}) == 4
+    (alone,) = Batches([seen_in([1] * 30, 0)], 1, 3).shuffle([torch.Generator().manual_seed(1)])
+    assert torch.equal(alone, first[1])
+
+
+@pytest.mark.parametrize("sizes", [[2, 2, 2], [1, 3, 2]], ids=["equal", "unequal"])
+def test_one_replica_runs_on_no_row_twice(sizes):
+    batches = Batches([seen_in(sizes, 0)], 1, 1)
+    _, (batch,) = epoch_of(batches, 1, 1)
+    assert batch.rows.shape == (1, 6)
+
+
+def test_half_precision_is_widened():
+    _, labels = table(10, K)
+    batches = Batches([observe("PairwiseSimilarity", labels, drawn(10, 3, 2), K)], 1, 1)
+    _, (batch,) = epoch_of(batches, 1, 1)
+    assert batch.logits_of_members(torch.zeros(1, 6, K, dtype=torch.bfloat16)).dtype == torch.float32

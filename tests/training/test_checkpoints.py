@@ -1,0 +1,457 @@
+"""Checkpoints: a run that is interrupted anywhere, or killed, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from training.problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
+
+from unbag import FromFold, Groups
+from unbag.files import remove_drafts, write_whole
+from unbag.losses import cross_entropy
+from unbag.training import Checkpoint, Observations, Settings, held_out_likelihood, train
+
+SETTINGS = Settings(epochs=4, warm_up=2, remember_from=2, batch_size=5, learning_rate=0.01)
+
+
+class Interrupted(Exception):
+    """Stands for whatever ends a process."""
+
+
+class Fuse(nn.Module):
+    """Lets so many forward passes of training through, and then ends the run in the middle of a step."""
+
+    left = 0
+
+    def forward(self, x):
+        if self.training:
+            Fuse.left -= 1
+            if Fuse.left < 0:
+                raise Interrupted
+        return x
+
+
+class Dying(Checkpoint):
+    """Ends the run right after it was saved."""
+
+    def save(self, tensors, numbers):
+        super().save(tensors, numbers)
+        raise Interrupted
+
+
+def pairs(*extra, k=3, seeds=(0,), **changes):
+    X, seen = pairs_problem(k)
+    settings = replace(SETTINGS, **changes)
+    make_model = partial(network, k, Fuse, *extra)
+    return {"make_model": make_model, "X": X, "observations": [seen], "settings": settings, "seeds": seeds}
+
+
+def several_sets_of_unequal_sizes():
+    X, labels = table(40, 2)
+    own = [bags(labels, seed).take(torch.arange(10)) for seed in (0, 1)]
+    labelled = observe("LabelProportions", labels, Groups.from_tuples([[3], [9]], 40), 2, weight=0.5)
+    return pairs(k=2, seeds=[0, 1]) | {"X": X, "observations": [own, labelled]}
+
+
+def chosen_by_score(**changes):
+    X, labels = table(40, 3)
+    seen = observe("PairwiseSimilarity", labels, drawn(40, 30, 2), 3)
+    learned, held_out = seen.split(0.3, torch.Generator().manual_seed(0))
+    changed = pairs(seeds=[0, 1, 2], learning_rate=0.1, **changes)
+    return changed | {"X": X, "observations": [learned], "score": held_out_likelihood(X, [held_out])}
+
+
+RUNS = {
+    "likelihood": pairs(warm_up=4),
+    "memory": pairs(),
+    "replicas": pairs(seeds=[3, 1, 2]),
+    "several sets": several_sets_of_unequal_sizes(),
+    "score": chosen_by_score(),
+    "patience": chosen_by_score(epochs=12, warm_up=0, patience=2),
+    "dropout": pairs(nn.Dropout),
+    "dropout of replicas": pairs(nn.Dropout, seeds=[0, 1]),
+    "one after the other": pairs(partial(nn.BatchNorm1d, 6), nn.Dropout, seeds=[0, 1]),
+}
+
+
+def undisturbed(run):
+    Fuse.left = 10**9
+    return train(**run)
+
+
+# ------------------------------------------------------------------------------------------------ interruptions
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_interrupted_in_the_middle_of_steps_it_ends_the_same(run, every, tmp_path):
+    expected = undisturbed(run)
+    # So many forward passes get through each time that every attempt reaches another save, if only just.
+    allowed = (every + 1) * len(run["observations"])
+    for attempt in range(100):
+        Fuse.left = allowed
+        torch.manual_seed(attempt)  # what else draws random numbers must not matter
+        try:
+            trained = train(**run, checkpoint=Checkpoint(tmp_path, every))
+            break
+        except Interrupted:
+            continue
+    assert attempt > 0
+    assert_identical(trained, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("memory", 4), ("several sets", 2), ("score", 5), ("dropout of replicas", 4)]
+)
+def test_interrupted_after_every_save_it_ends_the_same(name, steps, tmp_path):
+    run = RUNS[name]
+    expected = undisturbed(run)
+    saves = 0
+    while True:
+        try:
+            trained = train(**run, checkpoint=Dying(tmp_path, 1))
+            break
+        except Interrupted:
+            saves += 1
+    assert saves == 4 * (steps + 1)  # also at the end of each epoch
+    assert_identical(trained, expected)
+
+
+def test_interrupted_while_scoring_it_ends_the_same(tmp_path):
+    run = RUNS["score"]
+    expected = undisturbed(run)
+
+    def broken(predict):
+        run["score"](predict)
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(**run | {"score": broken}, checkpoint=Checkpoint(tmp_path, 1))
+    assert_identical(train(**run, checkpoint=Checkpoint(tmp_path, 1)), expected)
+
+
+@pytest.mark.parametrize("name", ["memory", "patience", "one after the other"])
+def test_a_run_that_is_over_is_not_trained_again(name, tmp_path):
+    run = RUNS[name]
+    Fuse.left = 10**9
+    first = train(**run, checkpoint=Checkpoint(tmp_path, 10**6))
+    Fuse.left = 0
+    assert_identical(train(**run, checkpoint=Checkpoint(tmp_path)), first)
+
+
+def test_saving_changes_nothing(tmp_path):
+    assert_identical(undisturbed(RUNS["score"]), train(**RUNS["score"], checkpoint=Checkpoint(tmp_path, 1)))
+
+
+def test_going_on_is_logged(tmp_path, caplog):
+    Fuse.left = 6
+    with pytest.raises(Interrupted):
+        train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
+    Fuse.left = 10**9
+    with caplog.at_level(logging.INFO, logger="unbag"):
+        train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
+    assert f"going on with epoch 2, step 2, from {tmp_path}" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------------ kill -9
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_random_moments_and_during_writes_it_ends_the_same(tmp_path):
+    script = Path(__file__).with_name("killed.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["kills"] == 28
+    assert report["with a draft left"] >= 10
+    assert report["epochs"] == sorted(report["epochs"])
+    assert report["epochs"][0] < 2 < report["epochs"][-1] < 30  # from the warm-up into the remembered weights
+    assert not report["killed at the end"]
+    first, second = tmp_path / "undisturbed", tmp_path / "disturbed"
+    for name in ("model 0.safetensors", "model 1.safetensors"):
+        expected, found = load_file(first / name), load_file(second / name)
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(expected[tensor], found[tensor]) for tensor in expected)
+    assert (first / "rest.json").read_text() == (second / "rest.json").read_text()
+    assert not list(second.glob(".*"))
+
+
+# ---------------------------------------------------------------------------------------- disks that do not take
+
+
+@contextmanager
+def small_files(size):
+    """Let files grow to so many bytes only, so that a write fails for real and half-way."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def no_rights():
+    """Be somebody for whom the rights of a folder count."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def interrupted_once(folder):
+    """Leave a run in a folder, and return what is saved of it."""
+    Fuse.left = 6
+    with pytest.raises(Interrupted):
+        train(**RUNS["memory"], checkpoint=Checkpoint(folder, 1))
+    Fuse.left = 10**9
+    return Checkpoint(folder).file.read_bytes()
+
+
+def assert_went_on(folder, kept, caplog, reason):
+    """Check that the last good checkpoint is there, and that the end of the run was reached from it and without."""
+    assert Checkpoint(folder).file.read_bytes() == kept
+    assert os.listdir(folder) == ["checkpoint.safetensors"]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert f"the run could not be saved in {folder}: " in caplog.text
+    assert reason in caplog.text
+    assert "the last checkpoint there stays" in caplog.text
+
+
+def test_a_file_that_cannot_be_written_to_its_end_leaves_the_last_checkpoint(tmp_path, caplog):
+    kept = interrupted_once(tmp_path)
+    with small_files(len(kept) // 2):
+        trained = train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
+    assert_went_on(tmp_path, kept, caplog, "File too large")
+    assert_identical(trained, undisturbed(RUNS["memory"]))
+    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, caplog, monkeypatch, name):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    kept = interrupted_once(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, name, full)
+        trained = train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
+    assert_went_on(tmp_path, kept, caplog, "No space left on device")
+    assert_identical(trained, undisturbed(RUNS["memory"]))
+    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
+
+
+@pytest.mark.parametrize("draft", [False, True], ids=["clean", "with a draft"])
+def test_a_read_only_folder_leaves_the_last_checkpoint(caplog, draft):
+    with tempfile.TemporaryDirectory() as outer:
+        os.chmod(outer, 0o777)  # for whoever runs the test
+        with no_rights():
+            folder = Path(outer) / "run"
+            kept = interrupted_once(folder)
+            left = folder / ".checkpoint.safetensors.killed.part"
+            if draft:
+                left.write_bytes(b"half")
+            folder.chmod(0o555)
+            trained = train(**RUNS["memory"], checkpoint=Checkpoint(folder, 1))
+            folder.chmod(0o755)
+            left.unlink(missing_ok=True)
+        assert_went_on(folder, kept, caplog, "Permission denied")
+    assert_identical(trained, undisturbed(RUNS["memory"]))
+
+
+def test_a_disk_that_recovers_is_used_again(tmp_path, monkeypatch, caplog):
+    failures = iter([OSError(errno.ENOSPC, "full")] * 3)
+    fsync = os.fsync
+
+    def sometimes_full(descriptor):
+        if error := next(failures, None):
+            raise error
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sometimes_full)
+    Fuse.left = 10**9
+    trained = train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
+    assert len(caplog.records) == 3
+    Fuse.left = 0
+    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return the folder of a run that was interrupted."""
+    interrupted_once(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 9, 100, -1])
+def test_truncated_files_are_refused(saved, length):
+    file = Checkpoint(saved).file
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(ValueError, match=r"is no checkpoint of unbag, or damaged: .*; remove it to start anew"):
+        train(**RUNS["memory"], checkpoint=Checkpoint(saved))
+
+
+def test_files_of_other_kinds_are_refused(saved):
+    file = Checkpoint(saved).file
+    for content in (b"garbage", b"\x80\x04pickle" * 100, b"{}" + bytes(1000)):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="is no checkpoint of unbag, or damaged"):
+            Checkpoint(saved).load()
+    for metadata in (None, {"other": "x"}, {"unbag": "not JSON"}, {"unbag": "[1, 2]"}):
+        save_file({"x": torch.zeros(1)}, file, metadata)
+        with pytest.raises(ValueError, match="is no checkpoint of unbag, or damaged"):
+            Checkpoint(saved).load()
+
+
+@pytest.mark.parametrize("head", [{"format": 2}, {"format": "1"}, {}])
+def test_other_formats_are_refused(saved, head):
+    save_file({"x": torch.zeros(1)}, Checkpoint(saved).file, {"unbag": json.dumps(head)})
+    with pytest.raises(ValueError, match="was written by another version of unbag; remove it to start anew"):
+        train(**RUNS["memory"], checkpoint=Checkpoint(saved))
+
+
+def another(**changes):
+    (seen,) = RUNS["memory"]["observations"]
+    return {"observations": [replace(seen, **changes)]}
+
+
+SEEN = RUNS["memory"]["observations"][0]
+OTHERS = {
+    "settings": {"settings": replace(RUNS["memory"]["settings"], epochs=5)},
+    "seeds": {"seeds": [1]},
+    "rows": {"X": RUNS["memory"]["X"] + 1e-6},
+    "groups": another(groups=drawn(15, 20, 2, seed=9)),
+    "z": another(z=1 - SEEN.z),
+    "weight": another(weight=2.0),
+    "more groups": {"observations": [SEEN, SEEN]},
+    "sizes": {"make_model": partial(nn.Linear, 4, 3)},
+    "activation": {"make_model": partial(network, 3, Fuse, nn.ReLU)},
+    "score": {"score": held_out_likelihood(RUNS["memory"]["X"], [SEEN])},
+}
+NAMES = {"groups": "observations", "z": "observations", "weight": "observations", "more groups": "observations"}
+NAMES |= {"sizes": "model", "activation": "model"}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_checkpoints_of_other_runs_are_refused(saved, name):
+    with pytest.raises(ValueError, match="is of another run") as refused:
+        train(**RUNS["memory"] | OTHERS[name], checkpoint=Checkpoint(saved))
+    assert str(saved) in str(refused.value)
+    assert f"another run: its {NAMES.get(name, name)}" in str(refused.value)
+    assert "give each run a folder of its own, or remove the checkpoint to start anew" in str(refused.value)
+    Fuse.left = 10**9  # and nothing was spoilt
+    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(saved)), undisturbed(RUNS["memory"]))
+
+
+def test_functions_are_the_same_in_another_process(tmp_path):
+    # There they have other addresses.
+    def run():
+        X, labels = table(20, 3)
+        fold = FromFold(0, lambda state, label: (state + label) % 2, lambda state: state)
+        groups = Groups.from_sizes([2] * 10)
+        seen = Observations(fold, groups, fold.observe(labels, groups, 3), 3)
+        settings = replace(SETTINGS, loss=lambda logits: 2 * cross_entropy(logits), warm_up=0)
+        return RUNS["memory"] | {"X": X, "observations": [seen], "settings": settings}
+
+    first, second = run(), run()
+    Fuse.left = 3
+    with pytest.raises(Interrupted):
+        train(**first, checkpoint=Checkpoint(tmp_path, 1))
+    Fuse.left = 10**9
+    assert_identical(train(**second, checkpoint=Checkpoint(tmp_path, 1)), undisturbed(first))
+
+
+def test_seeds_may_be_of_any_kind_of_whole_number(saved):
+    seeds = torch.zeros(1, dtype=torch.int64).numpy()
+    assert_identical(
+        train(**RUNS["memory"] | {"seeds": seeds}, checkpoint=Checkpoint(saved)), undisturbed(RUNS["memory"])
+    )
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True, "2", None])
+def test_wrong_intervals_are_refused(tmp_path, every):
+    with pytest.raises(ValueError, match="every must be a whole number of steps, at least 1; got "):
+        Checkpoint(tmp_path, every)
+
+
+# ----------------------------------------------------------------------------------------------------- the files
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "a" / "b")
+    assert checkpoint.load() is None
+    tensors = {"x": torch.arange(6).view(2, 3).t(), "y": torch.tensor(0.5), "z": torch.zeros(0, 3)}
+    checkpoint.save(tensors, {"epoch": 1, "nan": float("nan")})
+    found, numbers = checkpoint.load()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    assert str(numbers) == "{'epoch': 1, 'nan': nan}"
+    assert checkpoint.part("one").load() is None
+
+
+def test_saves_are_due_at_the_interval(tmp_path):
+    checkpoint = Checkpoint(tmp_path, every=3)
+    assert [checkpoint.due() for _ in range(3)] == [False, False, True]
+    checkpoint.save({}, {})
+    assert [checkpoint.due() for _ in range(3)] == [False, False, True]
+
+
+def test_leftovers_of_killed_writers_are_removed(saved):
+    others = [saved / name for name in ("notes.txt", ".checkpoint.safetensors.swp", ".other.1.part")]
+    for file in (*others, saved / ".checkpoint.safetensors.1.part", saved / ".checkpoint.safetensors.2.part"):
+        file.write_bytes(b"half")
+    Checkpoint(saved).load()
+    assert sorted(saved.iterdir()) == sorted([*others, Checkpoint(saved).file])
+
+
+def test_a_file_is_replaced_whole_and_readable_by_whom_the_umask_allows(tmp_path):
+    file = tmp_path / "file"
+    before = os.umask(0o022)
+    try:
+        write_whole(file, b"first")
+        write_whole(file, b"second")
+    finally:
+        os.umask(before)
+    assert file.read_bytes() == b"second"
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_interrupt_after_the_replacement_is_not_taken_for_a_failure(tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        os_replace(*arguments)
+        raise KeyboardInterrupt
+
+    os_replace = os.replace
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Checkpoint(tmp_path).save({}, {})
+
+
+def test_drafts_beside_other_files_stay(tmp_path):
+    (tmp_path / ".a.x.part").touch()
+    remove_drafts(tmp_path / "b")
+    assert (tmp_path / ".a.x.part").exists()

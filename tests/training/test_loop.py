@@ -1,0 +1,303 @@
+"""The loop against Algorithm 1 written plainly; its memory, its history, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from training.algorithm_1 import train_naively
+from training.problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
+
+from unbag import FromFold, Groups, LabelProportions
+from unbag.losses import cross_entropy
+from unbag.training import Observations, Settings, labelled_accuracy, loop, train
+
+SHORT = Settings(epochs=4, batch_size=5, learning_rate=0.01)
+PHASES = {
+    "likelihood": {"warm_up": 4},
+    "warm-up, then remembered": {"warm_up": 2, "remember_from": 2},
+    "remembered before warm-up ends": {"warm_up": 2, "remember_from": 0},
+    "current": {},
+    "remembered": {"remember_from": 0},
+    "current, then remembered": {"remember_from": 2},
+    "warm-up, current, remembered": {"warm_up": 1, "remember_from": 3},
+    "another loss": {"loss": "mae", "warm_up": 1, "remember_from": 2},
+    "one group a step": {"batch_size": 1, "remember_from": 1},
+    "one step an epoch": {"batch_size": 100, "remember_from": 1},
+    "weight decay": {"weight_decay": 0.1, "warm_up": 2},
+}
+
+
+def pairs():
+    X, seen = pairs_problem(n_groups=22)
+    return 3, X, [seen]
+
+
+def triplets():
+    X, labels = table(20, 4)
+    return 4, X, [observe("TripletComparison", labels, drawn(20, 13, 3), 4)]
+
+
+def proportions():
+    X, labels = table(24, 3)
+    return 3, X, [observe("LabelProportions", labels, Groups.from_sizes([4] * 6), 3)]
+
+
+def bags_of_unequal_sizes():
+    X, labels = table(40, 2)
+    return 2, X, [bags(labels)]
+
+
+def counts_beside_labelled_rows():
+    X, labels = table(30, 3)
+    counts = observe("LabelProportions", labels, Groups.from_sizes([3, 5, 2, 4, 4, 1, 6, 5]), 3, weight=0.7)
+    labelled = observe("LabelProportions", labels, Groups.from_tuples([[0], [7], [29]], n_rows=30), 3, weight=2.5)
+    return 3, X, [counts, labelled]
+
+
+def rows_shared_between_sets():
+    X, labels = table(12, 3)
+    pairs = observe("PairwiseSimilarity", labels, drawn(12, 17, 2), 3)
+    triplets = observe("TripletComparison", labels, drawn(12, 9, 3, seed=1), 3, weight=0.5)
+    counted = Groups.from_ids([0, 1, 1, 0, 2, 2, 2, 1, 0, 0, 2, 2])
+    return 3, X, [pairs, triplets, observe("LabelProportions", labels, counted, 3, weight=3.0)]
+
+
+PROBLEMS = [
+    pairs,
+    triplets,
+    proportions,
+    bags_of_unequal_sizes,
+    counts_beside_labelled_rows,
+    rows_shared_between_sets,
+]
+
+
+def agrees(problem, changes):
+    k, X, sets = problem()
+    settings = replace(SHORT, **changes)
+    expected, losses = train_naively(partial(network, k), X, sets, settings, seed=3)
+    trained = train(partial(network, k), X, sets, settings, seeds=[3])
+    assert_close(trained.models[0], expected)
+    assert [entry["loss"] for entry in trained.history] == [[pytest.approx(loss, abs=1e-5)] for loss in losses]
+
+
+# ------------------------------------------------------------------------------------------------ Algorithm 1
+
+
+@pytest.mark.parametrize("changes", PHASES.values(), ids=PHASES)
+def test_agrees_with_the_plain_algorithm_in_every_phase(changes):
+    agrees(pairs, changes)
+
+
+@pytest.mark.parametrize("changes", [PHASES["warm-up, then remembered"], {}], ids=["remembered", "current"])
+@pytest.mark.parametrize("problem", PROBLEMS[1:])
+def test_agrees_with_the_plain_algorithm_on_every_problem(problem, changes):
+    agrees(problem, changes)
+
+
+def test_starts_from_the_weights_of_the_seed():
+    X, seen = pairs_problem()
+    # So slow that nothing moves.
+    (model,) = train(partial(network, 3), X, [seen], Settings(epochs=1, learning_rate=1e-30), seeds=[7]).models
+    torch.manual_seed(7)
+    assert_close(model, network(3), tolerance=0)
+
+
+def test_learns_single_instances_from_counts():
+    X, labels = table(600, 3)
+    seen = observe("LabelProportions", labels, Groups.from_sizes([5] * 120), 3)
+    settings = Settings(epochs=60, batch_size=10, learning_rate=0.02)
+    trained = train(partial(network, 3), X, [seen], settings, score=labelled_accuracy(X, labels))
+    assert trained.best_score is not None
+    assert trained.best_score[0] > 0.95
+
+
+# ----------------------------------------------------------------------------------------------------- memory
+
+
+class Watched(LabelProportions):
+    """Keeps what it was asked about."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def infer(self, log_probs, groups, z):
+        self.asked.append(log_probs.clone())
+        return super().infer(log_probs, groups, z)
+
+
+def one_group_problem():
+    X, _ = table(3, 3)
+    return X, Observations(Watched(), Groups.from_sizes([3]), [[2, 1, 0]], 3)
+
+
+def models_of_each_epoch(X, seen, settings):
+    """Return the models before each epoch; cut short, a run is the same up to there."""
+    torch.manual_seed(0)
+    models = [network(3)]
+    for epochs in range(1, settings.epochs):
+        short = replace(settings, epochs=epochs, warm_up=min(settings.warm_up, epochs))
+        models += train(partial(network, 3), X, [seen], short).models
+    return models
+
+
+def test_memory_is_uniform_before_the_first_visit():
+    X, seen = one_group_problem()
+    train(partial(network, 3), X, [seen], Settings(epochs=1, remember_from=0))
+    torch.testing.assert_close(seen.aggregate.asked, [torch.full((3, 3), 1 / 3).log()])
+
+
+@pytest.mark.parametrize("phases", [{"warm_up": 2}, {}], ids=["warm-up", "current"])
+def test_memory_is_written_in_every_phase_and_read_an_epoch_later(phases):
+    X, seen = one_group_problem()
+    settings = Settings(epochs=4, learning_rate=0.05, remember_from=2, **phases)
+    said = [model(X).log_softmax(1).detach() for model in models_of_each_epoch(X, seen, settings)]
+    seen.aggregate.asked.clear()
+    train(partial(network, 3), X, [seen], settings)
+    torch.testing.assert_close(seen.aggregate.asked, [said[0], said[1], said[1], said[2]])
+
+
+def test_nothing_is_remembered_where_nothing_is_read():
+    X, seen = pairs_problem()
+    models = [network(3)]
+    for settings in (Settings(epochs=3), Settings(epochs=3, warm_up=3, remember_from=3)):
+        run = loop._Run(models, X, [[seen]], settings, [0], None)
+        assert [len(memory) for memory in run.memory] == [0]
+
+
+# ---------------------------------------------------------------------------------------------------- history
+
+
+def test_history_is_data():
+    X, seen = pairs_problem()
+    settings = Settings(epochs=3, warm_up=1, remember_from=2, batch_size=7)
+    trained = train(partial(network, 3), X, [seen], settings, seeds=[0, 1])
+    assert [entry["epoch"] for entry in trained.history] == [0, 1, 2]
+    assert [entry["phase"] for entry in trained.history] == ["likelihood", "current weights", "remembered weights"]
+    assert all(len(entry["loss"]) == 2 and entry["score"] is None for entry in trained.history)
+    assert all(entry["seconds"] > 0 for entry in trained.history)
+    assert trained.best_score is None
+    assert trained.best_epoch == [2, 2]
+
+
+def test_models_come_back_ready_to_predict():
+    X, seen = pairs_problem()
+    trained = train(partial(network, 3, nn.Dropout), X, [seen], Settings(epochs=1), seeds=[0, 1])
+    assert not any(part.training for model in trained.models for part in model.modules())
+    assert all(parameter.requires_grad for model in trained.models for parameter in model.parameters())
+
+
+# --------------------------------------------------------------------------------------------- random numbers
+
+
+@pytest.mark.parametrize("seeds", [[3], [3, 4]])
+def test_seeds_decide_everything_also_with_dropout(seeds):
+    X, seen = pairs_problem()
+    runs = []
+    for outside in (1, 2):
+        torch.manual_seed(outside)
+        runs.append(train(partial(network, 3, nn.Dropout), X, [seen], Settings(epochs=2), seeds=seeds))
+    assert_identical(*runs)
+
+
+def test_random_numbers_of_the_caller_are_left_alone():
+    X, seen = pairs_problem()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(partial(network, 3, nn.Dropout), X, [seen], Settings(epochs=2))
+    assert torch.equal(torch.rand(3), expected)
+
+
+# ----------------------------------------------------------------------------------------------- wrong inputs
+
+
+def test_refuses_nothing_to_do():
+    X, seen = pairs_problem()
+    with pytest.raises(ValueError, match="seeds is empty: give at least one seed"):
+        train(partial(network, 3), X, [seen], seeds=[])
+    with pytest.raises(ValueError, match="observations is empty: there is nothing to learn from"):
+        train(partial(network, 3), X, [])
+
+
+def test_refuses_sets_that_disagree_about_the_classes():
+    X, labels = table(15, 4)
+    sets = [
+        observe("PairwiseSimilarity", labels % 3, drawn(15, 4, 2), 3),
+        observe("PairwiseSimilarity", labels, drawn(15, 4, 2), 4),
+    ]
+    with pytest.raises(ValueError, match="must be of the same number of classes; got 3, 4"):
+        train(partial(network, 4), X, sets)
+
+
+def test_refuses_rows_that_the_table_does_not_have():
+    X, seen = pairs_problem()
+    with pytest.raises(ValueError, match=re.escape("groups were made for 15 rows, but X has 14")):
+        train(partial(network, 3), X[:14], [seen])
+    unknown = replace(seen, groups=Groups.from_tuples(seen.groups.to_tuples()))
+    with pytest.raises(ValueError, match="row number 14 is out of range for X of 14 rows"):
+        train(partial(network, 3), X[:14], [unknown])
+
+
+def test_refuses_models_with_other_outputs():
+    X, seen = pairs_problem()
+    expected = "a logit for each of 3 classes, shape (2, 3) for 2 rows; got torch.float32 of shape (2, 5)"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        train(partial(network, 5), X, [seen])
+
+
+def test_refuses_losses_of_another_shape():
+    X, seen = pairs_problem()
+    settings = Settings(epochs=1, loss=lambda logits: cross_entropy(logits)[:, :1])
+    expected = "one loss per row and class, shape (2, 3) for 2 rows; got torch.float32 of shape (2, 1)"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        train(partial(network, 3), X, [seen], settings)
+
+
+def test_refuses_sets_for_another_number_of_replicas():
+    X, seen = pairs_problem()
+    with pytest.raises(ValueError, match="one for all 3 replicas, or one for each with the same number of groups"):
+        train(partial(network, 3), X, [[seen, seen]], seeds=[0, 1, 2])
+    fewer = seen.take(torch.arange(4))
+    with pytest.raises(ValueError, match="got 2 with 4, 20 groups"):
+        train(partial(network, 3), X, [[seen, fewer]], seeds=[0, 1])
+    with pytest.raises(ValueError, match="one for all 2 replicas"):
+        train(partial(network, 3, partial(nn.BatchNorm1d, 6)), X, [[seen, seen, seen]], seeds=[0, 1])
+
+
+def test_refuses_kinds_that_differ_between_replicas():
+    X, labels = table(15, 3)
+    by_pairs = observe("PairwiseSimilarity", labels, drawn(15, 4, 2), 3)
+    by_counts = observe("LabelProportions", labels, drawn(15, 4, 2), 3)
+    with pytest.raises(ValueError, match="the same aggregate and weight"):
+        train(partial(network, 3), X, [[by_pairs, by_counts]], seeds=[0, 1])
+    with pytest.raises(ValueError, match="the same aggregate and weight"):
+        train(partial(network, 3), X, [[by_pairs, replace(by_pairs, weight=2.0)]], seeds=[0, 1])
+
+
+def test_folds_made_for_each_replica_may_number_their_outcomes_differently():
+    X, labels = table(20, 3)
+    folds = [FromFold((0, 0), count_and_add, above_one_each) for _ in range(2)]
+    folds[1].check([0] * 5, Groups.from_sizes([4] * 5), 3)  # meets other outcomes first
+    sets = []
+    for seed, fold in enumerate(folds):
+        groups = drawn(20, 10, 2, seed)
+        sets.append(Observations(fold, groups, fold.observe(labels, groups, 3), 3))
+    together = train(partial(network, 3), X, [sets], SHORT, seeds=[0, 1])
+    for place, own in enumerate(sets):
+        (alone,) = train(partial(network, 3), X, [own], SHORT, seeds=[place]).models
+        assert_close(together.models[place], alone)
+
+
+def count_and_add(state, label):
+    return state[0] + 1, state[1] + label
+
+
+def above_one_each(state):
+    return state[1] - state[0]

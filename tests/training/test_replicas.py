@@ -1,0 +1,324 @@
+"""Replicas: each comes out as if it were alone, whatever runs beside it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from training.problems import (
+    COLUMNS,
+    assert_close,
+    assert_identical,
+    bags,
+    drawn,
+    network,
+    observe,
+    pairs_problem,
+    table,
+    weights_of,
+)
+
+from unbag import Groups
+from unbag.training import Checkpoint, Settings, held_out_likelihood, train
+from unbag.training.replicas import Replicas, make_models
+
+SEEDS = [5, 1, 8]
+SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=6, learning_rate=0.01)
+
+
+def shared_pairs():
+    X, seen = pairs_problem()
+    return 3, X, [seen]
+
+
+def shared_bags():
+    X, labels = table(40, 2)
+    return 2, X, [bags(labels)]
+
+
+def own_pairs():
+    X, labels = table(15, 3)
+    return 3, X, [[observe("PairwiseSimilarity", labels, drawn(15, 20, 2, seed), 3) for seed in SEEDS]]
+
+
+def own_bags_of_many_sizes():
+    X, labels = table(40, 3)
+    sizes = [[1, 2, 3, 4, 5, 6, 1], [2, 2, 9, 1, 1, 3, 3], [4] * 7]
+    own = [observe("LabelProportions", labels, replace(Groups.from_sizes(one), n_rows=40), 3) for one in sizes]
+    return 3, X, [own]
+
+
+def own_pairs_beside_shared_labels():
+    X, labels = table(15, 3)
+    own = [observe("PairwiseSimilarity", labels, drawn(15, 20, 2, seed), 3) for seed in SEEDS]
+    return 3, X, [own, observe("LabelProportions", labels, Groups.from_tuples([[3], [4]], 15), 3, weight=0.3)]
+
+
+PROBLEMS = [shared_pairs, shared_bags, own_pairs, own_bags_of_many_sizes, own_pairs_beside_shared_labels]
+
+
+def of_replica(sets, place):
+    return [given[place] if isinstance(given, list) else given for given in sets]
+
+
+def assert_each_as_if_alone(make_model, X, sets, settings=SETTINGS, score=None):
+    together = train(make_model, X, sets, settings, seeds=SEEDS, score=score)
+    for place, seed in enumerate(SEEDS):
+        alone = train(make_model, X, of_replica(sets, place), settings, seeds=[seed], score=score)
+        assert_close(together.models[place], alone.models[0])
+        assert together.best_epoch[place] == alone.best_epoch[0]
+        for entry, own in zip(together.history, alone.history, strict=False):
+            assert entry["loss"][place] == pytest.approx(own["loss"][0], abs=1e-5)
+    return together
+
+
+# ------------------------------------------------------------------------------------------------ alone or not
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_each_comes_out_as_if_alone(problem):
+    k, X, sets = problem()
+    together = assert_each_as_if_alone(partial(network, k), X, sets)
+    first, second = (weights_of(model)["0.weight"] for model in together.models[:2])
+    assert not torch.allclose(first, second, atol=1e-2)
+
+
+def test_each_comes_out_as_if_alone_where_the_best_epoch_is_chosen():
+    X, labels = table(60, 3)
+    seen = observe("PairwiseSimilarity", labels, drawn(60, 50, 2), 3)
+    train_set, held_out = seen.split(0.4, torch.Generator().manual_seed(0))
+    settings = replace(SETTINGS, epochs=12, learning_rate=0.1)
+    score = held_out_likelihood(X, [held_out])
+    together = assert_each_as_if_alone(partial(network, 3), X, [train_set], settings, score)
+    assert len(set(together.best_epoch)) > 1
+
+
+def test_patience_of_one_does_not_wait_for_another():
+    # Alone, the first stops after epoch 3. Beside one that goes on, it must not take the better epoch that follows.
+    X, seen = pairs_problem()
+    scores = {5: [1.0, 0.0, 0.0, 9.0, 9.0], 1: [1.0, 2.0, 3.0, 4.0, 5.0]}
+
+    def scripted(*seeds):
+        epochs = iter(range(5))
+
+        def score(_):
+            epoch = next(epochs)
+            return torch.tensor([scores[seed][epoch] for seed in seeds])
+
+        return score
+
+    settings = replace(SETTINGS, epochs=5, warm_up=0, patience=2)
+    together = train(partial(network, 3), X, [seen], settings, seeds=[5, 1], score=scripted(5, 1))
+    assert together.best_epoch == [0, 4]
+    assert together.best_score == [1.0, 5.0]
+    for place, seed in enumerate((5, 1)):
+        alone = train(partial(network, 3), X, [seen], settings, seeds=[seed], score=scripted(seed))
+        assert_close(together.models[place], alone.models[0])
+        assert len(alone.history) == (3, 5)[place]
+
+
+def test_equal_seeds_make_equal_replicas():
+    X, seen = pairs_problem()
+    first, second = train(partial(network, 3), X, [seen], SETTINGS, seeds=[4, 4]).models
+    assert_close(first, second)
+
+
+# -------------------------------------------------------------------------------------------- kinds of models
+
+
+def test_running_statistics_are_trained_one_after_the_other_and_say_so(caplog):
+    X, labels = table(40, 2)
+    seen = bags(labels)
+    make_model = partial(network, 2, partial(nn.BatchNorm1d, 6))
+    settings = replace(SETTINGS, batch_size=8)
+    with caplog.at_level(logging.WARNING, logger="unbag"):
+        together = train(make_model, X, [seen], settings, seeds=SEEDS, score=held_out_likelihood(X, [seen]))
+    (record,) = caplog.records
+    assert record.name == "unbag"
+    assert "cannot be trained side by side: training 3 in turn" in record.getMessage()
+    for place, seed in enumerate(SEEDS):
+        alone = train(make_model, X, [seen], settings, seeds=[seed], score=held_out_likelihood(X, [seen]))
+        assert_close(together.models[place], alone.models[0], tolerance=0)
+        assert together.best_epoch[place] == alone.best_epoch[0]
+        assert together.best_score[place] == alone.best_score[0]
+        assert [entry["loss"][place] for entry in together.history] == [entry["loss"][0] for entry in alone.history]
+        assert [entry["score"][place] for entry in together.history] == [entry["score"][0] for entry in alone.history]
+    assert len(caplog.records) == 1
+
+
+def test_statistics_of_a_batch_do_not_see_the_padding_of_another_replica():
+    X, labels = table(40, 2)
+    norm = partial(nn.BatchNorm1d, 6, track_running_stats=False)
+    assert_each_as_if_alone(partial(network, 2, norm), X, [bags(labels)])
+
+
+def test_one_after_the_other_stops_each_in_its_own_time():
+    X, seen = pairs_problem()
+    scores = iter([3.0, 2.0, 1.0, 1.0, 2.0, 3.0, 4.0])  # two epochs of the first, four of the second
+    settings = replace(SETTINGS, warm_up=0, patience=2)
+    trained = train(
+        partial(network, 3, partial(nn.BatchNorm1d, 6)),
+        X,
+        [seen],
+        settings,
+        seeds=[0, 1],
+        score=lambda _: torch.tensor([next(scores)]),
+    )
+    assert trained.best_epoch == [0, 3]
+    assert [entry["score"] for entry in trained.history] == [[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
+    assert [entry["epoch"] for entry in trained.history] == [0, 1, 2, 3]
+
+
+def test_own_groups_one_after_the_other_are_saved_apart(tmp_path):
+    # Trials of an experiment may share a seed and differ in their data.
+    X, labels = table(15, 3)
+    own = [observe("PairwiseSimilarity", labels, drawn(15, 20, 2, seed), 3) for seed in (0, 1)]
+    make_model = partial(network, 3, partial(nn.BatchNorm1d, 6))
+    saved = train(make_model, X, [own], SETTINGS, seeds=[0, 0], checkpoint=Checkpoint(tmp_path))
+    assert_identical(saved, train(make_model, X, [own], SETTINGS, seeds=[0, 0]))
+    assert_identical(saved, train(make_model, X, [own], SETTINGS, seeds=[0, 0], checkpoint=Checkpoint(tmp_path)))
+
+
+def test_dropout_draws_for_each_replica_and_is_off_in_predictions():
+    model = network(3, nn.Dropout)
+    replicas = Replicas([model, model])
+    X, _ = table(50, 3)
+    first, second = replicas(X.expand(2, *X.shape))
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(*replicas.predict(X))
+    first, second = replicas(X.expand(2, *X.shape))
+    assert not torch.allclose(first, second)
+
+
+def test_instance_norm_trains_side_by_side(caplog):
+    X, seen = pairs_problem()
+
+    def make_model():
+        return nn.Sequential(nn.Unflatten(1, (2, 2)), nn.InstanceNorm1d(2, affine=True), nn.Flatten(), network(3))
+
+    assert_each_as_if_alone(make_model, X, [seen])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_half_precision_stays_inside_the_models(n):
+    X, seen = pairs_problem()
+    seeds = range(n)
+    whole = train(partial(network, 3), X, [seen], SETTINGS, seeds=seeds)
+    half = train(partial(network, 3), X, [seen], replace(SETTINGS, precision="bfloat16"), seeds=seeds)
+    assert {tensor.dtype for model in half.models for tensor in weights_of(model).values()} == {torch.float32}
+    for model, other in zip(whole.models, half.models, strict=True):
+        assert_close(model, other, tolerance=0.1)
+        assert not torch.equal(model[0].weight, other[0].weight)
+
+
+def test_dropout_trains_side_by_side():
+    X, seen = pairs_problem()
+    trained = train(partial(network, 3, nn.Dropout), X, [seen], SETTINGS, seeds=SEEDS)
+    assert all(torch.isfinite(tensor).all() for model in trained.models for tensor in weights_of(model).values())
+
+
+class WithTable(nn.Module):
+    """A model that scales by what it draws when it is made, and does not save it."""
+
+    def __init__(self, persistent):
+        super().__init__()
+        self.net = network(3)
+        self.register_buffer("factor", torch.rand(COLUMNS), persistent=persistent)
+
+    def forward(self, x):
+        return self.net(x * self.factor)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_buffers_may_differ_between_replicas(persistent):
+    X, seen = pairs_problem()
+    trained = assert_each_as_if_alone(partial(WithTable, persistent), X, [seen])
+    assert not torch.equal(trained.models[0].factor, trained.models[1].factor)
+
+
+class Tied(nn.Module):
+    """A model with one matrix in two places."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x).tanh()).tanh())
+
+
+def test_weights_may_be_tied():
+    X, seen = pairs_problem()
+    trained = assert_each_as_if_alone(Tied, X, [seen])
+    assert all(model.first.weight is model.second.weight for model in trained.models)
+
+
+def half_frozen():
+    model = network(3)
+    model[0].requires_grad_(False)
+    return model
+
+
+def test_frozen_weights_stay():
+    X, seen = pairs_problem()
+    trained = assert_each_as_if_alone(half_frozen, X, [seen])
+    for model, start in zip(trained.models, make_models(half_frozen, SEEDS, X.device), strict=True):
+        assert torch.equal(model[0].weight, start[0].weight)
+        assert not torch.equal(model[2].weight, start[2].weight)
+
+
+def resting_dropout():
+    return nn.Dropout().eval()
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_parts_that_were_set_to_predict_stay_so(seeds):
+    X, seen = pairs_problem()
+    score = held_out_likelihood(X, [seen])
+    resting = train(partial(network, 3, resting_dropout), X, [seen], SETTINGS, seeds=seeds, score=score)
+    without = train(partial(network, 3, nn.Identity), X, [seen], SETTINGS, seeds=seeds, score=score)
+    assert_identical(resting, without)
+
+
+# ------------------------------------------------------------------------------------------------ the pieces
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_predictions_are_those_of_each_model(n):
+    X, _ = table(20, 3)
+    models = make_models(partial(network, 3), range(n), X.device)
+    found = Replicas(models).predict(X, chunk=7)
+    torch.testing.assert_close(found, torch.stack([model(X) for model in models]).detach())
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_snapshots_are_copies(n):
+    replicas = Replicas(make_models(partial(network, 3), range(n), torch.device("cpu")))
+    first = replicas.snapshot()
+    with torch.no_grad():
+        for parameter in replicas.parameters():
+            parameter.add_(1)
+    second = replicas.snapshot()
+    mixed = {name: tensor.clone() for name, tensor in first.items()}
+    replicas.copy_better(mixed, torch.arange(n) == 0)
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor + 1)
+        assert torch.equal(mixed[name][0], second[name][0])
+        assert torch.equal(mixed[name][1:], tensor[1:])
+    replicas.restore(first)
+    assert all(torch.equal(tensor, first[name]) for name, tensor in replicas.snapshot().items())
+
+
+def test_making_models_leaves_the_random_numbers_of_the_caller_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    make_models(partial(network, 3), [3, 4], torch.device("cpu"))
+    assert torch.equal(torch.rand(2), expected)

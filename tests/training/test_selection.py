@@ -1,0 +1,210 @@
+"""Selection: the best epoch by held-out likelihood, by labels, or by any score; patience."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from itertools import permutations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from training.problems import assert_close, bags, drawn, network, observe, pairs_problem, table
+
+from unbag import Groups, NegativeLogLikelihood
+from unbag.training import Settings, held_out_likelihood, labelled_accuracy, permuted_accuracy, train
+
+NAN, INF = float("nan"), float("inf")
+SETTINGS = Settings(epochs=5, batch_size=6, learning_rate=0.02)
+
+
+def scripted(*scores):
+    """Return a score that says what it is told to, one entry an epoch."""
+    said = iter(scores)
+    return lambda predict: torch.tensor(next(said))
+
+
+def run(score, seeds=(0,), **changes):
+    X, seen = pairs_problem()
+    return train(partial(network, 3), X, [seen], replace(SETTINGS, **changes), seeds=seeds, score=score)
+
+
+# ----------------------------------------------------------------------------------------------- the best epoch
+
+
+def test_weights_of_the_best_epoch_are_returned():
+    trained = run(scripted([0.1], [0.2], [0.9], [0.3], [0.4]))
+    assert trained.best_epoch == [2]
+    assert trained.best_score == [pytest.approx(0.9)]
+    assert len(trained.history) == 5
+    assert_close(trained.models[0], run(None, epochs=3).models[0], tolerance=0)
+
+
+def test_each_replica_has_a_best_epoch_of_its_own():
+    trained = run(scripted([0.1, 5.0], [0.2, 4.0], [0.9, 3.0], [0.3, 2.0], [0.4, 1.0]), seeds=[0, 1])
+    assert trained.best_epoch == [2, 0]
+    for place, epochs in enumerate((3, 1)):
+        assert_close(trained.models[place], run(None, seeds=[0, 1], epochs=epochs).models[place], tolerance=0)
+
+
+def test_the_first_of_equal_epochs_is_kept():
+    assert run(scripted([1.0], [2.0], [2.0], [2.0], [1.0])).best_epoch == [1]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([NAN, 0.1, NAN, 0.3, NAN], 3),
+        ([0.5, NAN, 0.1, 0.2, 0.3], 0),
+        ([NAN, -INF, NAN, NAN, NAN], 1),
+        ([-INF, -INF, -5.0, NAN, -INF], 2),
+    ],
+)
+def test_nan_never_wins(scores, best):
+    trained = run(scripted(*([score] for score in scores)))
+    assert trained.best_epoch == [best]
+    assert trained.best_score == [pytest.approx(scores[best])]
+    assert_close(trained.models[0], run(None, epochs=best + 1).models[0], tolerance=0)
+
+
+def test_nan_in_every_epoch_is_an_error_that_names_the_replica():
+    with pytest.raises(RuntimeError, match="seed 7 diverged: its score was NaN in every epoch; try a lower learning"):
+        run(scripted(*[[1.0, NAN]] * 5), seeds=[3, 7])
+
+
+@pytest.mark.parametrize("phases", [{}, {"remember_from": 1}, {"loss": "mae"}], ids=["current", "remembered", "mae"])
+def test_weights_that_are_nan_are_not_returned(phases):
+    with pytest.raises(RuntimeError, match="seed 4 diverged: its weights are NaN; try a lower learning_rate"):
+        run(None, seeds=[4, 5], learning_rate=1e38, **phases)
+
+
+def test_without_a_score_the_last_epoch_is_returned():
+    trained = run(None)
+    assert trained.best_epoch == [4]
+    assert trained.best_score is None
+
+
+# ---------------------------------------------------------------------------------------------------- patience
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "epochs"),
+    [
+        ([3, 2, 1, 1, 1, 1], 1, 2),
+        ([3, 2, 1, 1, 1, 1], 2, 3),
+        ([1, 2, 1, 3, 2, 2], 2, 6),
+        ([1, 2, 3, 4, 5, 6], 1, 6),
+        ([1, 1, 1, 1, 1, 1], 3, 4),
+    ],
+)
+def test_patience_stops(scores, patience, epochs):
+    trained = run(scripted(*([float(score)] for score in scores)), patience=patience, epochs=6)
+    assert len(trained.history) == epochs
+    assert trained.best_epoch == [scores.index(max(scores[:epochs]))]
+
+
+def test_patience_waits_for_the_warm_up():
+    trained = run(scripted(*[[1.0]] * 9), patience=2, warm_up=4, epochs=9)
+    assert len(trained.history) == 6
+    assert trained.best_epoch == [0]
+
+
+def test_patience_waits_for_the_last_replica():
+    trained = run(scripted([1.0, 1.0], [0.0, 2.0], [0.0, 1.0], [0.0, 1.0], [9.0, 9.0]), seeds=[0, 1], patience=2)
+    assert len(trained.history) == 4
+    assert trained.best_epoch == [0, 1]
+
+
+def test_patience_ends_a_run_without_any_score():
+    with pytest.raises(RuntimeError, match="NaN in every epoch"):
+        run(scripted([NAN], [NAN]), patience=2)  # a third epoch would find no score
+
+
+def test_patience_without_a_score_trains_to_the_end():
+    assert len(run(None, patience=1).history) == 5
+
+
+# -------------------------------------------------------------------------------------------------- likelihood
+
+
+def test_held_out_likelihood_is_the_mean_over_groups_by_weight():
+    X, labels = table(30, 2)
+    sets = [
+        replace(bags(labels), weight=2.0),
+        observe("PairwiseSimilarity", labels, drawn(30, 7, 2), 2, weight=0.5),
+        observe("LabelProportions", labels, Groups.from_tuples([[29, 3, 3], [1, 2, 0]], 30), 2, weight=1.0),
+    ]
+    models = [network(2), network(2)]
+    found = held_out_likelihood(X, sets)(lambda rows: torch.stack([model(rows) for model in models]).detach())
+    for place, model in enumerate(models):
+        expected = 0.0
+        for one in sets:
+            expected -= one.weight * NegativeLogLikelihood(one.aggregate)(model(X), one.groups, one.z).item()
+        assert found[place].item() == pytest.approx(expected / 3.5, rel=1e-5)
+
+
+def test_held_out_likelihood_runs_on_the_rows_that_it_needs():
+    X, labels = table(30, 3)
+    seen = []
+    pairs = observe("PairwiseSimilarity", labels, Groups.from_tuples([[9, 4], [4, 20]], 30), 3)
+    score = held_out_likelihood(X, [pairs])
+    score(lambda rows: seen.append(rows) or torch.zeros(1, len(rows), 3))
+    assert torch.equal(seen[0], X[[4, 9, 20]])
+
+
+def test_held_out_likelihood_of_impossible_groups_is_minus_infinity():
+    X, labels = table(4, 2)
+    score = held_out_likelihood(X, [observe("LabelProportions", labels * 0, Groups.from_sizes([4]), 2)])
+    assert score(lambda rows: torch.tensor([-INF, 0.0]).expand(1, 4, 2)).item() == -INF
+
+
+def test_held_out_likelihood_of_a_diverged_replica_is_nan_and_spares_the_others():
+    X, labels = table(4, 2)
+    score = held_out_likelihood(X, [observe("LabelProportions", labels, Groups.from_sizes([2, 2]), 2)])
+    logits = torch.zeros(3, 4, 2)
+    logits[1, 2, 0] = NAN
+    logits[2, 0, 0] = INF
+    found = score(lambda rows: logits)
+    assert found.isnan().tolist() == [False, True, True]
+
+
+def test_held_out_likelihood_in_the_loop_is_that_of_the_model_returned():
+    X, labels = table(60, 3)
+    seen = observe("LabelProportions", labels, Groups.from_sizes([3] * 20), 3)
+    learned, held_out = seen.split(0.25, torch.Generator().manual_seed(1))
+    trained = train(partial(network, 3), X, [learned], SETTINGS, seeds=[0, 1], score=held_out_likelihood(X, [held_out]))
+    for place, model in enumerate(trained.models):
+        expected = -NegativeLogLikelihood(held_out.aggregate)(model(X), held_out.groups, held_out.z).item()
+        assert trained.best_score[place] == pytest.approx(expected, rel=1e-5)
+        assert trained.history[trained.best_epoch[place]]["score"][place] == trained.best_score[place]
+        assert trained.best_score[place] == max(entry["score"][place] for entry in trained.history)
+
+
+# ----------------------------------------------------------------------------------------------------- labels
+
+
+def test_labelled_accuracy_counts_rows_that_are_right():
+    logits = torch.eye(3)[torch.tensor([[0, 1, 2, 0], [1, 2, 0, 1]])]
+    y = torch.tensor([0, 1, 2, 1])
+    X = torch.zeros(4, 1)
+    assert labelled_accuracy(X, y)(lambda rows: logits).tolist() == [0.75, 0.25]
+    assert labelled_accuracy(X, y, permuted=True)(lambda rows: logits).tolist() == [0.75, 0.75]
+
+
+@given(st.integers(2, 4), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
+def test_permuted_accuracy_is_the_best_over_all_renamings(k, together):
+    guessed, y = (torch.tensor(column) % k for column in zip(*together, strict=True))
+    best = max((torch.tensor(names)[guessed] == y).double().mean().item() for names in permutations(range(k)))
+    assert math.isclose(permuted_accuracy(guessed, y), best)
+
+
+def test_selection_by_labels_in_the_loop():
+    X, labels = table(200, 3)
+    seen = observe("PairwiseSimilarity", labels, drawn(200, 300, 2), 3)
+    settings = Settings(epochs=15, batch_size=20, learning_rate=0.02)
+    score = labelled_accuracy(X, labels, permuted=True)
+    trained = train(partial(network, 3), X, [seen], settings, seeds=[0, 1], score=score)
+    for place, model in enumerate(trained.models):
+        assert permuted_accuracy(model(X).argmax(1), labels) == trained.best_score[place]

@@ -1,0 +1,95 @@
+"""Settings: which phase an epoch is in, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+from unbag.losses import LOSSES, gce
+from unbag.training import Settings
+
+L, C, R = "likelihood", "current weights", "remembered weights"
+
+
+@pytest.mark.parametrize(
+    ("settings", "phases"),
+    [
+        (Settings(epochs=4), [C, C, C, C]),
+        (Settings(epochs=4, warm_up=4), [L, L, L, L]),
+        (Settings(epochs=4, warm_up=9, remember_from=0), [L, L, L, L]),
+        (Settings(epochs=4, warm_up=2, remember_from=2), [L, L, R, R]),
+        (Settings(epochs=4, warm_up=2, remember_from=0), [L, L, R, R]),
+        (Settings(epochs=4, warm_up=1, remember_from=3), [L, C, C, R]),
+        (Settings(epochs=4, remember_from=2), [C, C, R, R]),
+        (Settings(epochs=4, remember_from=0), [R, R, R, R]),
+        (Settings(epochs=4, remember_from=4), [C, C, C, C]),
+    ],
+)
+def test_phases(settings, phases):
+    assert [settings.phase(epoch) for epoch in range(4)] == phases
+    assert settings.remembers == (R in phases)
+
+
+def test_losses_by_name_and_as_functions():
+    assert Settings(loss="mae").loss_function is LOSSES["mae"]
+    half = partial(gce, q=0.5)
+    assert Settings(loss=half).loss_function is half
+
+
+@pytest.mark.parametrize("name", ["epochs", "warm_up", "batch_size", "remember_from", "patience"])
+@pytest.mark.parametrize("value", [-1, 1.5, 2.0, True, "3", float("nan")])
+def test_whole_numbers_are_asked_for(name, value):
+    least = {"warm_up": 0, "remember_from": 0}.get(name, 1)
+    with pytest.raises(
+        ValueError, match=re.escape(f"{name} must be a whole number of at least {least}, got {value!r}")
+    ):
+        Settings(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["epochs", "warm_up", "batch_size"])
+def test_some_numbers_must_be_given(name):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least [01], got None"):
+        Settings(**{name: None})
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "patience"])
+def test_zero_of_some_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
+        Settings(**{name: 0})
+
+
+def test_whole_numbers_of_numpy_are_taken():
+    # A grid of values is often an array.
+    settings = Settings(epochs=np.int64(3), patience=np.int32(2), learning_rate=np.float32(0.5))
+    assert settings == Settings(epochs=3, patience=2, learning_rate=0.5)
+    assert repr(settings) == repr(Settings(epochs=3, patience=2, learning_rate=0.5))
+
+
+@pytest.mark.parametrize("value", [0, -0.1, float("nan"), float("inf"), "0.1", None, True])
+def test_learning_rates_are_positive(value):
+    with pytest.raises(ValueError, match=re.escape(f"learning_rate must be a positive number, got {value!r}")):
+        Settings(learning_rate=value)
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "0.1", None, True])
+def test_weight_decay_is_not_negative(value):
+    with pytest.raises(
+        ValueError, match=re.escape(f"weight_decay must be a number that is not negative, got {value!r}")
+    ):
+        Settings(weight_decay=value)
+
+
+@pytest.mark.parametrize("value", ["float16", None, 16])
+def test_unknown_precisions_are_refused(value):
+    with pytest.raises(ValueError, match=re.escape(f"precision must be 'float32' or 'bfloat16', got {value!r}")):
+        Settings(precision=value)
+
+
+@pytest.mark.parametrize("value", ["hinge", "", None, 3, ["mae"]])
+def test_unknown_losses_are_refused(value):
+    names = ", ".join(LOSSES)
+    with pytest.raises(ValueError, match=re.escape(f"loss must be one of {names}, or a function; got {value!r}")):
+        Settings(loss=value)
