@@ -1,5 +1,8 @@
 """Learn a classifier for single instances when only groups of them carry labels."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from unbag.aggregates import Aggregate as Aggregate
 from unbag.aggregates import AtLeast as AtLeast
 from unbag.aggregates import CountOf as CountOf
@@ -14,8 +17,29 @@ from unbag.aggregates import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates import PairwiseSimilarity as PairwiseSimilarity
 from unbag.aggregates import TripletComparison as TripletComparison
 from unbag.checks import ImpossibleObservation as ImpossibleObservation
+from unbag.diagnosis import Finding as Finding
+from unbag.diagnosis import diagnose as diagnose
 from unbag.groups import Groups as Groups
 from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
 from unbag.risks import UnbiasedRisk as UnbiasedRisk
+from unbag.targets import target as target
+
+if TYPE_CHECKING:
+    from unbag.estimator import AggregateClassifier as AggregateClassifier
+    from unbag.estimator import UnbagWarning as UnbagWarning
+    from unbag.saving import load as load
 
 __version__ = "0.1.0"
+
+# These need scikit-learn, which takes about as long to import as everything else together: only when asked for.
+_LATE = {"AggregateClassifier": "unbag.estimator", "UnbagWarning": "unbag.estimator", "load": "unbag.saving"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})

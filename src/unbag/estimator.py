@@ -1,0 +1,222 @@
+"""The scikit-learn face: one object that learns from groups and predicts single instances."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import UNUSED
+from torch import Tensor
+
+from unbag.diagnosis import Finding, diagnose
+from unbag.fitting import fit_replicas
+from unbag.inputs import Seen, choose_classes, read_rows, read_sets
+from unbag.models import build
+from unbag.naming import best_order, find_symmetry
+from unbag.predictor import Predictor
+from unbag.training import Observations
+
+
+class UnbagWarning(UserWarning):
+    """Something that observations cannot tell; see :func:`unbag.diagnose`."""
+
+
+class AggregateClassifier(Predictor):
+    """A classifier of single instances that learns from observations of groups.
+
+    Parameters
+    ----------
+    aggregate
+        What is observed of a group: ``"label_proportions"``, ``"pairwise_similarity"``, ``"triplet_comparison"``,
+        ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, or an :class:`unbag.Aggregate`. A list of
+        them learns from several sets at once; see :meth:`fit`.
+    model
+        ``"linear"``, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a function that returns one.
+    method
+        ``"uum"``, the universal unbiased method, or ``"likelihood"``.
+    loss
+        Of the unbiased risk: a name from :data:`unbag.losses.LOSSES`, or a function.
+    epochs
+        How often every group is visited, at most.
+    warm_up
+        How many epochs the likelihood is trained on first. ``"auto"``: half for pairs, triplets, ordinal comparisons
+        and whatever else leaves classes unnamed, none for others.
+    weights
+        Of the unbiased risk: from the ``"current"`` model or ``"remembered"`` from the last epoch. ``"auto"``:
+        remembered, but for bags.
+    batch_size, learning_rate, weight_decay
+        Groups a step, and the settings of Adam.
+    scaling
+        Of features: ``"standard"``, each column by itself; ``"table"``, one mean and scale for all; ``"none"``.
+        ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better.
+    n_restarts
+        How many replicas of each scaling to train side by side; the best by held-out groups is kept.
+    ensemble
+        Keep all replicas of the better scaling, and average their probabilities.
+    validation_fraction
+        The share of groups that is held out to choose epoch, scaling and replica by. Groups that share rows with
+        others are split like any, and their scores are too good for new rows. Of 20 groups or fewer, none is held out:
+        the last epoch is kept then, and the replica that explains all groups best.
+    patience
+        Stop when no replica has become better for so many epochs after the warm-up; None trains to the end.
+    n_classes, classes
+        How many classes there are, where observations do not show it, or their names, in the order of the numbers that
+        observations have for them.
+    random_state
+        A whole number makes the fit the same every time.
+    device
+        Where to train and predict, for example ``"cuda"``.
+    verbose
+        1 shows a progress bar in a terminal.
+    checkpoint
+        A folder. A fit that was interrupted goes on from there if it is called again with the same data and settings.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Names of the classes, in the order of the columns of probabilities.
+    n_features_in_, feature_names_in_
+        How many features there are, and their names if all are strings.
+    input_shape_ : tuple
+        Shape of one row.
+    models_ : list of torch.nn.Module
+        What predicts: one model, or several for an ensemble; each holds its scaling.
+    scaling_ : str
+        The scaling that was chosen.
+    history_ : list of dict
+        For each epoch: ``loss`` and ``score`` (log-likelihood of held-out groups) of each replica, and more.
+    replicas_ : list of dict
+        For each replica: ``scaling``, ``best_epoch`` and ``score``.
+    best_epoch_, n_iter_ : int
+        The epoch, from 0, whose weights were kept, and how many there were.
+    diagnosis_ : list of Finding
+        What the observations cannot tell.
+    symmetry_ : str
+        Which renamings of the classes fit as well: ``"none"``, ``"reversal"`` or ``"any"``; see :meth:`name_classes`.
+
+    Examples
+    --------
+    >>> import unbag
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 2, 120)
+    >>> X = rng.normal(size=(120, 3)) + 3 * labels[:, None]
+    >>> ids = np.arange(120) // 4
+    >>> counts = [np.bincount(labels[ids == group], minlength=2) for group in range(30)]
+    >>> clf = AggregateClassifier(epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
+    >>> bool((clf.predict(X) == labels).mean() > 0.95)
+    True
+    """
+
+    # In a search or a pipeline, groups= is meant for the splitter; those of fit come inside a target.
+    __metadata_request__fit = {"groups": UNUSED}  # noqa: RUF012 (scikit-learn's own way to say so)
+
+    def __init__(
+        self,
+        aggregate: Any = "label_proportions",
+        model: Any = "mlp",
+        *,
+        method: str = "uum",
+        loss: Any = "cross_entropy",
+        epochs: int = 200,
+        warm_up: int | str = "auto",
+        weights: str = "auto",
+        batch_size: int = 128,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
+        scaling: str = "auto",
+        n_restarts: int = 1,
+        ensemble: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int | None = 30,
+        n_classes: int | None = None,
+        classes: Any = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: int = 0,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.aggregate = aggregate
+        self.model = model
+        self.method = method
+        self.loss = loss
+        self.epochs = epochs
+        self.warm_up = warm_up
+        self.weights = weights
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.scaling = scaling
+        self.n_restarts = n_restarts
+        self.ensemble = ensemble
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.n_classes = n_classes
+        self.classes = classes
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> AggregateClassifier:
+        """Learn from observations of groups, or from plain labels.
+
+        Parameters
+        ----------
+        X
+            A table, ``(n, features)``, of numpy, pandas, polars or torch; or images.
+        y
+            What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups;
+            or plain labels, one per row, of any type, which are groups of one. With a list of aggregates, a list with
+            one such y for each; all sets count the same.
+        groups
+            :class:`unbag.Groups`, or a list with one or None for each aggregate. For label proportions of groups of
+            one, y may be labels: so a few labelled rows can stand beside other observations.
+        """
+        rows = read_rows(self, X, reset=True)
+        sets = read_sets(self.aggregate, y, groups, len(rows))
+        classes = choose_classes(self.classes, self.n_classes, sets)
+        observations = [one.observations(classes) for one in sets]
+        self.diagnosis_ = self._diagnose(sets, observations)
+        self.symmetry_ = find_symmetry(observations)
+        self._train(rows, observations)
+        self.classes_ = classes
+        return self
+
+    def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations]) -> list[Finding]:
+        """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
+        pairs = zip(sets, observations, strict=True)
+        seen = [one for given, one in pairs if given.labels is None]
+        findings = [found for one in seen for found in diagnose(one.aggregate, one.groups, one.z, one.n_classes)]
+        if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
+            raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
+        for found in findings:
+            if found.kind != "unnamed_classes":
+                warnings.warn(found.message, UnbagWarning, stacklevel=3)
+        return findings
+
+    def _train(self, rows: Tensor, observations: Sequence[Observations]) -> None:
+        rows, observations = rows.to(self.device), [one.to(self.device) for one in observations]
+        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, seed)
+        trained = fitted.trained
+        self.models_ = [trained.models[r] for r in (fitted.like_best if self.ensemble else [fitted.best])]
+        self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
+        if len(self.models_) > 1:
+            members = torch.cat([one.groups.members for one in observations]).unique()
+            first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
+            together = [(first.T @ other).numpy() for other in others]
+            self.orders_[1:] = [best_order(one, self.symmetry_) for one in together]
+        self.scaling_ = fitted.scalings[fitted.best]
+        self.history_ = trained.history
+        self.best_epoch_ = trained.best_epoch[fitted.best]
+        self.n_iter_ = len(trained.history)
+        self.replicas_ = [
+            {"scaling": how, "best_epoch": epoch, "score": score}
+            for how, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
+        ]

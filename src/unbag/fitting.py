@@ -1,0 +1,186 @@
+"""From the estimator's settings to trained replicas, and the choice among them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
+from unbag.naming import find_symmetry
+from unbag.training import Bar, Checkpoint, Observations, Settings, Silent, Trained, held_out_likelihood, train
+from unbag.training.checkpoints import fingerprint
+from unbag.training.scaling import How, fit_scaling
+
+COMPARISONS = (PairwiseSimilarity, TripletComparison, OrdinalRank, OrdinalTriplet)
+
+# Of so few groups none is spared to choose by.
+TOO_FEW_TO_SPLIT = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Trained replicas, and which of them is the best."""
+
+    trained: Trained
+    scalings: list[How]
+    """Of each replica."""
+    scores: list[float]
+    """Log-likelihood per group of each replica: of held-out groups, or of all where none were held out."""
+
+    @property
+    def best(self) -> int:
+        """The number of the best replica."""
+        return int(np.nanargmax(self.scores))
+
+    @property
+    def like_best(self) -> list[int]:
+        """The best replica and then all others with its scaling."""
+        others = [r for r, how in enumerate(self.scalings) if how == self.scalings[self.best] and r != self.best]
+        return [self.best, *others]
+
+
+def fit_replicas(
+    choices: dict[str, Any],
+    make_net: Callable[[], nn.Module],
+    X: Tensor,
+    observations: Sequence[Observations],
+    seed: int,
+) -> Fitted:
+    """Train as the estimator was told to.
+
+    Parameters
+    ----------
+    choices
+        The estimator's parameters.
+    make_net
+        Returns a new model of scaled rows.
+    X, observations
+        What to learn from, on the device to train on.
+    seed
+        Of the split and of the first replica; further replicas have the numbers that follow.
+    """
+    parts = [_split(one, choices["validation_fraction"], seed) for one in observations]
+    used = [one for one, _ in parts]
+    held_out = [one for _, one in parts if one is not None]
+    score = held_out_likelihood(X, held_out) if held_out else None
+    hows = _scalings(choices["scaling"], can_choose=score is not None and X.ndim == 2) * _restarts(choices)
+    seeds = [seed + replica for replica in range(len(hows))]
+    trained_on = X[torch.cat([one.groups.members for one in used]).unique()]
+    fitted = {how: fit_scaling(trained_on, how) for how in hows}
+    scaling_of = dict(zip(seeds, (fitted[how] for how in hows), strict=True))
+
+    def make_model() -> nn.Module:
+        # The seed that train has just set is all that tells one replica from another here.
+        return nn.Sequential(copy.deepcopy(scaling_of[torch.initial_seed()]), make_net())
+
+    settings = read_settings(choices, observations)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)  # of what models draw while they learn, such as dropout
+        trained = train(
+            make_model,
+            X,
+            used,
+            settings,
+            seeds=seeds,
+            score=score,
+            checkpoint=_checkpoint(choices, settings, hows, X, [*used, *held_out]),
+            progress=Bar() if choices["verbose"] else Silent(),
+        )
+    scores = trained.best_score
+    if scores is None:
+        scores = held_out_likelihood(X, used)(lambda rows: _logits(trained.models, rows)).tolist()
+    return Fitted(trained, hows, scores)
+
+
+def read_settings(choices: dict[str, Any], observations: Sequence[Observations]) -> Settings:
+    """Return the settings of the loop, with what is "auto" decided by the kinds of observations."""
+    _check_choice("method", choices["method"], ("uum", "likelihood"))
+    _check_choice("weights", choices["weights"], ("auto", "current", "remembered"))
+    epochs, warm_up, weights = _whole(choices["epochs"]), _whole(choices["warm_up"]), choices["weights"]
+    aggregates = [one.aggregate for one in observations]
+    if choices["method"] == "likelihood":
+        warm_up = epochs
+    elif warm_up == "auto":
+        # Where classes can be interchanged, weights that favour none of them would teach nothing at first.
+        compared = any(isinstance(one, COMPARISONS) for one in aggregates) or find_symmetry(observations) != "none"
+        warm_up = epochs // 2 if compared else 0
+    if weights == "auto":
+        # A label says all there is to say of its row: there is nothing to remember.
+        labels = all(one.groups.max_size == 1 for one in observations)
+        bags = any(isinstance(one, MultipleInstance) for one in aggregates)
+        weights = "current" if labels or bags else "remembered"
+    return Settings(
+        epochs=epochs,
+        warm_up=warm_up,
+        loss=choices["loss"],
+        remember_from=0 if weights == "remembered" and warm_up != epochs else None,
+        batch_size=_whole(choices["batch_size"]),
+        learning_rate=choices["learning_rate"],
+        weight_decay=choices["weight_decay"],
+        patience=_whole(choices["patience"]),
+    )
+
+
+def _split(one: Observations, share: float, seed: int) -> tuple[Observations, Observations | None]:
+    if not 0 <= share < 1:
+        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
+    if share == 0 or len(one.groups) <= TOO_FEW_TO_SPLIT:
+        return one, None
+    return one.split(share, torch.Generator().manual_seed(seed))
+
+
+def _scalings(scaling: str, *, can_choose: bool) -> list[How]:
+    _check_choice("scaling", scaling, ("auto", "none", "standard", "table"))
+    if scaling == "auto":
+        return ["standard", "table"] if can_choose else ["standard"]
+    return [scaling]  # type: ignore[list-item]  # it was checked
+
+
+def _restarts(choices: dict[str, Any]) -> int:
+    n = _whole(choices["n_restarts"])
+    if not isinstance(n, int) or n < 1:
+        raise ValueError(f"n_restarts must be a whole number of at least 1, got {n!r}")
+    return n
+
+
+def _checkpoint(
+    choices: dict[str, Any], settings: Settings, hows: list[How], X: Tensor, observations: Sequence[Observations]
+) -> Checkpoint | None:
+    """Return a place for the run on these data with these settings alone: a fold must not go on where another was."""
+    if choices["checkpoint"] is None:
+        return None
+    if not isinstance(choices["random_state"], Integral):
+        raise ValueError(
+            f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
+            "run can go on from where another was"
+        )
+    # A function has another address in every process; the loop itself looks whether it is the same.
+    named = replace(settings, loss="cross_entropy" if callable(settings.loss) else settings.loss)
+    model = choices["model"] if isinstance(choices["model"], str) else "own"
+    tensors = [part for one in observations for part in (one.groups.members, one.groups.offsets, one.checked)]
+    run = repr((named, hows, model, int(choices["random_state"]), fingerprint(X, *tensors)))
+    return Checkpoint(Path(choices["checkpoint"]) / hashlib.sha256(run.encode()).hexdigest()[:16])
+
+
+def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.stack([torch.cat([model(part) for part in rows.split(8192)]) for model in models])
+
+
+def _whole(value: Any) -> Any:
+    """Return a plain int for numpy's, as they come out of a grid of parameters."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

@@ -1,0 +1,240 @@
+"""From what callers hand to the estimator to rows, observations and names of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from unbag.aggregates import (
+    Aggregate,
+    LabelProportions,
+    MultipleInstance,
+    OrdinalRank,
+    OrdinalTriplet,
+    PairwiseSimilarity,
+    TripletComparison,
+)
+from unbag.checks import as_tensor, check_n_classes, describe
+from unbag.groups import Groups
+from unbag.targets import is_target, read_target
+from unbag.training import Observations
+from unbag.training.scaling import check_finite
+
+AGGREGATES: dict[str, type[Aggregate]] = {
+    "pairwise_similarity": PairwiseSimilarity,
+    "triplet_comparison": TripletComparison,
+    "label_proportions": LabelProportions,
+    "multiple_instance": MultipleInstance,
+    "ordinal_rank": OrdinalRank,
+    "ordinal_triplet": OrdinalTriplet,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One set of what was seen: observations of groups, or labels of single rows, which are groups of one."""
+
+    aggregate: Aggregate
+    groups: Groups
+    z: Any
+    labels: np.ndarray | None = None
+
+    def tells_n_classes(self) -> int | None:
+        """Return how many classes there are, where the observations show it."""
+        if isinstance(self.aggregate, MultipleInstance):
+            return 2
+        if isinstance(self.aggregate, LabelProportions) and self.labels is None:
+            return int(self.z.shape[1]) if self.z.ndim == 2 else None
+        return None
+
+    def observations(self, classes: np.ndarray) -> Observations:
+        """Return the set as training takes it, with classes by their numbers."""
+        z = self.z
+        if self.labels is not None:
+            z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
+        return Observations(self.aggregate, self.groups, z, len(classes))
+
+
+def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
+    """Return the rows of a table or of images as a tensor of floats, checked by scikit-learn's rules.
+
+    Whole numbers that float32 cannot hold, and float64, stay float64: scaling takes differences first.
+    """
+    if isinstance(X, Tensor):
+        X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
+    X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, allow_nd=True)
+    precise = np.result_type(X.dtype, np.float32).itemsize > 4
+    rows = torch.from_numpy(np.require(X, np.float64 if precise else np.float32, ["C", "W"]))
+    if reset:
+        estimator.input_shape_ = tuple(rows.shape[1:])
+    elif rows.shape[1:] != estimator.input_shape_:
+        raise ValueError(f"X has rows of shape {tuple(rows.shape[1:])}, but those of fit had {estimator.input_shape_}")
+    check_finite(rows, getattr(estimator, "feature_names_in_", None))
+    return rows
+
+
+def find_aggregate(aggregate: Any) -> Aggregate:
+    """Return the aggregate of a name, or one that is an aggregate already.
+
+    Examples
+    --------
+    >>> find_aggregate("ordinal_rank")
+    OrdinalRank(relation='<')
+    """
+    if isinstance(aggregate, Aggregate):
+        return aggregate
+    if isinstance(aggregate, str) and aggregate in AGGREGATES:
+        return AGGREGATES[aggregate]()
+    got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else repr(aggregate)
+    raise ValueError(
+        f"aggregate must be one of {', '.join(AGGREGATES)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
+    )
+
+
+def read_sets(aggregate: Any, y: Any, groups: Any, n_rows: int) -> list[Seen]:
+    """Return the sets that were seen of a table: one, or as many as there are aggregates in a list."""
+    if not isinstance(aggregate, list | tuple):
+        return [_read_set(find_aggregate(aggregate), y, groups, n_rows)]
+    if groups is None:
+        groups = [None] * len(aggregate)
+    for name, given in (("y", y), ("groups", groups)):
+        if not isinstance(given, list | tuple) or len(given) != len(aggregate):
+            got = f"{len(given)} entries" if isinstance(given, list | tuple) else describe(given)
+            raise ValueError(
+                f"with a list of {len(aggregate)} aggregates, {name} must be a list with an entry for each; got {got}"
+            )
+    if not aggregate:
+        raise ValueError("aggregate is an empty list: there is nothing to learn from")
+    return [
+        _read_set(find_aggregate(one), own_y, own, n_rows) for one, own_y, own in zip(aggregate, y, groups, strict=True)
+    ]
+
+
+def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
+    if is_target(y):
+        if groups is not None:
+            raise ValueError("y is a target, which holds its groups; leave groups= out")
+        _check_length(y, n_rows)
+        groups, y = read_target(y)
+    elif groups is None:
+        labels = _read_labels_of_rows(aggregate, y, n_rows)
+        return Seen(aggregate, Groups.from_sizes(torch.ones(n_rows, dtype=torch.int64)), None, labels)
+    aggregate.check_sizes(groups)
+    check_groups_fit(groups, n_rows)
+    groups = groups.to("cpu")
+    if isinstance(aggregate, LabelProportions) and groups.max_size == 1 and np.ndim(y) == 1:
+        labels = read_labels(y)
+        if len(labels) != len(groups):
+            raise ValueError(f"y has {len(labels)} labels for {len(groups)} groups of one row")
+        return Seen(aggregate, groups, None, labels)
+    return Seen(aggregate, groups, as_tensor(y.cpu() if isinstance(y, Tensor) else y, "y", groups.device))
+
+
+def read_labels(y: Any) -> np.ndarray:
+    """Return plain labels of any type, checked by scikit-learn's rules."""
+    if y is None:
+        raise ValueError("AggregateClassifier requires y to be passed, but the target y is None")
+    labels = column_or_1d(y.numpy(force=True) if isinstance(y, Tensor) else y, warn=True)
+    assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    return labels
+
+
+def choose_classes(classes: Any, n_classes: int | None, sets: Sequence[Seen]) -> np.ndarray:
+    """Return the names of the classes: those given, those of the labels, or numbers from 0 on."""
+    names = None if classes is None else _as_names(classes)
+    told = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
+    told += [("classes", None if names is None else check_n_classes(len(names)))]
+    told += [(type(one.aggregate).__name__, one.tells_n_classes()) for one in sets]
+    counts = [(count, name) for name, count in told if count is not None]
+    if len({count for count, _ in counts}) > 1:
+        said = ", ".join(f"{count} by {name}" for count, name in counts)
+        raise ValueError(f"the number of classes is told in different ways: {said}")
+    count = counts[0][0] if counts else None
+    if names is not None:
+        return names
+    labels = [one.labels for one in sets if one.labels is not None]
+    if labels:
+        return _classes_of_labels(np.unique(np.concatenate(labels)), count)
+    if count is None:
+        raise ValueError(
+            f"{type(sets[0].aggregate).__name__} does not tell how many classes there are; give n_classes=, or their "
+            "names with classes="
+        )
+    return np.arange(count)
+
+
+def number_labels(labels: np.ndarray, classes: np.ndarray) -> Tensor:
+    """Return the place of each label among the classes, or name those that are none of them.
+
+    Examples
+    --------
+    >>> number_labels(np.array(["b", "a"]), np.array(["a", "b", "c"]))
+    tensor([1, 0])
+    """
+    place = {name: number for number, name in enumerate(classes.tolist())}
+    distinct, which = np.unique(labels, return_inverse=True)
+    if unknown := [name for name in distinct.tolist() if name not in place]:
+        shown = ", ".join(map(repr, unknown[:3])) + (" and more" if len(unknown) > 3 else "")
+        raise ValueError(f"the label {shown} is none of the classes {classes.tolist()}")
+    return torch.tensor([place[name] for name in distinct.tolist()])[torch.from_numpy(which)]
+
+
+def _classes_of_labels(distinct: np.ndarray, count: int | None) -> np.ndarray:
+    if count is None or len(distinct) == count:
+        if len(distinct) < 2:
+            raise ValueError(f"y holds one class only, {distinct.tolist()[0]!r}; at least 2 are needed to learn from")
+        return distinct
+    if distinct.dtype.kind in "iu" and distinct.min() >= 0 and distinct.max() < count:
+        return np.arange(count)
+    raise ValueError(
+        f"y holds {len(distinct)} classes, {distinct[:10].tolist()}, but there are {count}; name them all with classes="
+    )
+
+
+def _as_names(classes: Any) -> np.ndarray:
+    names = list(classes.tolist() if hasattr(classes, "tolist") else classes)
+    if len(set(names)) != len(names):
+        raise ValueError(f"classes must differ from each other, got {names}")
+    if len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float):
+        return np.array(names)
+    array = np.empty(len(names), dtype=object)  # numpy would turn 1 and "1" into two equal strings
+    array[:] = names
+    return array
+
+
+def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarray:
+    if not isinstance(aggregate, LabelProportions):
+        raise ValueError(
+            f"y holds no groups, but {type(aggregate).__name__} observes groups: use fit(X, z, groups=groups) or "
+            "fit(X, unbag.target(ids, z)); scikit-learn gives groups= to splitters, not to fit; to learn from plain "
+            "labels, leave aggregate='label_proportions'"
+        )
+    if y is not None:
+        _check_length(y, n_rows)
+    return read_labels(y)
+
+
+def _check_length(y: Any, n_rows: int) -> None:
+    if (given := len(y) if hasattr(y, "__len__") else n_rows) != n_rows:
+        raise ValueError(
+            f"y has {given} entries for {n_rows} rows of X; where y holds observations of groups, hand in "
+            "groups=groups as well, or unbag.target(ids, z), which has one entry per row"
+        )
+
+
+def check_groups_fit(groups: Groups, n_rows: int) -> None:
+    """Refuse groups of other rows than there are."""
+    if groups.n_rows is not None and groups.n_rows != n_rows:
+        raise ValueError(f"X has {n_rows} rows, but the groups were made for {groups.n_rows}")
+    if groups.last_row >= n_rows:
+        beyond = groups.name_holding(groups.members >= n_rows)
+        raise ValueError(f"row number {groups.last_row} is out of range for X of {n_rows} rows; see {beyond}")

@@ -1,0 +1,198 @@
+"""What a fitted classifier says: of new rows, of rows in observed groups, and of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from unbag.aggregates import AtLeast, LabelProportions, MultipleInstance
+from unbag.fitting import COMPARISONS
+from unbag.groups import Groups
+from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
+from unbag.kernels.segments import sum_per_group
+from unbag.naming import Symmetry, best_order, choose_names
+from unbag.targets import is_target
+from unbag.training import Observations
+
+ROWS_AT_ONCE = 8192
+
+
+class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """The part of :class:`unbag.AggregateClassifier` that needs what fit has left: models, and names of classes."""
+
+    __metadata_request__score = {"groups": UNUSED}  # noqa: RUF012 (scikit-learn's own way to say so)
+
+    aggregate: Any
+    classes_: np.ndarray
+    models_: list[nn.Module]
+    orders_: list[np.ndarray]
+    """For each model, which of its outputs each class is read from."""
+    symmetry_: Symmetry
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class for each row, ``(n, classes)``."""
+        return self._log_probs(X).exp().numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most likely class of each row."""
+        best = self._log_probs(X).argmax(1).numpy()
+        return self.classes_[best]
+
+    def disaggregate(self, X: Any, z: Any, groups: Any = None) -> Any:
+        """Return the probability of each class for rows in observed groups, given what was observed of them.
+
+        For label proportions, the probabilities of a group add up to its counts.
+
+        Parameters
+        ----------
+        X
+            Rows; those of fit, or others.
+        z, groups
+            As y and groups of fit; lists for a list of aggregates, each set by itself.
+
+        Returns
+        -------
+        ndarray
+            For a target, one line per row of X; with groups, one per membership, in the order of ``groups.members``.
+            A list of them for a list of aggregates.
+        """
+        log_probs = self._log_probs(X)
+        seen = self._observations(z, groups, len(log_probs))
+        given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
+        found = []
+        for one, own_groups in zip(seen, given, strict=True):
+            posterior = one.aggregate.posterior(log_probs, one.groups, one.z)
+            if own_groups is None:  # every row is in one group
+                posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
+            found.append(posterior.numpy())
+        return found if self._has_sets() else found[0]
+
+    def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
+        """Return what would be observed of groups.
+
+        Parameters
+        ----------
+        X
+            Rows.
+        groups
+            :class:`unbag.Groups`; a list for a list of aggregates.
+        z
+            Observations to ask for, one per group; a list of them for a list of aggregates.
+
+        Returns
+        -------
+        ndarray
+            With z, the probability of each of these observations, ``(groups,)``. Without, what says most in short: the
+            probability of 1 where observations are 0 or 1, ``(groups,)``; for label proportions the expected count of
+            each class, ``(groups, classes)``. A list of them for a list of aggregates.
+        """
+        log_probs = self._log_probs(X)
+        if z is not None:
+            seen = self._observations(z, groups, len(log_probs))
+            found = [one.aggregate.log_likelihood(log_probs, one.groups, one.z).exp().numpy() for one in seen]
+            return found if self._has_sets() else found[0]
+        if not self._has_sets():
+            return _expect(find_aggregate(self.aggregate), log_probs, groups)
+        return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """Return the accuracy on plain labels, or the log-likelihood per group on observations of groups.
+
+        Parameters
+        ----------
+        X
+            Rows.
+        y, groups
+            As in fit. The log-likelihood of several sets is the mean of theirs.
+        sample_weight
+            One weight per row, for plain labels only.
+        """
+        several = self._has_sets() and isinstance(y, list | tuple) and any(map(is_target, y))
+        if groups is None and not is_target(y) and not several:
+            return float(super().score(X, read_labels(y), sample_weight))
+        if sample_weight is not None:
+            raise ValueError("sample_weight weighs rows, but a score on groups has one term per group; leave it out")
+        log_probs = self._log_probs(X)
+        seen = self._observations(y, groups, len(log_probs))
+        return float(
+            np.mean([one.aggregate.log_likelihood(log_probs, one.groups, one.z).mean().item() for one in seen])
+        )
+
+    def name_classes(self, X: Any, y: Any) -> Self:
+        """Name the classes that observations leave unnamed, by a few rows with labels, at least one of each class.
+
+        Classes get the names under which the predictions for these rows fit best; ``classes_`` and the order of all
+        probabilities follow. The names are those of ``classes=``, or else those that occur in y, sorted.
+
+        Parameters
+        ----------
+        X
+            A few rows.
+        y
+            Their labels, of any type.
+        """
+        probs = self._log_probs(X).exp()
+        if self.symmetry_ == "none":
+            raise ValueError(
+                "the observations name the classes, so that these cannot be interchanged; to call them something else, "
+                "give classes= in the order of the numbers that observations have for them"
+            )
+        labels = read_labels(y)
+        if len(labels) != len(probs):
+            raise ValueError(f"y has {len(labels)} labels for {len(probs)} rows of X")
+        names = choose_names(labels, self.classes_, self.symmetry_, fixed=self.classes is not None)
+        together = torch.zeros(len(names), len(names), dtype=torch.float64)
+        order = best_order(together.index_add_(0, number_labels(labels, names), probs).numpy(), self.symmetry_)
+        self.orders_ = [own[order] for own in self.orders_]
+        self.classes_ = names
+        return self
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Save to a folder, as safetensors and JSON, from which :func:`unbag.load` reads; see there."""
+        from unbag.saving import save  # noqa: PLC0415 (that module needs this one)
+
+        check_is_fitted(self, "models_")
+        save(self, folder, overwrite=overwrite)
+
+    def _log_probs(self, X: Any) -> Tensor:
+        """Return the log-probability of each class for each row, in float64 on the CPU."""
+        check_is_fitted(self, "models_")
+        rows = read_rows(self, X, reset=False)
+        found = torch.stack(self._log_probs_of_models(rows))  # (models, n, k)
+        return found[0] if len(found) == 1 else found.logsumexp(0).log_softmax(-1)
+
+    def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
+        found = []
+        with torch.no_grad():
+            for model, order in zip(self.models_, self.orders_, strict=True):
+                device = next(model.buffers()).device
+                logits = torch.cat([model(part.to(device)) for part in rows.split(ROWS_AT_ONCE)])
+                found.append(logits.cpu().double()[:, order].log_softmax(-1))
+        return found
+
+    def _has_sets(self) -> bool:
+        return isinstance(self.aggregate, list | tuple)
+
+    def _observations(self, z: Any, groups: Any, n_rows: int) -> list[Observations]:
+        return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows)]
+
+
+def _expect(aggregate: Any, log_probs: Tensor, groups: Groups) -> np.ndarray:
+    aggregate.check_sizes(groups)
+    check_groups_fit(groups, len(log_probs))
+    groups = groups.to("cpu")
+    if isinstance(aggregate, LabelProportions):
+        return sum_per_group(groups.rows_of(log_probs.exp()), groups).numpy()
+    if isinstance(aggregate, (*COMPARISONS, MultipleInstance, AtLeast)):
+        yes = torch.ones(len(groups), dtype=torch.int64)
+        return aggregate.log_likelihood(log_probs, groups, yes).exp().numpy()
+    raise ValueError(
+        f"{type(aggregate).__name__} may observe many things; say which with z=, one per group, to get its probability"
+    )

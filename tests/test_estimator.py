@@ -1,0 +1,597 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from problems_of_groups import FAST, blobs, count, tuples
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import train_test_split
+from torch import nn
+
+import unbag
+from unbag import AggregateClassifier, Groups, UnbagWarning
+
+IDS = np.repeat(np.arange(50), 4)
+
+
+def accuracy(classifier, X, labels) -> float:
+    return float((classifier.predict(X) == labels).mean())
+
+
+def test_digits_from_proportions_are_within_two_points_of_all_labels():
+    images, labels = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
+    groups = tuples(len(X), len(X) // 2, 6)
+    counts = unbag.LabelProportions().observe(y, groups, 10)
+    # Half of the default number of epochs is enough.
+    from_counts = AggregateClassifier(epochs=100, random_state=0).fit(X, counts, groups=groups)
+    from_labels = AggregateClassifier(epochs=100, random_state=0).fit(X, y)
+    assert from_labels.score(X_test, y_test) > 0.96
+    assert from_counts.score(X_test, y_test) > from_labels.score(X_test, y_test) - 0.02
+    assert from_counts.scaling_ in ("standard", "table")
+    inside = from_counts.disaggregate(X, counts, groups=groups).argmax(1)
+    assert (inside == y[groups.members]).mean() > 0.99
+
+
+# What each kind of observation can learn of blobs, and up to which renaming.
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "size", "n"),
+    [
+        ("label_proportions", 3, 4, 100),
+        ("pairwise_similarity", 3, 2, 600),
+        ("triplet_comparison", 3, 3, 600),
+        ("multiple_instance", 2, 2, 200),
+        ("ordinal_rank", 3, 2, 600),
+        ("ordinal_triplet", 3, 3, 900),
+    ],
+)
+@pytest.mark.parametrize("method", ["uum", "likelihood"])
+def test_every_kind_of_observation(name, k, size, n, method):
+    X, labels = blobs(k=k)
+    groups = tuples(len(X), n, size)
+    classifier = AggregateClassifier(name, method=method, n_classes=k, n_restarts=3, **FAST)
+    aggregate = unbag.inputs.find_aggregate(name)
+    z = aggregate.observe(labels, groups, k)
+    classifier.fit(X, z, groups=groups)
+    unnamed = name in ("pairwise_similarity", "triplet_comparison", "ordinal_triplet")
+    assert (classifier.symmetry_ != "none") == unnamed
+    assert unnamed == any(found.kind == "unnamed_classes" for found in classifier.diagnosis_)
+    if unnamed:
+        few = [int((labels == label).argmax()) for label in range(k)]
+        classifier.name_classes(X[few], labels[few])
+    assert accuracy(classifier, X, labels) > 0.9
+    posterior = classifier.disaggregate(X, z, groups=groups)
+    assert posterior.shape == (n * size, k)
+    assert (posterior.argmax(1) == labels[groups.members]).mean() >= accuracy(classifier, X, labels) - 0.02
+    expected = classifier.predict_groups(X, groups)
+    assert expected.shape == ((n, k) if name == "label_proportions" else (n,))
+    likelihood = classifier.predict_groups(X, groups, z=z)
+    assert np.log(likelihood).mean() == pytest.approx(classifier.score(X, z, groups=groups))
+    if name != "label_proportions":
+        np.testing.assert_allclose(np.where(z, expected, 1 - expected), likelihood, atol=1e-9)
+
+
+def test_settings_of_the_paper_follow_the_kind_of_observation():
+    from unbag.fitting import read_settings  # noqa: PLC0415
+    from unbag.training import Observations  # noqa: PLC0415
+
+    groups = Groups.from_tuples([[0, 1], [1, 2]])
+    pairs = Observations(unbag.PairwiseSimilarity(), groups, [1, 0], 2)
+    bags = Observations(unbag.MultipleInstance(), groups, [1, 0], 2)
+    counts = Observations(unbag.LabelProportions(), groups, [[1, 1], [2, 0]], 2)
+    labels = Observations(unbag.LabelProportions(), Groups.from_sizes([1, 1]), [[1, 0], [0, 1]], 2)
+
+    def settings(one, **choices):
+        return read_settings(AggregateClassifier(**choices).get_params(), [one])
+
+    assert (settings(pairs).warm_up, settings(pairs).phase(100)) == (100, "remembered weights")
+    assert (settings(bags).warm_up, settings(bags).phase(0)) == (0, "current weights")
+    assert (settings(counts).warm_up, settings(counts).phase(0)) == (0, "remembered weights")
+    assert settings(labels).phase(0) == "current weights"
+    own_pairs = Observations(unbag.FromFunction(lambda labels: labels[0] == labels[1]), groups, [1, 0], 3)
+    assert settings(own_pairs).warm_up == 100
+    assert {settings(pairs, method="likelihood").phase(epoch) for epoch in range(200)} == {"likelihood"}
+    assert settings(counts, weights="current", warm_up=7).phase(7) == "current weights"
+    assert settings(bags, weights="remembered").phase(0) == "remembered weights"
+
+
+def test_targets_in_any_order_of_rows_and_groups_of_unequal_sizes():
+    X, labels = blobs()
+    random = np.random.default_rng(0)
+    ids = np.sort(random.integers(0, 60, len(X)))
+    y = unbag.target(ids, count(labels, ids, 3))
+    order = random.permutation(len(X))
+    sorted_rows = AggregateClassifier(**FAST).fit(X, y)
+    shuffled = AggregateClassifier(**FAST).fit(X[order], y[order])
+    assert accuracy(sorted_rows, X, labels) > 0.95
+    np.testing.assert_allclose(sorted_rows.predict_proba(X), shuffled.predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(shuffled.disaggregate(X[order], y[order]), shuffled.disaggregate(X, y)[order], atol=1e-6)
+    assert sorted_rows.score(X, y) == pytest.approx(sorted_rows.score(X[order], y[order]))
+
+
+def test_disaggregated_probabilities_add_up_to_the_counts():
+    X, labels = blobs()
+    counts = count(labels, IDS, 3)
+    classifier = AggregateClassifier(**FAST).fit(X, unbag.target(IDS, counts))
+    of_rows = classifier.disaggregate(X, unbag.target(IDS, counts))
+    sums = np.stack([of_rows[one == IDS].sum(0) for one in range(50)])
+    np.testing.assert_allclose(sums, counts, atol=1e-6)
+    np.testing.assert_allclose(of_rows.sum(1), 1)
+    new = classifier.predict_groups(X, Groups.from_ids(IDS))
+    np.testing.assert_allclose(new, np.stack([classifier.predict_proba(X)[one == IDS].sum(0) for one in range(50)]))
+
+
+def test_plain_labels_of_any_type():
+    X, labels = blobs()
+    names = np.array(["kiwi", "apple", "fig"], dtype=object)
+    classifier = AggregateClassifier(**FAST).fit(X, names[labels])
+    assert classifier.classes_.tolist() == ["apple", "fig", "kiwi"]
+    assert accuracy(classifier, X, names[labels]) > 0.95
+    probabilities = classifier.predict_proba(X)
+    assert probabilities.dtype == np.float64
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-12)
+    assert classifier.diagnosis_ == []
+    with_names = AggregateClassifier(classes=["kiwi", "apple", "fig", "none"], **FAST).fit(X, names[labels])
+    assert with_names.classes_.tolist() == ["kiwi", "apple", "fig", "none"]
+    assert (with_names.predict(X) == classifier.predict(X)).mean() > 0.95
+    halves = np.where(np.arange(len(X)) % 2, 2.0, 0.0)
+    right = classifier.predict(X) == names[labels]
+    assert classifier.score(X, names[labels], sample_weight=halves) == pytest.approx((right * halves).sum() / 200)
+
+
+def test_class_names_for_observations():
+    X, labels = blobs(k=2)
+    bags = Groups.from_sizes([2] * 100)
+    z = unbag.MultipleInstance().observe(labels, bags, 2)
+    classifier = AggregateClassifier("multiple_instance", classes=["healthy", "ill"], **FAST).fit(X, z, groups=bags)
+    assert accuracy(classifier, X, np.array(["healthy", "ill"])[labels]) > 0.95
+    mixed = AggregateClassifier(classes=[1, "1"], **FAST).fit(X, count(labels, IDS, 2), groups=Groups.from_ids(IDS))
+    assert mixed.classes_.tolist() == [1, "1"]
+
+
+def test_several_sets_at_once():
+    X, labels = blobs()
+    pairs, few = tuples(len(X), 400, 2), Groups.from_tuples([[int((labels == k).argmax())] for k in range(3)])
+    similar = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
+    names = np.array(["b", "c", "a"])
+    classifier = AggregateClassifier(
+        ["pairwise_similarity", "label_proportions"], classes=["a", "b", "c"], n_restarts=2, **FAST
+    )
+    # The labels of three rows name the classes that pairs leave unnamed.
+    classifier.fit(X, [similar, names[:3]], groups=[pairs, few])
+    assert classifier.symmetry_ == "none"
+    assert accuracy(classifier, X, names[labels]) > 0.9
+    assert classifier.score(X, names[labels]) > 0.9
+    of_pairs, of_few = classifier.disaggregate(X, [similar, names[:3]], groups=[pairs, few])
+    assert of_pairs.shape == (800, 3)
+    assert (classifier.classes_[of_few.argmax(1)] == names[:3]).all()
+    expected = classifier.predict_groups(X, [pairs, few])
+    assert [one.shape for one in expected] == [(400,), (3, 3)]
+    likelihoods = classifier.predict_groups(X, [pairs, few], z=[similar, names[:3]])
+    score = classifier.score(X, [similar, names[:3]], groups=[pairs, few])
+    assert score == pytest.approx(np.mean([np.log(one).mean() for one in likelihoods]))
+
+
+def test_several_targets_and_labels_of_all_rows():
+    X, labels = blobs(k=2)
+    y = unbag.target(IDS, count(labels, IDS, 2))
+    classifier = AggregateClassifier(["label_proportions", "label_proportions"], **FAST).fit(X, [y, labels])
+    assert accuracy(classifier, X, labels) > 0.95
+    assert classifier.score(X, [y, y]) == pytest.approx(classifier.score(X, [y, y], groups=[None, None]))
+    assert classifier.disaggregate(X, [y, y])[1].shape == (200, 2)
+
+
+def test_tables_of_pandas_polars_and_torch_give_the_same():
+    X, labels = blobs()
+    y = unbag.target(IDS, count(labels, IDS, 3))
+    columns = {"one": X[:, 0], "two": X[:, 1], "three": X[:, 2]}
+    settings = {**FAST, "epochs": 3}
+    known = AggregateClassifier(**settings).fit(X, y)
+    for table in (pd.DataFrame(columns), pl.DataFrame(columns), torch.from_numpy(X)):
+        classifier = AggregateClassifier(**settings).fit(table, y)
+        np.testing.assert_array_equal(classifier.predict_proba(table), known.predict_proba(X))
+        assert hasattr(classifier, "feature_names_in_") == (not isinstance(table, torch.Tensor))
+        assert classifier.n_features_in_ == 3
+    half = AggregateClassifier(**settings).fit(torch.from_numpy(X).bfloat16(), labels)
+    assert half.predict_proba(torch.from_numpy(X).bfloat16()).shape == (200, 3)
+    counts, groups = count(labels, IDS, 3), Groups.from_ids(IDS)
+    for z in (pd.DataFrame(counts), pl.DataFrame(counts), torch.from_numpy(counts), counts / 4):
+        classifier = AggregateClassifier(**settings).fit(X, z, groups=groups)
+        np.testing.assert_array_equal(classifier.predict_proba(X), known.predict_proba(X))
+    for plain in (pd.Series(labels), pl.Series(labels), torch.from_numpy(labels), labels.tolist()):
+        assert AggregateClassifier(**settings).fit(X, plain).score(X, plain) == pytest.approx(
+            AggregateClassifier(**settings).fit(X, labels).score(X, labels)
+        )
+
+
+def test_columns_out_of_order_are_refused():
+    X, labels = blobs()
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(table, labels)
+    with pytest.raises(ValueError, match="in the same order as they were in fit"):
+        classifier.predict(table[["b", "a", "c"]])
+
+
+def test_columns_far_from_zero_keep_their_digits():
+    X, labels = blobs()
+    classifier = AggregateClassifier(**FAST).fit(X + 1e9, labels)
+    assert accuracy(classifier, X + 1e9, labels) > 0.95
+
+
+def test_images():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 80)
+    images = (random.random((80, 12, 12)) * 99 + 99 * labels[:, None, None]).astype(np.uint8)
+    classifier = AggregateClassifier(model="lenet", **{**FAST, "scaling": "auto", "epochs": 5}).fit(images, labels)
+    assert classifier.scaling_ == "standard"
+    assert len(classifier.replicas_) == 1
+    assert accuracy(classifier, torch.from_numpy(images), labels) > 0.95
+    with pytest.raises(ValueError, match=r"rows of shape \(12, 10\), but those of fit had \(12, 12\)"):
+        classifier.predict(images[:, :, :10])
+
+
+def test_own_modules_and_functions():
+    X, labels = blobs(k=2)
+    module = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 1))
+    for model in (module, lambda: nn.Linear(2, 2)):
+        first, again = (AggregateClassifier(model=model, **FAST).fit(X, labels) for _ in range(2))
+        assert accuracy(first, X, labels) > 0.95
+        np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
+    loss = AggregateClassifier(loss=lambda logits: unbag.losses.gce(logits, q=0.5), **FAST).fit(X, labels)
+    assert accuracy(loss, X, labels) > 0.95
+
+
+def test_scaling_is_chosen_by_held_out_groups():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 400)
+    # The column that tells is tiny beside one that does not: only a scaling of columns shows it.
+    X = np.stack([0.001 * (labels + 0.1 * random.normal(size=400)), 1000 * random.normal(size=400)], 1)
+    ids = np.arange(400) // 4
+    y = unbag.target(ids, count(labels, ids, 2))
+    classifier = AggregateClassifier(**{**FAST, "scaling": "auto"}).fit(X, y)
+    assert [one["scaling"] for one in classifier.replicas_] == ["standard", "table"]
+    assert classifier.scaling_ == "standard"
+    assert accuracy(classifier, X, labels) > 0.95
+    assert classifier.replicas_[0]["score"] > classifier.replicas_[1]["score"] + 0.3
+    # Replicas side by side are what each would be alone.
+    alone = AggregateClassifier(**{**FAST, "scaling": "standard"}).fit(X, y)
+    assert alone.replicas_[0]["score"] == pytest.approx(classifier.replicas_[0]["score"], abs=1e-3)
+
+
+def test_history_and_the_best_epoch():
+    X, labels = blobs()
+    classifier = AggregateClassifier(n_restarts=2, **FAST).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
+    assert classifier.n_iter_ == len(classifier.history_) == 30
+    assert {"epoch", "loss", "score", "seconds"} <= set(classifier.history_[0])
+    best = max(classifier.replicas_, key=lambda one: one["score"])
+    assert classifier.best_epoch_ == best["best_epoch"]
+    scores = np.array([entry["score"] for entry in classifier.history_])
+    assert scores.max() == best["score"]
+    assert np.unravel_index(scores.argmax(), scores.shape)[0] == classifier.best_epoch_
+
+
+def test_patience_stops_early():
+    X, labels = blobs(spread=0.5)  # hardly to be learned
+    y = unbag.target(IDS, count(labels, IDS, 3))
+    stopped = AggregateClassifier(**{**FAST, "epochs": 300, "patience": 3}).fit(X, y)
+    assert stopped.n_iter_ == stopped.best_epoch_ + 4 < 300
+
+
+def test_few_groups_are_all_trained_on():
+    X, labels = blobs(n=80)
+    ids = np.arange(80) // 4
+    classifier = AggregateClassifier(**{**FAST, "scaling": "auto"}, n_restarts=2)
+    classifier.fit(X, unbag.target(ids, count(labels, ids, 3)))
+    assert classifier.scaling_ == "standard"
+    assert classifier.history_[0]["score"] is None
+    assert classifier.best_epoch_ == 29
+    assert len(classifier.replicas_) == 2
+    assert all(np.isfinite(one["score"]) for one in classifier.replicas_)
+    assert accuracy(classifier, X, labels) > 0.9
+
+
+def test_nothing_is_held_out_on_request():
+    X, labels = blobs()
+    classifier = AggregateClassifier(validation_fraction=0, **FAST).fit(X, labels)
+    assert classifier.history_[0]["score"] is None
+
+
+def test_ensembles_of_unnamed_classes_agree_on_names():
+    X, labels = blobs()
+    pairs = tuples(len(X), 600, 2)
+    z = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
+    classifier = AggregateClassifier(
+        "pairwise_similarity", n_classes=3, n_restarts=4, ensemble=True, **{**FAST, "epochs": 60}
+    )
+    classifier.fit(X, z, groups=pairs)
+    assert len(classifier.models_) == 4
+    few = [int((labels == label).argmax()) for label in range(3)]
+    assert accuracy(classifier.name_classes(X[few], labels[few]), X, labels) > 0.95
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(1), 1)
+    averaged = np.mean([one.exp().numpy() for one in classifier._log_probs_of_models(torch.from_numpy(X))], 0)
+    np.testing.assert_allclose(classifier.predict_proba(X), averaged, atol=1e-6)
+
+
+def test_fits_are_the_same_with_the_same_random_state_and_leave_that_of_torch_alone():
+    X, labels = blobs()
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first, again, other = (
+        AggregateClassifier(**{**FAST, "epochs": 3, "random_state": seed}).fit(X, labels).predict_proba(X)
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(before, torch.get_rng_state())
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
+    X, labels = blobs()
+    settings = {**FAST, "epochs": 4, "checkpoint": tmp_path}
+    y = unbag.target(IDS, count(labels, IDS, 3))
+    first = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
+    with caplog.at_level(logging.INFO, logger="unbag"):
+        again = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
+        assert "going on with" in caplog.text
+        caplog.clear()
+        for fold in (X + 1, X[:100]):  # as a fold of cross-validation would
+            AggregateClassifier(**settings).fit(fold, y[: len(fold)])
+        AggregateClassifier(**{**settings, "learning_rate": 0.1}).fit(X, y)
+        assert "going on with" not in caplog.text
+    np.testing.assert_array_equal(first, again)
+    with pytest.raises(ValueError, match="checkpoint needs a random_state that is a whole number, got None"):
+        AggregateClassifier(checkpoint=tmp_path).fit(X, y)
+
+
+def test_a_bar_is_shown_in_terminals_only(capfd):
+    X, labels = blobs()
+    AggregateClassifier(**{**FAST, "epochs": 2}, verbose=1).fit(X, labels)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_scikit_learn_is_imported_when_needed_only():
+    code = """if True:
+        import sys, unbag
+        assert "sklearn" not in sys.modules
+        assert "AggregateClassifier" in dir(unbag)
+        assert not hasattr(unbag, "nothing")
+        unbag.AggregateClassifier
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Naming
+
+
+def fitted_on_pairs(**settings):
+    X, labels = blobs()
+    pairs = tuples(len(X), 600, 2)
+    z = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
+    classifier = AggregateClassifier("pairwise_similarity", **{"n_classes": 3, "n_restarts": 2, **FAST, **settings})
+    return classifier.fit(X, z, groups=pairs), X, labels, pairs, z
+
+
+def test_names_of_any_type_and_new_ones():
+    classifier, X, labels, pairs, z = fitted_on_pairs()
+    score = classifier.score(X, z, groups=pairs)
+    for names in (["dog", "cat", "bird"], [1.0, -2.0, 7.0], ["x", "y", "z"]):
+        own = np.array(names)[labels]
+        assert classifier.name_classes(X[:30], own[:30]) is classifier
+        assert classifier.classes_.tolist() == sorted(names)
+        assert accuracy(classifier, X, own) > 0.9
+        assert classifier.score(X, z, groups=pairs) == pytest.approx(score)
+
+
+def test_names_of_ordered_classes():
+    X, labels = blobs()
+    triplets = tuples(len(X), 900, 3)
+    z = unbag.OrdinalTriplet().observe(labels, triplets, 3)
+    names = np.array(["small", "medium", "large"])
+    classifier = AggregateClassifier("ordinal_triplet", classes=names, n_restarts=3, **FAST).fit(X, z, groups=triplets)
+    classifier.name_classes(X[:30], names[labels[:30]])
+    assert classifier.classes_.tolist() == names.tolist()
+    assert accuracy(classifier, X, names[labels]) > 0.9
+    without = AggregateClassifier("ordinal_triplet", n_classes=3, **{**FAST, "epochs": 1}).fit(X, z, groups=triplets)
+    with pytest.raises(ValueError, match=r"the order of \['large', 'medium', 'small'\] is not known; give classes="):
+        without.name_classes(X[:30], names[labels[:30]])
+
+
+@pytest.mark.parametrize(
+    ("settings", "names", "said"),
+    [
+        ({}, [0, 1, 1], r"there is none for \[2\]"),
+        ({}, ["a", "b", "b"], r"there are 3 classes, but y has 2: \['a', 'b'\]"),
+        ({}, ["a", "b", "c", "d"], r"there are 3 classes, but y has 4"),
+        ({"classes": ["a", "b", "c"]}, ["b", "b", "b"], r"there is none for \['a', 'c'\]"),
+        ({"classes": ["a", "b", "c"]}, ["a", "b", "q"], r"the label 'q' is none of the classes"),
+        ({}, [0, 1], "y has 2 labels for 3 rows of X"),
+    ],
+)
+def test_naming_refuses(settings, names, said):
+    classifier, X, *_ = fitted_on_pairs(**{"epochs": 1, **settings})
+    with pytest.raises(ValueError, match=said):
+        classifier.name_classes(X[: max(3, len(names))], names)
+
+
+def test_named_classes_are_not_renamed():
+    X, labels = blobs()
+    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
+    with pytest.raises(ValueError, match="the observations name the classes"):
+        classifier.name_classes(X, labels)
+
+
+# Diagnosis
+
+
+def test_findings_become_warnings_or_errors():
+    X, labels = blobs(k=2)
+    with pytest.raises(ValueError, match="nothing to learn from these observations: a model that calls every row"):
+        AggregateClassifier("multiple_instance").fit(X, np.ones(50, dtype=int), groups=Groups.from_ids(IDS))
+    counts = np.hstack([count(labels, IDS, 2), np.zeros((50, 1), dtype=int)])
+    with pytest.warns(UnbagWarning, match="none of the 50 groups has a member of class number 2") as caught:
+        classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(X, unbag.target(IDS, counts))
+    assert caught[0].filename == __file__
+    assert [found.kind for found in classifier.diagnosis_] == ["missing_classes"]
+
+
+def test_unnamed_classes_are_no_reason_to_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier, *_ = fitted_on_pairs(epochs=1)
+    assert [found.kind for found in classifier.diagnosis_] == ["unnamed_classes"]
+
+
+def test_beside_other_sets_a_set_may_tell_nothing():
+    X, labels = blobs(k=2)
+    bags = Groups.from_ids(IDS)
+    classifier = AggregateClassifier(["multiple_instance", "label_proportions"], **{**FAST, "epochs": 2})
+    with pytest.warns(UnbagWarning, match="calls every row class 1 explains all"):
+        classifier.fit(X, [np.ones(50, dtype=int), labels], groups=[bags, None])
+
+
+# What is refused
+
+
+def target_of_blobs(k: int = 3):
+    X, labels = blobs(k=k)
+    return X, unbag.target(IDS, count(labels, IDS, k))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"aggregate": "pairs"}, "aggregate must be one of pairwise_similarity, .*; got 'pairs'"),
+        ({"aggregate": unbag.OrdinalRank}, "got the class OrdinalRank"),
+        ({"aggregate": []}, "aggregate is an empty list"),
+        ({"model": "forest"}, "model must be one of linear, mlp"),
+        ({"method": "em"}, "method must be one of 'uum', 'likelihood', got 'em'"),
+        ({"weights": "old"}, "weights must be one of 'auto', 'current', 'remembered', got 'old'"),
+        ({"scaling": "minmax"}, "scaling must be one of 'auto', 'none', 'standard', 'table', got 'minmax'"),
+        ({"loss": "hinge"}, "loss must be one of"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"warm_up": "some"}, "warm_up must be a whole number"),
+        ({"n_restarts": 0}, "n_restarts must be a whole number of at least 1, got 0"),
+        ({"validation_fraction": 1}, "validation_fraction must be at least 0 and less than 1, got 1"),
+        ({"learning_rate": 0}, "learning_rate must be a positive number"),
+        ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
+        ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),
+        ({"classes": ["a", "b", "b"]}, "classes must differ from each other"),
+    ],
+)
+def test_settings_that_are_refused(settings, said):
+    X, y = target_of_blobs()
+    with pytest.raises(ValueError, match=said):
+        AggregateClassifier(**settings).fit(X, [] if settings.get("aggregate") == [] else y)
+
+
+def test_missing_values_are_refused_by_the_names_of_their_columns():
+    X, y = target_of_blobs()
+    X[3, 1] = np.nan
+    table = pd.DataFrame(X, columns=["age", "height", "weight"])
+    for given in (table, pl.from_dict({name: table[name].to_numpy() for name in table})):
+        with pytest.raises(ValueError, match=r"NaN.* in column 1 \(height\)"):
+            AggregateClassifier().fit(given, y)
+    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(table.fillna(0), y)
+    with pytest.raises(ValueError, match=r"column 1 \(height\)"):
+        classifier.predict(table)
+    with pytest.raises(ValueError, match="in column 1;"):
+        AggregateClassifier().fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["pairwise_similarity", "triplet_comparison", "ordinal_rank", "ordinal_triplet"])
+def test_the_number_of_classes_must_be_told(name):
+    X, _ = blobs()
+    groups = tuples(len(X), 5, 3 if "triplet" in name else 2)
+    with pytest.raises(ValueError, match="does not tell how many classes there are; give n_classes="):
+        AggregateClassifier(name).fit(X, [0, 1, 0, 1, 0], groups=groups)
+
+
+def test_groups_that_are_refused():
+    X, y = target_of_blobs()
+    counts = np.tile([1, 1, 2], (50, 1))
+    classifier = AggregateClassifier(**{**FAST, "epochs": 1})
+    with pytest.raises(ValueError, match="y is a target, which holds its groups; leave groups= out"):
+        classifier.fit(X, y, groups=Groups.from_ids(IDS))
+    with pytest.raises(TypeError, match=r"groups must be unbag.Groups.*Groups.from_ids"):
+        classifier.fit(X, counts, groups=IDS)
+    with pytest.raises(ValueError, match="X has 200 rows, but the groups were made for 100"):
+        classifier.fit(X, counts, groups=Groups.from_ids(IDS[:100]))
+    with pytest.raises(ValueError, match=r"row number 200 is out of range for X of 200 rows; see group 0"):
+        classifier.fit(X, counts[:1], groups=Groups.from_tuples([[0, 1, 2, 200]]))
+    with pytest.raises(ValueError, match=r"y has 200 entries for 100 rows of X"):
+        classifier.fit(X[:100], y)
+    with pytest.raises(ValueError, match="groups must be whole"):
+        classifier.fit(X[:-1], y[:-1])
+    with pytest.raises(ValueError, match="y has 3 labels for 2 groups of one row"):
+        classifier.fit(X, [0, 1, 2], groups=Groups.from_tuples([[0], [1]]))
+    with pytest.raises(ValueError, match=r"y has 50 entries for 200 rows of X.*groups=groups"):
+        classifier.fit(X, counts)
+    classifier.fit(X, y)
+    with pytest.raises(ValueError, match="out of range for X of 200 rows"):
+        classifier.predict_groups(X, Groups.from_tuples([[0, 200]]))
+    with pytest.raises(ValueError, match="sample_weight weighs rows"):
+        classifier.score(X, y, sample_weight=np.ones(200))
+
+
+def test_labels_that_are_refused():
+    X, labels = blobs()
+    with pytest.raises(ValueError, match="y holds one class only, 0"):
+        AggregateClassifier().fit(X, np.zeros(200, dtype=int))
+    with pytest.raises(ValueError, match="the label 2 is none of the classes"):
+        AggregateClassifier(classes=[0, 1]).fit(X, labels)
+    with pytest.raises(ValueError, match=r"y holds 3 classes, \['a', 'b', 'c'\], but there are 4; name them all"):
+        AggregateClassifier(n_classes=4).fit(X, np.array(["a", "b", "c"])[labels])
+    more = AggregateClassifier(n_classes=4, **{**FAST, "epochs": 1}).fit(X, labels)
+    assert more.classes_.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="PairwiseSimilarity observes groups: use fit"):
+        AggregateClassifier("pairwise_similarity", n_classes=3).fit(X, labels)
+
+
+def test_sets_that_are_refused():
+    X, y = target_of_blobs()
+    classifier = AggregateClassifier(["label_proportions", "pairwise_similarity"])
+    with pytest.raises(ValueError, match="with a list of 2 aggregates, y must be a list with an entry for each"):
+        classifier.fit(X, y)
+    with pytest.raises(ValueError, match="groups must be a list with an entry for each; got 1 entries"):
+        classifier.fit(X, [y, [1]], groups=[None])
+    two = AggregateClassifier(["label_proportions", "multiple_instance"])
+    with pytest.raises(ValueError, match="3 by LabelProportions, 2 by MultipleInstance"):
+        two.fit(X, [y, np.ones(50, dtype=int)], groups=[None, Groups.from_ids(IDS)])
+
+
+def test_before_fit_nothing_is_said(tmp_path):
+    X, y = target_of_blobs()
+    classifier = AggregateClassifier()
+    calls = [
+        lambda: classifier.predict(X),
+        lambda: classifier.disaggregate(X, y),
+        lambda: classifier.predict_groups(X, Groups.from_ids(IDS)),
+        lambda: classifier.score(X, y),
+        lambda: classifier.name_classes(X, [0] * 200),
+        lambda: classifier.save(tmp_path / "model"),
+    ]
+    for call in calls:
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_observations_of_many_values_are_asked_for_by_value():
+    X, labels = blobs()
+    groups = Groups.from_ids(IDS)
+    fours = unbag.CountOf(1)
+    classifier = AggregateClassifier(fours, n_classes=3, **{**FAST, "epochs": 2})
+    classifier.fit(X, fours.observe(labels, groups, 3), groups=groups)
+    with pytest.raises(ValueError, match="CountOf may observe many things; say which with z="):
+        classifier.predict_groups(X, groups)
+    total = sum(classifier.predict_groups(X, groups, z=[value] * 50) for value in range(5))
+    np.testing.assert_allclose(total, 1)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sklearn
+from problems_of_groups import FAST, blobs, count
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, GroupShuffleSplit, KFold, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import unbag
+from unbag import AggregateClassifier
+
+# Enough for the tables of the checks, which are small and easy.
+CHECKED = AggregateClassifier(epochs=30, learning_rate=0.01)
+CHECKS = [check for _, check in estimator_checks_generator(CHECKED)]
+
+
+def name_of(check) -> str:
+    settings = ",".join(f"{name}={value}" for name, value in check.keywords.items())
+    return f"{check.func.__name__}({settings})"
+
+
+@pytest.mark.parametrize("check", [one for one in CHECKS if "array_api" not in name_of(one)], ids=name_of)
+def test_scikit_learns_own_checks(check):
+    check(clone(CHECKED))
+
+
+def test_scikit_learns_own_check_of_array_api():
+    """Run it in a process of its own: it is skipped unless SCIPY_ARRAY_API was set before scipy was imported."""
+    code = """if True:
+        from unbag import AggregateClassifier
+        from sklearn.utils.estimator_checks import estimator_checks_generator
+        estimator = AggregateClassifier(epochs=2)
+        run = [check(estimator) for _, check in estimator_checks_generator(estimator) if "array_api" in str(check.func)]
+        print(len(run))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "SCIPY_ARRAY_API": "1"}, capture_output=True, check=True
+    )
+    assert int(done.stdout) >= 1
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, labels = blobs(n=240, k=3)
+    ids = np.repeat(np.arange(60), 4)
+    order = np.random.default_rng(1).permutation(len(X))
+    X, labels, ids = X[order], labels[order], ids[order]
+    return X, labels, ids, unbag.target(ids, count(labels, ids, 3))
+
+
+def test_cross_validation_by_group(problem):
+    X, _, ids, y = problem
+    found = cross_validate(
+        AggregateClassifier(**FAST), X, y, groups=ids, cv=GroupKFold(3), return_estimator=True, error_score="raise"
+    )
+    assert (found["test_score"] > -0.5).all()  # a guess has about -2.5
+    assert (found["estimator"][0].predict(X) == problem[1]).mean() > 0.95
+
+
+def test_pipelines_and_searches_by_group(problem):
+    X, labels, ids, y = problem
+    pipeline = make_pipeline(StandardScaler(), AggregateClassifier(**FAST))
+    grid = {"aggregateclassifier__epochs": np.array([1, 30]), "aggregateclassifier__model": ["mlp"]}
+    search = GridSearchCV(pipeline, grid, cv=GroupShuffleSplit(2, random_state=0), error_score="raise")
+    search.fit(X, y, groups=ids)
+    assert search.best_params_["aggregateclassifier__epochs"] == 30
+    assert search.best_estimator_.score(X, labels) > 0.95
+    assert search.score(X, y) == pytest.approx(search.best_estimator_.score(X, y))
+
+
+def test_groups_for_the_last_step_of_a_pipeline(problem):
+    X, labels, ids, _ = problem
+    pipeline = make_pipeline(StandardScaler(), AggregateClassifier(**FAST))
+    pipeline.fit(X, count(labels, ids, 3), aggregateclassifier__groups=unbag.Groups.from_ids(ids))
+    assert pipeline.score(X, labels) > 0.95
+
+
+def test_with_metadata_routing_groups_go_to_the_splitter(problem):
+    X, _, ids, y = problem
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = cross_validate(
+            AggregateClassifier(**FAST), X, y, params={"groups": ids}, cv=GroupKFold(2), error_score="raise"
+        )
+    assert len(found["test_score"]) == 2
+
+
+def test_a_fold_with_part_of_a_group_is_refused_with_advice(problem):
+    X, _, _, y = problem
+    with pytest.raises(ValueError, match=r"groups must be whole.*GroupKFold"):
+        cross_validate(AggregateClassifier(**FAST), X, y, cv=KFold(3), error_score="raise")
+
+
+@pytest.mark.parametrize("cv", [3, None])
+def test_folds_by_number_alone_are_refused(problem, cv):
+    X, _, _, y = problem
+    with pytest.raises(ValueError, match="n_splits"):  # by scikit-learn, which takes each row of a target for a class
+        cross_validate(AggregateClassifier(**FAST), X, y, cv=cv, error_score="raise")
+
+
+def test_observations_that_lost_their_groups_are_refused(problem):
+    X, labels, ids, _ = problem
+    with pytest.raises(ValueError, match=r"y has 60 entries for 240 rows of X.*groups=groups"):
+        AggregateClassifier().fit(X, count(labels, ids, 3))
+    bags = AggregateClassifier("multiple_instance")
+    with pytest.raises(ValueError, match=r"MultipleInstance observes groups.*to splitters, not to fit"):
+        cross_validate(bags, X, labels > 0, groups=ids, cv=GroupKFold(2), error_score="raise")
+
+
+def test_clones_keep_what_they_were_given():
+    given = {"aggregate": unbag.OrdinalRank(">"), "classes": ["a", "b"], "random_state": np.random.RandomState(0)}
+    for name, value in given.items():
+        assert AggregateClassifier(**given).get_params()[name] is value
+    assert clone(AggregateClassifier(**given)).aggregate.relation == ">"
