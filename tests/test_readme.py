@@ -19,7 +19,8 @@ def test_the_readme_has_an_example_for_each_kind_of_user():
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
-def test_example(line, capsys):
+def test_example(line, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # examples may write files
     code, output = EXAMPLES[line]
     # Behind as many empty lines as stand before it in the README, so that an error points to the right one.
     exec(compile("\n" * line + code, str(README), "exec"), {"__name__": "__main__"})

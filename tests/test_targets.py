@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
+import pyarrow
 import pytest
 import torch
 from hypothesis import given
@@ -134,7 +137,6 @@ def test_ids_in_a_tensor():
 
 
 def test_columns_of_pandas():
-    pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"bag": ["b", "a", "b"], "label": [0, 1, 0]}, index=[9, 8, 7])
     z = table.groupby("bag")["label"].max()
     for ids in (table["bag"], table["bag"].astype("category")):
@@ -147,7 +149,6 @@ def test_columns_of_pandas():
 
 
 def test_an_index_in_another_order_is_refused():
-    pandas = pytest.importorskip("pandas")
     ids = ["b", "a", "b"]
     z = pandas.Series([0, 1], index=["b", "a"])
     with pytest.raises(ValueError, match=r"index of z .* another order .* z.sort_index\(\)"):
@@ -157,7 +158,6 @@ def test_an_index_in_another_order_is_refused():
 
 
 def test_columns_of_polars():
-    polars = pytest.importorskip("polars")
     table = polars.DataFrame({"bag": ["b", "a", "b"]})
     for z in (polars.Series([[1, 0], [0, 2]]), polars.DataFrame({"no": [1, 0], "yes": [0, 2]})):
         groups, back = read_target(target(table["bag"], z))
@@ -166,7 +166,6 @@ def test_columns_of_polars():
 
 
 def test_columns_of_pyarrow():
-    pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"bag": ["b", "a", "b"]})
     groups, back = read_target(target(table["bag"], pyarrow.chunked_array([[1], [0]])))
     assert members_of(groups) == [[1], [0, 2]]

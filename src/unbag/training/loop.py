@@ -156,7 +156,9 @@ class _Run:
         """Say which replicas had not improved for too long when this epoch began; warm-up does not count."""
         if self.settings.patience is None or self.score is None:
             return torch.zeros_like(self.best_epoch, dtype=torch.bool)
-        waited = self.epoch_number - 1 - self.best_epoch.clamp_min(self.settings.warm_up - 1)
+        # A warm-up to the end is no warm-up but the likelihood method.
+        warm_up = self.settings.warm_up if self.settings.warm_up < self.settings.epochs else 0
+        waited = self.epoch_number - 1 - self.best_epoch.clamp_min(warm_up - 1)
         return waited >= self.settings.patience
 
     def epoch(self, checkpoint: Checkpoint | None) -> None:
