@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -151,3 +152,14 @@ def join(batches: Sequence[Batch]) -> Batch:
         torch.cat([batch.log_likelihood for batch in batches]),
         torch.cat([batch.posterior for batch in batches]),
     )
+
+
+def orders(size: int) -> list[Tensor]:
+    """Return orders of members to try: two swapped, all reversed, all moved up by one."""
+    plain = torch.arange(size)
+    found = [plain.flip(0), plain.roll(1)]
+    for first, second in combinations(range(size), 2):
+        swapped = plain.clone()
+        swapped[[first, second]] = plain[[second, first]]
+        found.append(swapped)
+    return found

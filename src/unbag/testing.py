@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, Evidence
 from unbag.checks import ImpossibleObservation, check_n_classes
-from unbag.enumeration import NEVER, Batch, Enumeration, Trial, join
+from unbag.enumeration import NEVER, Batch, Enumeration, Trial, join, orders
 from unbag.groups import Groups
 
 EXACT = 1e-10  # float64 against enumeration, relative above one
@@ -133,7 +132,7 @@ def _member_order(trial: Trial) -> None:
         size = enumeration.size
         digits = trial.n_classes ** torch.arange(size - 1, -1, -1)  # the place of a label vector among all
         found = trial.evidence(batch)
-        for order in _orders(size):
+        for order in orders(size):
             moved_outcome = enumeration.outcome[(enumeration.labels[:, order] * digits).sum(1)]
             if not torch.equal(moved_outcome, enumeration.outcome):
                 continue
@@ -300,17 +299,6 @@ def _raises_impossible(trial: Trial, batch: Batch) -> bool:
     except ImpossibleObservation:
         return True
     return False
-
-
-def _orders(size: int) -> list[Tensor]:
-    """Two members swapped, all reversed, all moved up by one."""
-    plain = torch.arange(size)
-    orders = [plain.flip(0), plain.roll(1)]
-    for first, second in combinations(range(size), 2):
-        swapped = plain.clone()
-        swapped[[first, second]] = plain[[second, first]]
-        orders.append(swapped)
-    return orders
 
 
 def _require_close(what: str, got: Tensor, expected: Tensor, batch: Batch, tolerance: float = EXACT) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ from unbag.benchmarks.rows import Result, faster, no_slower, row
 from unbag.benchmarks.timing import alternate
 from unbag.groups import Groups
 
+Enumerate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
 
 def run(*, threads: int = 1, quick: bool = False, report: Callable[[str], None] = lambda case: None) -> list[Result]:
     """Time every case; ``quick`` runs each for a moment only."""
@@ -46,18 +49,24 @@ def run(*, threads: int = 1, quick: bool = False, report: Callable[[str], None] 
 
 
 def _cases() -> Iterator[tuple[str, Callable[[float], Result]]]:
-    yield "proportions, 10 classes, 128 groups of 6", lambda s: _against_enumeration(128, 6, 12.0, s)
-    yield "proportions, 10 classes, 64 groups of 8", lambda s: _against_enumeration(64, 8, 20.0, s)
-    yield "the same 128 groups of 6, batched reference", lambda s: _against_batched_enumeration(128, 6, s)
+    plain = partial(
+        _against_enumeration, how=enumerate_counts, name="enumeration of distinct label vectors, cached tables"
+    )
+    batched = partial(
+        _against_enumeration, how=enumerate_counts_in_batches, name="the same, groups of like counts side by side"
+    )
+    yield "proportions, 10 classes, 128 groups of 6", partial(plain, shape=(128, 6), target=12.0)
+    yield "proportions, 10 classes, 64 groups of 8", partial(plain, shape=(64, 8), target=20.0)
+    yield "the same 128 groups of 6, batched reference", partial(batched, shape=(128, 6), target=1.0)
     yield "proportions, 2 classes, 64 groups of 1,024", _against_recursion
     yield "proportions, 2 classes, one group of 100,000", _one_large_group
     yield "proportions, 10 classes, 64 groups of 256 (saddle point)", _saddle_point
-    yield "pairs, 10 classes, 128", lambda s: _against_cross_entropy(PairwiseSimilarity(), 2, 10, s)
-    yield "triplets, 10 classes, 128", lambda s: _against_cross_entropy(TripletComparison(), 3, 10, s)
-    yield "ordinal ranks, 10 classes, 128", lambda s: _against_cross_entropy(OrdinalRank(), 2, 10, s)
-    yield "ordinal triplets, 10 classes, 128", lambda s: _against_cross_entropy(OrdinalTriplet(), 3, 10, s)
-    yield "bags of 6, 128", lambda s: _against_cross_entropy(MultipleInstance(), 6, 2, s)
-    yield "bags of 1,000, 128", lambda s: _against_cross_entropy(MultipleInstance(), 1000, 2, s)
+    yield "pairs, 10 classes, 128", partial(_against_cross_entropy, PairwiseSimilarity(), 2, 10)
+    yield "triplets, 10 classes, 128", partial(_against_cross_entropy, TripletComparison(), 3, 10)
+    yield "ordinal ranks, 10 classes, 128", partial(_against_cross_entropy, OrdinalRank(), 2, 10)
+    yield "ordinal triplets, 10 classes, 128", partial(_against_cross_entropy, OrdinalTriplet(), 3, 10)
+    yield "bags of 6, 128", partial(_against_cross_entropy, MultipleInstance(), 6, 2)
+    yield "bags of 1,000, 128", partial(_against_cross_entropy, MultipleInstance(), 1000, 2)
     yield "a fold: CountOf on 64 groups of 64", _fold_against_counts
 
 
@@ -69,26 +78,14 @@ def _problem(aggregate: Aggregate, n_groups: int, size: int, k: int) -> tuple[Te
     return logits, groups, labels, aggregate.observe(labels, groups, k)
 
 
-def _against_enumeration(n_groups: int, size: int, target: float, seconds: float) -> Result:
+def _against_enumeration(seconds: float, *, how: Enumerate, name: str, shape: tuple[int, int], target: float) -> Result:
+    n_groups, size = shape
     aggregate = LabelProportions()
     logits, groups, _, z = _problem(aggregate, n_groups, size, 10)
     ours, reference = alternate(
-        lambda: aggregate.evidence(logits, groups, z),
-        lambda: enumerate_counts(logits.view(n_groups, size, 10), z),
-        seconds,
+        lambda: aggregate.evidence(logits, groups, z), lambda: how(logits.view(n_groups, size, 10), z), seconds
     )
-    return faster(ours, reference, "enumeration of distinct label vectors, cached tables", target)
-
-
-def _against_batched_enumeration(n_groups: int, size: int, seconds: float) -> Result:
-    aggregate = LabelProportions()
-    logits, groups, _, z = _problem(aggregate, n_groups, size, 10)
-    ours, reference = alternate(
-        lambda: aggregate.evidence(logits, groups, z),
-        lambda: enumerate_counts_in_batches(logits.view(n_groups, size, 10), z),
-        seconds,
-    )
-    return faster(ours, reference, "the same, groups of like counts side by side", 1.0)
+    return faster(ours, reference, name, target)
 
 
 def _against_recursion(seconds: float) -> Result:

@@ -40,15 +40,7 @@ def enumerate_counts(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def enumerate_counts_in_batches(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Do the same with groups side by side that have the same counts up to the names of the classes.
-
-    Parameters
-    ----------
-    logits
-        (groups, members, classes).
-    counts
-        (groups, classes).
-    """
+    """Do the same with groups side by side that have the same counts up to the names of the classes."""
     log_probs = logits.log_softmax(-1)
     ordered, classes = counts.sort(dim=1, descending=True)
     log_likelihood = log_probs.new_empty(len(logits))
