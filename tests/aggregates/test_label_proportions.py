@@ -251,6 +251,19 @@ def test_counts_and_proportions_are_read_alike() -> None:
         close(LabelProportions().log_likelihood(logits, groups, other), whole)
 
 
+@pytest.mark.parametrize("sizes", [[4, 4], [4, 6], [30, 40]])
+def test_tables_may_lie_in_memory_as_they_like(sizes: list[int]) -> None:
+    logits, groups, z = problem(sizes, 3)
+    whole = LabelProportions().evidence(logits, groups, z)
+    sideways = LabelProportions().evidence(logits.t().contiguous().t(), groups, z.t().contiguous().t())
+    close(sideways.log_likelihood, whole.log_likelihood)
+    close(sideways.posterior, whole.posterior)
+    every_second = LabelProportions().log_likelihood(
+        logits.repeat_interleave(2, 0)[::2], groups, z.double().repeat_interleave(2, 1)[:, ::2]
+    )
+    close(every_second, whole.log_likelihood)
+
+
 def test_round_up_keeps_boxes_few_and_near() -> None:
     many = torch.arange(200)
     rounded = label_proportions._round_up(many)

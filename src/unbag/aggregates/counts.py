@@ -32,7 +32,7 @@ def check_counts(z: Any, groups: Groups, n_classes: int) -> Tensor:
             f"do not: group {groups.name(first)} has {int(groups.sizes[first])} members and counts that add up to "
             f"{int(counts[first].sum())}"
         )
-    return counts
+    return counts.contiguous()
 
 
 def _from_floats(z: Tensor, groups: Groups) -> Tensor:
