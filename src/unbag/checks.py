@@ -72,6 +72,13 @@ def is_whole(tensor: Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
 
 
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    """Return a word that must be one of a few."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
 def check_n_classes(n_classes: int) -> int:
     """Refuse problems with fewer than two classes."""
     if isinstance(n_classes, bool) or not isinstance(n_classes, Integral) or n_classes < 2:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
+from unbag.checks import check_choice
 from unbag.naming import find_symmetry
 from unbag.training import Bar, Checkpoint, Observations, Settings, Silent, Trained, held_out_likelihood, train
 from unbag.training.checkpoints import fingerprint
@@ -83,18 +84,16 @@ def fit_replicas(
         return nn.Sequential(copy.deepcopy(scaling_of[torch.initial_seed()]), make_net())
 
     settings = read_settings(choices, observations)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)  # of what models draw while they learn, such as dropout
-        trained = train(
-            make_model,
-            X,
-            used,
-            settings,
-            seeds=seeds,
-            score=score,
-            checkpoint=_checkpoint(choices, settings, hows, X, [*used, *held_out]),
-            progress=Bar() if choices["verbose"] else Silent(),
-        )
+    trained = train(
+        make_model,
+        X,
+        used,
+        settings,
+        seeds=seeds,
+        score=score,
+        checkpoint=_checkpoint(choices, settings, hows, X, [*used, *held_out]),
+        progress=Bar() if choices["verbose"] else Silent(),
+    )
     scores = trained.best_score
     if scores is None:
         scores = held_out_likelihood(X, used)(lambda rows: _logits(trained.models, rows)).tolist()
@@ -103,8 +102,8 @@ def fit_replicas(
 
 def read_settings(choices: dict[str, Any], observations: Sequence[Observations]) -> Settings:
     """Return the settings of the loop, with what is "auto" decided by the kinds of observations."""
-    _check_choice("method", choices["method"], ("uum", "likelihood"))
-    _check_choice("weights", choices["weights"], ("auto", "current", "remembered"))
+    check_choice("method", choices["method"], ("uum", "likelihood"))
+    check_choice("weights", choices["weights"], ("auto", "current", "remembered"))
     epochs, warm_up, weights = _whole(choices["epochs"]), _whole(choices["warm_up"]), choices["weights"]
     aggregates = [one.aggregate for one in observations]
     if choices["method"] == "likelihood":
@@ -139,7 +138,7 @@ def _split(one: Observations, share: float, seed: int) -> tuple[Observations, Ob
 
 
 def _scalings(scaling: str, *, can_choose: bool) -> list[How]:
-    _check_choice("scaling", scaling, ("auto", "none", "standard", "table"))
+    check_choice("scaling", scaling, ("auto", "none", "standard", "table"))
     if scaling == "auto":
         return ["standard", "table"] if can_choose else ["standard"]
     return [scaling]  # type: ignore[list-item]  # it was checked
@@ -179,8 +178,3 @@ def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
 def _whole(value: Any) -> Any:
     """Return a plain int for numpy's, as they come out of a grid of parameters."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

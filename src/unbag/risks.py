@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag.aggregates.base import Aggregate, Impossible, full_precision, member_logits, refuse_undefined
-from unbag.checks import as_tensor, describe, name_some
+from unbag.checks import as_tensor, check_choice, describe, name_some
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.kernels.segments import spread, sum_per_group
@@ -59,8 +59,8 @@ class UnbiasedRisk(nn.Module):
         super().__init__()
         self.aggregate = _check_aggregate(aggregate)
         self.loss = _check_loss(loss)
-        self.reduction = _check_choice("reduction", reduction, get_args(Reduction))
-        self.impossible = _check_choice("impossible", impossible, get_args(Impossible))
+        self.reduction = check_choice("reduction", reduction, get_args(Reduction))
+        self.impossible = check_choice("impossible", impossible, get_args(Impossible))
 
     def forward(
         self, logits: Tensor, groups: Groups, z: Any, *, weights: Any = None, group_weights: Any = None
@@ -170,8 +170,8 @@ class NegativeLogLikelihood(nn.Module):
     def __init__(self, aggregate: Aggregate, *, reduction: Reduction = "mean", impossible: Impossible = "-inf") -> None:
         super().__init__()
         self.aggregate = _check_aggregate(aggregate)
-        self.reduction = _check_choice("reduction", reduction, get_args(Reduction))
-        self.impossible = _check_choice("impossible", impossible, get_args(Impossible))
+        self.reduction = check_choice("reduction", reduction, get_args(Reduction))
+        self.impossible = check_choice("impossible", impossible, get_args(Impossible))
 
     def forward(self, logits: Tensor, groups: Groups, z: Any, *, group_weights: Any = None) -> Tensor:
         """Return the negative log-likelihood, differentiable in the logits; see :meth:`UnbiasedRisk.forward`."""
@@ -212,12 +212,6 @@ def _check_loss(loss: Any) -> Loss:
             "for other parameters use functools.partial, for example partial(unbag.losses.gce, q=0.5)"
         )
     return LOSSES[loss]
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-    return value
 
 
 def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:

@@ -100,7 +100,7 @@ class Aggregate(ABC):
     def checked_posterior(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Tensor:
         """Return the posterior alone, detached, from arguments that were checked before; NaN logits go unnoticed."""
         with torch.no_grad(), full_precision(logits_of_members.device.type):
-            return self.infer(log_softmax(class_by_class(logits_of_members)), groups, z)[1]
+            return _blank_impossible(*self.infer(log_softmax(class_by_class(logits_of_members)), groups, z), groups)
 
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
         """Return log p(z | x_1..x_m) of each group, differentiable once.
@@ -155,13 +155,11 @@ class _InferWithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = log_softmax(class_by_class(logits))
-        watched = not is_being_captured(logits)
         # One sum is NaN if any entry is; only then is it worth looking which rows have no distribution.
-        if watched and bool(log_probs.sum().isnan()):
+        if not is_being_captured(logits) and bool(log_probs.sum().isnan()):
             refuse_undefined(logits, groups)
         log_likelihood, posterior = aggregate.infer(log_probs, groups, z)
-        if watched and bool((impossible := log_likelihood == float("-inf")).any()):
-            posterior = posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
+        posterior = _blank_impossible(log_likelihood, posterior, groups)
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(posterior - log_probs.exp())
@@ -175,6 +173,14 @@ class _InferWithGradient(torch.autograd.Function):
         of_members = spread(grad, ctx.groups)[:, None]
         # A group that does not count has no slope, even where its observation is impossible and the slope is NaN.
         return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
+
+
+def _blank_impossible(log_likelihood: Tensor, posterior: Tensor, groups: Groups) -> Tensor:
+    """Make the posterior NaN where there is none, whatever a kernel left there."""
+    impossible = log_likelihood == float("-inf")
+    if not is_being_captured(log_likelihood) and not bool(impossible.any()):
+        return posterior
+    return posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
 
 
 def is_being_captured(tensor: Tensor) -> bool:

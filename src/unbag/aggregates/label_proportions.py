@@ -16,7 +16,7 @@ from unbag.aggregates.counts import check_counts
 from unbag.checks import as_tensor, name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
-from unbag.kernels.lattice import safe_total
+from unbag.kernels.lattice import infer_moves_in_log_space, safe_total
 from unbag.kernels.logspace import log_softmax
 from unbag.kernels.places import infer_places
 from unbag.kernels.poisson_binomial import infer_two_counts
@@ -218,30 +218,31 @@ def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Te
 
 
 def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-    n, k = z.shape
-    if log_probs.is_cuda:  # looking whether the fast way lost anything would make the device wait
-        return _infer_places_in_log_space(log_probs, groups, z)
-    total, posterior = infer_places(log_probs, z)
+    # On a GPU, looking whether the fast way lost anything would make the device wait.
+    seat = _seat_in_log_space if log_probs.is_cuda else _seat
+    log_total, posterior = seat(log_probs, groups, z)
     # Places with the same label can be handed out in any order, which makes no other label vector.
-    orders = _log_factorials(z.device).index_select(0, z.view(-1)).view(n, k).sum(1)
-    log_likelihood = total.double().log_().sub_(orders)
+    orders = _log_factorials(z.device).index_select(0, z.view(-1)).view_as(z).sum(1)
+    return log_total - orders, posterior
+
+
+def _seat(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    total, posterior = infer_places(log_probs, z)
+    log_total = total.double().log_()
     if float(total.min()) < safe_total(total.dtype):
         lost = total < safe_total(total.dtype)
         again, rows = lost.nonzero().flatten(), spread(lost, groups)
         some = Groups.from_sizes(groups.sizes[again])
-        log_likelihood[again], exact = _infer_places_in_log_space(log_probs[rows], some, z[again])
+        log_total[again], exact = _seat_in_log_space(log_probs[rows], some, z[again])
         posterior[rows] = exact.to(posterior.dtype)
-    return log_likelihood, posterior
+    return log_total, posterior
 
 
-def _infer_places_in_log_space(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-    n, k = z.shape
-    m = groups.max_size
-    entry = torch.repeat_interleave(z.view(-1), output_size=n * m)
-    places = entry.remainder(k).view(n, m)
-    log_total, posterior = infer_counts(log_probs, groups, places, torch.ones_like(places), (1,) * m, in_log_space=True)
-    orders = _log_factorials(z.device).index_select(0, z.view(-1)).view(n, k).sum(1)
-    return log_total - orders, posterior
+def _seat_in_log_space(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    entry = torch.repeat_interleave(z.view(-1), output_size=len(log_probs))  # group * k + class
+    places = entry.remainder(z.shape[1]).view(len(z), -1)
+    ones = torch.ones_like(places)
+    return infer_counts(log_probs, groups, places, ones, (1,) * places.shape[1], infer=infer_moves_in_log_space)
 
 
 @lru_cache(maxsize=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbag.groups import Groups
-from unbag.kernels.lattice import Accept, Lattice, infer_moves, infer_moves_in_log_space
+from unbag.kernels.lattice import Accept, Lattice, infer_moves
 from unbag.kernels.segments import spread
 
 
@@ -54,7 +55,7 @@ def infer_counts(
     counts: Tensor,
     largest: tuple[int, ...],
     *,
-    in_log_space: bool = False,
+    infer: Callable[[Tensor, Groups, Lattice, Accept], tuple[Tensor, Tensor]] = infer_moves,
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of counts and the posterior of each membership, in float64.
 
@@ -71,14 +72,13 @@ def infer_counts(
         How many members go to each column, (groups, columns), adding up to the size of the group.
     largest
         The box in which all counts of these groups lie.
-    in_log_space
-        Do not try the fast way first.
+    infer
+        How to walk through the box.
     """
     states = box(largest, log_probs.device)
     log_weights = log_probs.gather(1, spread(columns, groups)).double()
     log_weights = log_weights.masked_fill_(spread(counts == 0, groups), float("-inf"))
     wanted = states.place[(counts * states.strides).sum(1)]
-    infer = infer_moves_in_log_space if in_log_space else infer_moves
     log_total, shares = infer(log_weights, groups, states.lattice, Accept(states.outcomes, wanted))
     posterior = torch.zeros_like(log_probs, dtype=torch.float64).scatter_add_(1, spread(columns, groups), shares)
     return log_total, posterior
