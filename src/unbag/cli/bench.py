@@ -1,12 +1,9 @@
-"""The command line: ``unbag --help``."""
+"""``unbag bench``: how fast unbag is on this machine."""
 
 from __future__ import annotations
 
 import json
-import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -18,60 +15,32 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unbag.cli.shared import check_writable, plain_errors
 from unbag.files import write_whole
 
-# torch, and whatever needs it, is imported inside the commands, so that --help does not wait for it.
-
-app = typer.Typer(
-    help="Learn a classifier for single instances when only groups of them carry labels.",
-    epilog="Example: unbag bench engine --quick",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-bench = typer.Typer(help="Measure how fast unbag is on this machine.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"unbag {version('unbag')}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    ctx: typer.Context,
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error comes from.")] = False,
-) -> None:
-    """Keep what all commands share."""
-    ctx.obj = debug
-
+app = typer.Typer(help="Measure how fast unbag is on this machine.", no_args_is_help=True)
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")]
 Threads = Annotated[int, typer.Option(min=1, help="How many threads torch may use.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")]
 
 
-@bench.command(epilog="Example: unbag bench engine --quick --json engine.json")
+@app.command(epilog="Example: unbag bench engine --quick --json engine.json")
 def engine(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
     """Time likelihoods and posteriors against the obvious ways to compute them."""
     _bench("engine", ctx.obj, json_file, threads, quick)
 
 
-@bench.command(epilog="Example: unbag bench training --quick")
+@app.command(epilog="Example: unbag bench training --quick")
 def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
     """Time training steps against plain supervised ones, and replicas against single models."""
     _bench("training", ctx.obj, json_file, threads, quick)
 
 
 def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: bool) -> None:
-    with _plain_errors(debug=debug):
+    with plain_errors(debug=debug):
         if json_file is not None:
-            _check_writable(json_file)
+            check_writable(json_file)
         benchmark = import_module(f"unbag.benchmarks.{name}")
         progress = Console(stderr=True, style="dim", highlight=False, markup=False)
         results = benchmark.run(threads=threads, quick=quick, report=progress.print)
@@ -79,32 +48,6 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
         if json_file is not None:
             report = json.dumps({**_circumstances(threads, quick), "results": results}, indent=2)
             write_whole(json_file, f"{report}\n".encode())
-
-
-@contextmanager
-def _plain_errors(debug: bool) -> Iterator[None]:
-    """Turn an error into a sentence on stderr and exit code 2, unless the caller wants to see where it came from."""
-    try:
-        yield
-    except Exception as error:
-        if debug:
-            raise
-        console = Console(stderr=True, soft_wrap=True)
-        console.print(f"[red]{escape(str(error) or type(error).__name__)}[/red]", highlight=False)
-        if not isinstance(error, OSError):
-            console.print("To see where this comes from, run: unbag --debug ...", highlight=False)
-        raise typer.Exit(2) from error
-
-
-def _check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before the work is done that should fill it."""
-    folder = path.absolute().parent
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it, for example {path / 'engine.json'}")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"the folder {folder} does not exist; make it first or name a file elsewhere")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
 
 
 def _circumstances(threads: int, quick: bool) -> dict[str, Any]:

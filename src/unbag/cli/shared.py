@@ -1,0 +1,38 @@
+"""What all commands do alike: errors in one sentence, and no work whose result cannot be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+
+@contextmanager
+def plain_errors(debug: bool) -> Iterator[None]:
+    """Turn an error into a sentence on stderr and exit code 2, unless the caller wants to see where it came from."""
+    try:
+        yield
+    except Exception as error:
+        if debug:
+            raise
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"[red]{escape(str(error) or type(error).__name__)}[/red]", highlight=False)
+        if not isinstance(error, OSError):
+            console.print("To see where this comes from, run: unbag --debug ...", highlight=False)
+        raise typer.Exit(2) from error
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before the work is done that should fill it."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it, for example {path / 'engine.json'}")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder {folder} does not exist; make it first or name a file elsewhere")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
