@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 import unbag
 from unbag import Groups, ImpossibleObservation, PairwiseSimilarity
 from unbag.losses import LOSSES, gce
-from unbag.risks import NegativeLogLikelihood, UnbiasedRisk, cross_entropy_risks, group_risks
+from unbag.risks import NegativeLogLikelihood, UnbiasedRisk
 
 INF, NAN = float("inf"), float("nan")
 PAIR = Groups.from_tuples([[0, 1]])
@@ -473,34 +473,3 @@ def test_the_checks_of_the_aggregate_come_through(weights, logits, groups, error
     z = [1] * len(groups)
     with pytest.raises(error, match=message):
         UnbiasedRisk(PairwiseSimilarity())(logits, groups, z, weights=weights)
-
-
-def test_cross_entropy_with_fewer_operations_is_the_same():
-    torch.manual_seed(0)
-    groups = unbag.Groups.from_sizes([2, 5, 1])
-    logits = torch.randn(8, 3, dtype=torch.float64)
-    logits[0, 2] = -INF
-    weights = torch.rand(8, 3, dtype=torch.float64)
-    weights[0, 2] = 0
-    of_groups = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    slopes = []
-    for risks in (
-        lambda table: cross_entropy_risks(table, weights, groups),
-        lambda table: group_risks(LOSSES["cross_entropy"](table), weights, groups),
-    ):
-        leaf = logits.clone().requires_grad_()
-        values = risks(leaf)
-        (values * of_groups).sum().backward()
-        slopes.append((values.detach(), leaf.grad))
-    torch.testing.assert_close(slopes[0], slopes[1])
-
-
-def test_posterior_in_a_training_step_is_nan_where_there_is_none():
-    groups = unbag.Groups.from_sizes([20, 20])
-    logits = torch.zeros(40, 2)
-    logits[:20, 1] = -INF
-    aggregate = unbag.LabelProportions()
-    z = aggregate.check([[10, 10], [10, 10]], groups, 2)
-    posterior = aggregate.checked_posterior(logits, groups, z)
-    assert posterior[:20].isnan().all()
-    assert posterior[20:].isfinite().all()

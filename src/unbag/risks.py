@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from unbag.aggregates.base import Aggregate, Impossible, full_precision, member_logits, refuse_undefined
 from unbag.checks import as_tensor, check_choice, describe, name_some
 from unbag.groups import Groups
-from unbag.kernels.logspace import class_by_class, log_softmax
-from unbag.kernels.segments import spread, sum_per_group
+from unbag.kernels.segments import sum_per_group
 from unbag.losses import LOSSES, Loss
 
 Reduction = Literal["mean", "sum", "none"]
@@ -127,29 +126,6 @@ def group_risks(losses: Tensor, weights: Tensor, groups: Groups) -> Tensor:
     # Zero times infinity would be NaN: a class that is ruled out costs nothing.
     terms = losses.masked_fill(weights == 0, 0) * weights
     return sum_per_group(terms.sum(1), groups) / groups.sizes
-
-
-def cross_entropy_risks(logits: Tensor, weights: Tensor, groups: Groups) -> Tensor:
-    """Return the same for the cross entropy of logits, one row per membership, with fewer operations."""
-    return _CrossEntropyRisks.apply(logits, weights, groups)
-
-
-class _CrossEntropyRisks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Tensor, groups: Groups) -> Tensor:
-        log_probs = log_softmax(class_by_class(logits))
-        terms = (log_probs * weights).masked_fill_(weights == 0, 0)
-        if ctx.needs_input_grad[0]:
-            slope = log_probs.exp_().mul_(weights.sum(1, keepdim=True)).sub_(weights)
-            ctx.save_for_backward(slope)
-            ctx.groups = groups
-        return sum_per_group(terms.sum(1), groups).div_(groups.sizes).neg_()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = ctx.saved_tensors
-        return slope * spread(grad / ctx.groups.sizes, ctx.groups)[:, None], None, None
 
 
 class NegativeLogLikelihood(nn.Module):

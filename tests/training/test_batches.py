@@ -38,8 +38,8 @@ def plans(draw):
 
 def epoch_of(batches, n_replicas, n_steps):
     generators = [torch.Generator().manual_seed(seed) for seed in range(n_replicas)]
-    order = batches.shuffle(generators)
-    return order, [batches.batch(order, step) for step in range(n_steps)]
+    batches.shuffle(generators)
+    return batches.order, [batches.batch(step) for step in range(n_steps)]
 
 
 @given(plans())
@@ -54,7 +54,7 @@ def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(pl
         if batch is None:
             continue
         replica = torch.arange(n_replicas)[:, None].expand_as(batch.rows)
-        told = batch.logits_of_members(torch.stack([replica, batch.rows], -1)).long()
+        told = batch.of_members(torch.stack([replica, batch.rows], -1)).long()
         sizes = batch.groups.sizes.tolist()
         for members, numbers, z in zip(told.split(sizes), batch.memory.split(sizes), batch.z, strict=True):
             assert len(members[:, 0].unique()) == 1
@@ -79,9 +79,10 @@ def test_a_group_keeps_its_place_in_the_memory(plan):
     generators = [torch.Generator().manual_seed(seed) for seed in range(n_replicas)]
     places = []
     for _ in range(2):
-        order, found = batches.shuffle(generators), {}
+        batches.shuffle(generators)
+        order, found = batches.order, {}
         for step in range(n_steps):
-            if (batch := batches.batch(order, step)) is None:
+            if (batch := batches.batch(step)) is None:
                 continue
             bounds = [batches.n_groups * s // n_steps for s in (step, step + 1)]
             keys = [(r, g) for r in range(n_replicas) for g in order[r, slice(*bounds)].tolist()]
@@ -111,10 +112,39 @@ def test_a_small_set_is_spread_over_the_steps_of_a_large_one():
 def test_replicas_visit_in_orders_of_their_own_that_change_every_epoch():
     batches = Batches([seen_in([1] * 30, 0)], n_replicas=2, n_steps=3)
     generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
-    first, second = batches.shuffle(generators), batches.shuffle(generators)
-    assert len({tuple(order.tolist()) for order in (*first, *second)}) == 4
-    (alone,) = Batches([seen_in([1] * 30, 0)], 1, 3).shuffle([torch.Generator().manual_seed(1)])
-    assert torch.equal(alone, first[1])
+    orders = []
+    for _ in range(2):
+        batches.shuffle(generators)
+        orders += batches.order.tolist()
+    assert len(set(map(tuple, orders))) == 4
+    alone = Batches([seen_in([1] * 30, 0)], 1, 3)
+    alone.shuffle([torch.Generator().manual_seed(1)])
+    assert alone.order.tolist() == [orders[1]]
+
+
+@given(plans())
+def test_a_step_by_its_number_on_the_device_is_the_same_step(plan):
+    observations, n_replicas, n_steps = plan
+    batches = Batches(observations, n_replicas, n_steps)
+    if batches.groups.uniform_size is None:
+        return
+    _, steps = epoch_of(batches, n_replicas, n_steps)
+    for step, batch in enumerate(steps):
+        same = batches.batch_at(torch.tensor(step), batches.size(step))
+        assert (same is None) == (batch is None)
+        if batch is not None:
+            for name in ("rows", "memory", "z"):
+                assert torch.equal(getattr(same, name), getattr(batch, name))
+            assert torch.equal(same.groups.offsets, batch.groups.offsets)
+
+
+def test_a_new_epoch_is_laid_out_where_the_last_one_was():
+    batches = Batches([seen_in([2] * 6, 0)], 1, 2)
+    _, (first, _) = epoch_of(batches, 1, 2)
+    rows = first.rows.clone()
+    batches.visit_in(batches.order.flip(1))
+    assert torch.equal(batches.batch(1).rows.view(-1, 2).flip(0), rows.view(-1, 2))
+    assert first.rows.data_ptr() == batches.batch(0).rows.data_ptr()
 
 
 @pytest.mark.parametrize("sizes", [[2, 2, 2], [1, 3, 2]], ids=["equal", "unequal"])
@@ -128,4 +158,4 @@ def test_half_precision_is_widened():
     _, labels = table(10, K)
     batches = Batches([observe("PairwiseSimilarity", labels, drawn(10, 3, 2), K)], 1, 1)
     _, (batch,) = epoch_of(batches, 1, 1)
-    assert batch.logits_of_members(torch.zeros(1, 6, K, dtype=torch.bfloat16)).dtype == torch.float32
+    assert batch.of_members(torch.zeros(1, 6, K, dtype=torch.bfloat16)).dtype == torch.float32

@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from training.problems import assert_identical, bags, drawn, network, observe, p
 from unbag import FromFold, Groups
 from unbag.files import remove_drafts, write_whole
 from unbag.losses import cross_entropy
-from unbag.training import Checkpoint, Observations, Settings, held_out_likelihood, train
+from unbag.training import Checkpoint, Observations, OutOfTime, Settings, held_out_likelihood, train
 
 SETTINGS = Settings(epochs=4, warm_up=2, remember_from=2, batch_size=5, learning_rate=0.01)
 
@@ -152,6 +153,24 @@ def test_a_run_that_is_over_is_not_trained_again(name, tmp_path):
     first = train(**run, checkpoint=Checkpoint(tmp_path, 10**6))
     Fuse.left = 0
     assert_identical(train(**run, checkpoint=Checkpoint(tmp_path)), first)
+
+
+@pytest.mark.parametrize("name", ["score", "one after the other"])
+def test_a_run_whose_time_is_up_stops_after_a_step_and_goes_on(name, tmp_path):
+    run = RUNS[name]
+    expected = undisturbed(run)
+    for _ in range(3):
+        with pytest.raises(OutOfTime, match="time is up after 0 epochs; the run is saved in"):
+            train(**run, checkpoint=Checkpoint(tmp_path, until=time.monotonic() - 1))
+    assert_identical(train(**run, checkpoint=Checkpoint(tmp_path)), expected)
+
+
+def test_a_run_that_ends_in_time_does_not_complain(tmp_path):
+    X, seen = pairs_problem()
+    settings = Settings(epochs=1, batch_size=1000)  # one step, which is also the last
+    train(partial(network, 3), X, [seen], settings, checkpoint=Checkpoint(tmp_path, until=time.monotonic() + 3600))
+    over = Checkpoint(tmp_path, until=time.monotonic() - 1)
+    assert len(train(partial(network, 3), X, [seen], settings, checkpoint=over).models) == 1
 
 
 def test_saving_changes_nothing(tmp_path):

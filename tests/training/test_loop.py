@@ -167,7 +167,7 @@ def test_nothing_is_remembered_where_nothing_is_read():
     X, seen = pairs_problem()
     models = [network(3)]
     for settings in (Settings(epochs=3), Settings(epochs=3, warm_up=3, remember_from=3)):
-        run = loop._Run(models, X, [[seen]], settings, [0], None)
+        run = loop.Run(models, X, [[seen]], settings, [0], None)
         assert [len(memory) for memory in run.memory] == [0]
 
 
@@ -301,3 +301,50 @@ def count_and_add(state, label):
 
 def above_one_each(state):
     return state[1] - state[0]
+
+
+# ------------------------------------------------------------------------------------------- other methods, scores
+
+
+def likelihood_by_hand(outputs, groups, z):
+    """Return the negative log-likelihood of pairs, from plain probabilities."""
+    first, second = outputs.softmax(1).view(len(groups), 2, -1).unbind(1)
+    equal = (first * second).sum(1)
+    return -torch.where(z, equal, 1 - equal).log()
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_an_objective_of_ones_own_takes_the_place_of_the_algorithm(seeds):
+    X, seen = pairs_problem()
+    settings = Settings(epochs=3, batch_size=7)
+    ours = train(partial(network, 3), X, [seen], settings, seeds=seeds, objective=likelihood_by_hand)
+    theirs = train(partial(network, 3), X, [seen], replace(settings, warm_up=3), seeds=seeds)
+    for one, other in zip(ours.models, theirs.models, strict=True):
+        assert_close(one, other)
+
+
+def test_an_objective_may_have_outputs_of_any_width():
+    X, seen = pairs_problem()
+
+    def apart(outputs, groups, z):
+        first, second = outputs.view(len(groups), 2, -1).unbind(1)
+        distance = (first - second).square().sum(1)
+        return torch.where(z, distance, -distance)
+
+    trained = train(partial(network, 5), X, [seen], Settings(epochs=1), objective=apart)
+    assert trained.models[0](X).shape == (len(X), 5)
+
+
+def test_the_score_is_computed_every_few_epochs_and_at_the_end():
+    X, seen = pairs_problem()
+    asked = []
+
+    def score(predict):
+        asked.append(predict(X).shape)
+        return torch.tensor([float(len(asked))])
+
+    trained = train(partial(network, 3), X, [seen], Settings(epochs=5, score_every=2), score=score)
+    assert [entry["score"] for entry in trained.history] == [None, [1.0], None, [2.0], [3.0]]
+    assert trained.best_epoch == [4]
+    falling = train(partial(network, 3), X, [seen], Settings(epochs=5, score_every=2), score=lambda p: -score(p))
+    assert falling.best_epoch == [1]

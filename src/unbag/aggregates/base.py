@@ -97,10 +97,14 @@ class Aggregate(ABC):
         with full_precision(logits_of_members.device.type):
             return Evidence(*_InferWithGradient.apply(logits_of_members, self, groups, z))
 
-    def checked_posterior(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Tensor:
-        """Return the posterior alone, detached, from arguments that were checked before; NaN logits go unnoticed."""
-        with torch.no_grad(), full_precision(logits_of_members.device.type):
-            return _blank_impossible(*self.infer(log_softmax(class_by_class(logits_of_members)), groups, z), groups)
+    def checked_infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
+        log_likelihood, posterior = self.infer(log_probs, groups, z)
+        # Where there is no posterior it is NaN, whatever a kernel left there.
+        impossible = log_likelihood == float("-inf")
+        if not is_being_captured(log_likelihood) and not bool(impossible.any()):
+            return log_likelihood, posterior
+        return log_likelihood, posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
 
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
         """Return log p(z | x_1..x_m) of each group, differentiable once.
@@ -158,8 +162,7 @@ class _InferWithGradient(torch.autograd.Function):
         # One sum is NaN if any entry is; only then is it worth looking which rows have no distribution.
         if not is_being_captured(logits) and bool(log_probs.sum().isnan()):
             refuse_undefined(logits, groups)
-        log_likelihood, posterior = aggregate.infer(log_probs, groups, z)
-        posterior = _blank_impossible(log_likelihood, posterior, groups)
+        log_likelihood, posterior = aggregate.checked_infer(log_probs, groups, z)
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(posterior - log_probs.exp())
@@ -173,14 +176,6 @@ class _InferWithGradient(torch.autograd.Function):
         of_members = spread(grad, ctx.groups)[:, None]
         # A group that does not count has no slope, even where its observation is impossible and the slope is NaN.
         return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
-
-
-def _blank_impossible(log_likelihood: Tensor, posterior: Tensor, groups: Groups) -> Tensor:
-    """Make the posterior NaN where there is none, whatever a kernel left there."""
-    impossible = log_likelihood == float("-inf")
-    if not is_being_captured(log_likelihood) and not bool(impossible.any()):
-        return posterior
-    return posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
 
 
 def is_being_captured(tensor: Tensor) -> bool:

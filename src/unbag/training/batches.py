@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +23,9 @@ class Batch:
     groups: Groups  # which memberships belong together
     z: Tensor  # of these groups
 
-    def logits_of_members(self, logits: Tensor) -> Tensor:
-        """Pick one row per membership: (replicas, n, k) to (memberships, k)."""
-        flat = logits.flatten(0, 1).float()
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """Pick one row per membership: (replicas, n, width) to (memberships, width)."""
+        flat = outputs.flatten(0, 1).float()
         return flat if self.place is None else flat[self.place]
 
 
@@ -40,6 +41,9 @@ class Batches:
     n_steps
         Steps an epoch; every group is visited once, in batches whose sizes differ by one at most.
     """
+
+    order: Tensor
+    """In which order each replica visits its groups in this epoch, (replicas, groups); changed in place."""
 
     def __init__(self, observations: Sequence[Observations], n_replicas: int, n_steps: int) -> None:
         self.aggregate = observations[0].aggregate
@@ -66,41 +70,56 @@ class Batches:
         self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
         self._replica = replica
         self._equal_groups: dict[int, Groups] = {}
+        self.order = torch.zeros(n_replicas, self.n_groups, dtype=torch.int64, device=self.groups.device)
+        self._laid_out: _LaidOut | None = None
 
-    def shuffle(self, generators: Sequence[torch.Generator]) -> Tensor:
-        """Return an order of the groups for each replica, (replicas, groups)."""
+    def shuffle(self, generators: Sequence[torch.Generator]) -> None:
+        """Draw the order of the groups for a new epoch, one of each replica."""
         orders = [torch.randperm(self.n_groups, generator=generator) for generator in generators]
-        return torch.stack(orders).to(self.groups.device)
+        self.visit_in(torch.stack(orders))
+
+    def visit_in(self, order: Tensor) -> None:
+        """Take the groups in this order from now on."""
+        self.order.copy_(order)
+        if (size := self.groups.uniform_size) is None:
+            return
+        # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up.
+        which = self.order + self._first_group  # (replicas, groups)
+        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
+        laid_out = _LaidOut(self.groups.members[number], number + self._first_memory[:, None], self.checked[which])
+        if self._laid_out is None:
+            self._laid_out = laid_out
+        else:  # in place: a captured graph reads from where it was
+            self._laid_out.rows.copy_(laid_out.rows)
+            self._laid_out.memory.copy_(laid_out.memory)
+            self._laid_out.z.copy_(laid_out.z)
 
     def size(self, step: int) -> int:
         """Return how many groups of this set a step visits."""
         return self._bounds[step + 1] - self._bounds[step]
 
-    def batch(self, order: Tensor, step: int) -> Batch | None:
+    def batch(self, step: int) -> Batch | None:
         """Return the groups of a step; None where a small set has none for it."""
         if self.size(step) == 0:
             return None
-        which = order[:, self._bounds[step] : self._bounds[step + 1]] + self._first_group  # (replicas, groups)
-        return (
-            self._unequal(which) if self.groups.uniform_size is None else self._equal(which, self.groups.uniform_size)
-        )
+        which = slice(self._bounds[step], self._bounds[step + 1])
+        if self._laid_out is None:
+            return self._unequal(self.order[:, which] + self._first_group)
+        return self._equal(*(part[:, which] for part in self._laid_out))
 
-    def batch_at(self, order: Tensor, step: Tensor, size: int) -> Batch | None:
+    def batch_at(self, step: Tensor, size: int) -> Batch | None:
         """Return the same for groups of one size without knowing the step, which is a number on the device."""
         if size == 0:
             return None
-        place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=order.device)
-        which = order[:, place] + self._first_group
-        assert self.groups.uniform_size is not None
-        return self._equal(which, self.groups.uniform_size)
+        place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=step.device)
+        assert self._laid_out is not None
+        return self._equal(*(part.index_select(1, place) for part in self._laid_out))
 
-    def _equal(self, which: Tensor, size: int) -> Batch:
-        n = which.numel()
+    def _equal(self, rows: Tensor, memory: Tensor, z: Tensor) -> Batch:
+        n, size = z.shape[:2].numel(), rows.shape[2]
         if n not in self._equal_groups:
-            self._equal_groups[n] = Groups.from_sizes(torch.full((n,), size, device=which.device))
-        number = (which[:, :, None] * size + torch.arange(size, device=which.device)).flatten(1)
-        memory = (number + self._first_memory).flatten()
-        return Batch(self.groups.members[number], None, memory, self._equal_groups[n], self.checked[which.flatten()])
+            self._equal_groups[n] = Groups.from_sizes(torch.full((n,), size, device=rows.device))
+        return Batch(rows.flatten(1), None, memory.flatten(), self._equal_groups[n], z.flatten(0, 1).contiguous())
 
     def _unequal(self, which: Tensor) -> Batch:
         flat = which.flatten()
@@ -115,3 +134,11 @@ class Batches:
         rows[place] = self.groups.members[number]
         memory = number + self._first_memory[replica, 0]
         return Batch(rows.view(self.n_replicas, width), place, memory, own, self.checked[flat])
+
+
+class _LaidOut(NamedTuple):
+    """An epoch of groups of one size, in the order in which they are visited."""
+
+    rows: Tensor  # (replicas, groups, members)
+    memory: Tensor  # (replicas, groups, members)
+    z: Tensor  # (replicas, groups, ...)

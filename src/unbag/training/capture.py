@@ -34,22 +34,17 @@ class CapturedSteps:
     ----------
     sets
         What is learned from.
-    orders
-        The order of the groups in this epoch, for each set; tensors that are changed in place.
     visit
         Trains on the batches of a step.
     state
         Tensors that ``visit`` changes, before and after its first call; the trial runs that a capture needs are undone.
     """
 
-    def __init__(
-        self, sets: Sequence[Batches], orders: Sequence[Tensor], visit: Visit, state: Callable[[], list[Tensor]]
-    ) -> None:
+    def __init__(self, sets: Sequence[Batches], visit: Visit, state: Callable[[], list[Tensor]]) -> None:
         self._sets = sets
-        self._orders = orders
         self._visit = visit
         self._state = state
-        self._step = torch.zeros((), dtype=torch.int64, device=orders[0].device)
+        self._step = torch.zeros((), dtype=torch.int64, device=sets[0].groups.device)
         self._graphs: dict[tuple[Phase, tuple[int, ...]], torch.cuda.CUDAGraph] = {}
 
     def go_to(self, step: int) -> None:
@@ -85,6 +80,6 @@ class CapturedSteps:
         return graph
 
     def _once(self, phase: Phase, sizes: tuple[int, ...]) -> None:
-        pairs = zip(self._sets, self._orders, sizes, strict=True)
-        self._visit(phase, [batches.batch_at(order, self._step, size) for batches, order, size in pairs])
+        pairs = zip(self._sets, sizes, strict=True)
+        self._visit(phase, [batches.batch_at(self._step, size) for batches, size in pairs])
         self._step += 1

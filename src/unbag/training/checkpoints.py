@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from unbag.training.progress import logger
 FORMAT = 1
 
 
+class OutOfTime(Exception):
+    """The time of a run was up before its end; it was saved, and goes on if it is started again."""
+
+
 @dataclass(eq=False)
 class Checkpoint:
     """Where a run is saved, and how often: one file of tensors with everything else as JSON in its head.
@@ -29,6 +34,8 @@ class Checkpoint:
         Made if it does not exist. Keep one folder for each run.
     every
         Steps from one save to the next; the end of the run is always saved.
+    until
+        A moment of ``time.monotonic()``. The first step after it is saved, and the run stops with :class:`OutOfTime`.
 
     Examples
     --------
@@ -41,6 +48,7 @@ class Checkpoint:
 
     folder: Path
     every: int = 500
+    until: float | None = None
     _since: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -56,12 +64,17 @@ class Checkpoint:
 
     def part(self, name: str) -> Checkpoint:
         """Return a place of its own for a part of the run."""
-        return Checkpoint(self.folder / name, self.every)
+        return Checkpoint(self.folder / name, self.every, self.until)
 
     def due(self) -> bool:
         """Count a step, and say whether it is time to save."""
         self._since += 1
-        return self._since >= self.every
+        return self._since >= self.every or self.time_is_up
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether the run should stop now."""
+        return self.until is not None and time.monotonic() > self.until
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Replace what was saved before; a disk that is full or read-only leaves that as it was, and is logged."""

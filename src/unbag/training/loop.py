@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unbag.aggregates.base import full_precision
+from unbag.kernels.logspace import log_softmax
 from unbag.models.build import MakeModel
-from unbag.risks import cross_entropy_risks, group_risks
+from unbag.risks import group_risks
 from unbag.training.batches import Batch, Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
-from unbag.training.checkpoints import Checkpoint, fingerprint
+from unbag.training.checkpoints import Checkpoint, OutOfTime
+from unbag.training.objectives import Objective, cross_entropy, likelihood, with_slope
 from unbag.training.observations import Observations, check_sets
 from unbag.training.progress import Silent, logger
 from unbag.training.replicas import Replicas, can_be_stacked, check_outputs, make_models, unstack
+from unbag.training.resuming import resume, save
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
 
@@ -47,6 +49,7 @@ def train(
     score: Score | None = None,
     checkpoint: Checkpoint | None = None,
     progress: Silent | None = None,
+    objective: Objective | None = None,
 ) -> Trained:
     """Train one model for each seed, all at once, on sets of observed groups.
 
@@ -71,6 +74,10 @@ def train(
         Where to save the run, and how often. If a run was saved there, it goes on from where it was.
     progress
         Shows how the run is doing.
+    objective
+        Minimised in place of what Algorithm 1 minimises, for other methods: a function from the outputs of the model,
+        one row per membership, the groups of a step and the checked observations to one value per group. What the
+        settings say of warm-up, loss and remembered weights is then not looked at.
     """
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]
@@ -79,7 +86,8 @@ def train(
     sets = [[one] if isinstance(one, Observations) else list(one) for one in observations]
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
-    check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
+    if objective is None:
+        check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
     if len(models) > 1 and not can_be_stacked(models[0]):
         logger.warning(
             "models with batch norm, running statistics or shared weights cannot be trained side by side: "
@@ -91,13 +99,24 @@ def train(
             own = [given if len(given) == 1 else [given[place]] for given in sets]
             part = None if checkpoint is None else checkpoint.part(f"replica {place}")
             alone.append(
-                train(make_model, X, own, settings, seeds=[seed], score=score, checkpoint=part, progress=progress)
+                train(
+                    make_model,
+                    X,
+                    own,
+                    settings,
+                    seeds=[seed],
+                    score=score,
+                    checkpoint=part,
+                    progress=progress,
+                    objective=objective,
+                )
             )
         return _side_by_side(alone)
-    run = _Run(models, X, sets, settings, seeds, score)
+    run = Run(models, X, sets, settings, seeds, score, objective)
     with torch.random.fork_rng([X.device] if X.is_cuda else []), progress or Silent() as shown:
         torch.manual_seed(seeds[0])  # of dropout
-        run.resume(checkpoint)
+        if checkpoint is not None:
+            resume(run, checkpoint)
         while not run.finished:
             run.epoch(checkpoint)
             shown.epoch(run.history[-1], settings.epochs)
@@ -105,8 +124,8 @@ def train(
 
 
 @dataclass(eq=False)
-class _Run:
-    """The state of a run; everything that changes is in what `tensors` and `numbers` name."""
+class Run:
+    """The state of a run; `resuming.save` names everything that changes."""
 
     models: Sequence[nn.Module]
     X: Tensor
@@ -114,6 +133,8 @@ class _Run:
     settings: Settings
     seeds: Sequence[int]
     score: Score | None
+    objective: Objective | None = None
+    identity: dict[str, str] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     epoch_number: int = 0
     step: int = 0
@@ -134,7 +155,7 @@ class _Run:
         self.n_steps = math.ceil(most / self.settings.batch_size)
         self.batches = [Batches(given, n_replicas, self.n_steps) for given in self.sets]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
-        self.orders = [batches.shuffle(self.generators) for batches in self.batches]
+        self._shuffle()
         self.loss_sum = torch.zeros(n_replicas, dtype=torch.float64, device=self.X.device)
         self.best = self.replicas.snapshot()
         self.best_score = torch.full((n_replicas,), float("-inf"), dtype=torch.float64, device=self.X.device)
@@ -145,7 +166,7 @@ class _Run:
         self.memory = [torch.zeros(n, k, device=self.X.device) for n in remembered]
         self.captured: CapturedSteps | None = None
         if self.settings.capture and on_gpu and can_be_captured(self.batches):
-            self.captured = CapturedSteps(self.batches, self.orders, self._visit, self._changing)
+            self.captured = CapturedSteps(self.batches, self._visit, self._changing)
 
     @property
     def finished(self) -> bool:
@@ -170,19 +191,23 @@ class _Run:
         while self.step < self.n_steps:
             self._step(phase)
             self.step += 1
-            if checkpoint is not None and checkpoint.due():
-                self.save(checkpoint)
+            self._save_if_due(checkpoint)
         losses = (self.loss_sum / self.n_steps).tolist()  # waits for the device, so that the time is that of the steps
         self._close_epoch(phase, losses, time.perf_counter() - start)
-        if checkpoint is not None and (self.finished or checkpoint.due()):
-            self.save(checkpoint)
+        self._save_if_due(checkpoint, at_end=self.finished)
+
+    def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
+        if checkpoint is None or not (checkpoint.due() or at_end):
+            return
+        save(self, checkpoint)
+        if checkpoint.time_is_up and not at_end:
+            raise OutOfTime(f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}")
 
     def _step(self, phase: Phase) -> None:
         if self.captured is not None:
             self.captured.run(phase, self.step)
         else:
-            pairs = zip(self.batches, self.orders, strict=True)
-            self._visit(phase, [batches.batch(order, self.step) for batches, order in pairs])
+            self._visit(phase, [batches.batch(self.step) for batches in self.batches])
 
     def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
         """Learn from one batch of each set, where it has one."""
@@ -190,13 +215,14 @@ class _Run:
         for batches, batch, memory in zip(self.batches, visited, self.memory, strict=True):
             if batch is None:
                 continue
-            logits = batch.logits_of_members(self.replicas(self.X[batch.rows]))
-            values = self._objective(phase, batches, batch, logits, memory)  # (groups of all replicas,)
-            losses = values.view(len(self.seeds), -1).mean(1)
-            (batches.weight * losses.sum()).backward()
-            self.loss_sum += batches.weight * losses.detach()
+            outputs = batch.of_members(self.replicas(self.X[batch.rows]))
+            with full_precision(outputs.device.type):
+                values, slope = self._objective(phase, batches, batch, outputs.detach(), memory)
+            # The mean over the groups of each replica.
+            outputs.backward(slope.mul_(batches.weight * len(self.seeds) / len(values)))
+            self.loss_sum += values.view(len(self.seeds), -1).mean(1).mul_(batches.weight)
             if len(memory):
-                memory[batch.memory] = logits.detach()
+                memory[batch.memory] = outputs.detach()
         self.optimiser.step()
 
     def _changing(self) -> list[Tensor]:
@@ -204,19 +230,38 @@ class _Run:
         of_optimiser = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
         return [*self.replicas.state.values(), *self.memory, self.loss_sum, *of_optimiser]
 
-    def _objective(self, phase: Phase, batches: Batches, batch: Batch, logits: Tensor, memory: Tensor) -> Tensor:
+    def _objective(
+        self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the value of each group and the slope of their sum, of all replicas."""
+        groups, z = batch.groups, batch.z
+        if self.objective is not None:
+            own = self.objective
+            return with_slope(lambda outputs: own(outputs, groups, z), outputs)
         if phase == "likelihood":
-            return -batches.aggregate.checked_evidence(logits, batch.groups, batch.z).log_likelihood
-        known = memory[batch.memory] if phase == "remembered weights" else logits.detach()
-        weights = batches.aggregate.checked_posterior(known, batch.groups, batch.z)
+            return likelihood(batches.aggregate, outputs, groups, z)
+        known = memory[batch.memory] if phase == "remembered weights" else outputs
         if self.settings.loss == "cross_entropy":
-            return cross_entropy_risks(logits, weights, batch.groups)
-        return group_risks(self.settings.loss_function(logits), weights, batch.groups)
+            return cross_entropy(batches.aggregate, outputs, known, groups, z)
+        _, weights = batches.aggregate.checked_infer(log_softmax(known), groups, z)
+        return with_slope(lambda outputs: group_risks(self.settings.loss_function(outputs), weights, groups), outputs)
+
+    def _scores(self) -> Tensor | None:
+        done = self.epoch_number + 1
+        if self.score is None or (done % self.settings.score_every and done < self.settings.epochs):
+            return None
+        return self.score(self.replicas.predict).to(self.best_score)
+
+    def _shuffle(self) -> None:
+        for batches in self.batches:
+            batches.shuffle(self.generators)
 
     def _close_epoch(self, phase: Phase, losses: list[float], seconds: float) -> None:
-        scores = None if self.score is None else self.score(self.replicas.predict).to(self.best_score)
-        if scores is None:  # the latest epoch is the best
+        scores = self._scores()
+        if self.score is None:  # the latest epoch is the best
             better = torch.ones_like(self.best_epoch, dtype=torch.bool)
+        elif scores is None:
+            better = torch.zeros_like(self.best_epoch, dtype=torch.bool)
         else:  # NaN is never better
             better = (scores > self.best_score) | ((self.best_epoch < 0) & ~scores.isnan())
             better &= ~self._given_up()  # alone, such a replica would have stopped
@@ -234,8 +279,7 @@ class _Run:
             }
         )
         self.loss_sum.zero_()
-        for batches, order in zip(self.batches, self.orders, strict=True):
-            order.copy_(batches.shuffle(self.generators))
+        self._shuffle()
         self.epoch_number, self.step = self.epoch_number + 1, 0
 
     def result(self, models: Sequence[nn.Module]) -> Trained:
@@ -253,82 +297,6 @@ class _Run:
         best_score = None if self.score is None else self.best_score.tolist()
         return Trained(unstack(models, self.best), self.history, self.best_epoch.tolist(), best_score)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Save everything that the rest of the run depends on."""
-        tensors = {
-            **{f"model.{name}": tensor for name, tensor in self.replicas.snapshot().items()},
-            **{f"best.{name}": tensor for name, tensor in self.best.items()},
-            **{f"generator.{place}": one.get_state() for place, one in enumerate(self.generators)},
-            **{f"order.{place}": order for place, order in enumerate(self.orders)},
-            **{f"memory.{place}": memory for place, memory in enumerate(self.memory)},
-            "random": torch.get_rng_state(),
-            "loss_sum": self.loss_sum,
-            "best_score": self.best_score,
-            "best_epoch": self.best_epoch,
-        }
-        for place, parameter in enumerate(self.replicas.parameters()):
-            for name, tensor in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{place}.{name}"] = tensor
-        numbers = {"epoch": self.epoch_number, "step": self.step, "history": self.history, "run": self._identity}
-        checkpoint.save(tensors, numbers)
-
-    def resume(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from what was saved, if there is anything."""
-        saved = None if checkpoint is None else checkpoint.load()
-        if checkpoint is None or saved is None:
-            return
-        tensors, numbers = saved
-        if numbers["run"] != self._identity:
-            raise ValueError(
-                f"{checkpoint.file} is of another run: {_difference(numbers['run'], self._identity)}; "
-                "give each run a folder of its own, or remove the checkpoint to start anew"
-            )
-        device = self.X.device
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name[len(prefix) :]: one.to(device) for name, one in tensors.items() if name.startswith(prefix)}
-
-        self.replicas.restore(part("model."))
-        self.best = part("best.")
-        for place, generator in enumerate(self.generators):
-            generator.set_state(tensors[f"generator.{place}"])
-        for place, order in enumerate(self.orders):
-            order.copy_(tensors[f"order.{place}"])
-        for place, memory in enumerate(self.memory):
-            memory.copy_(tensors[f"memory.{place}"])
-        torch.set_rng_state(tensors["random"])
-        self.loss_sum.copy_(tensors["loss_sum"])
-        self.best_score = tensors["best_score"].to(device)
-        self.best_epoch = tensors["best_epoch"].to(device)
-        for place, parameter in enumerate(self.replicas.parameters()):
-            if state := part(f"optimiser.{place}."):
-                on_gpu = device.type == "cuda"
-                self.optimiser.state[parameter] = {**state, "step": state["step"].to(device if on_gpu else "cpu")}
-        self.epoch_number, self.step, self.history = numbers["epoch"], numbers["step"], numbers["history"]
-        logger.info("going on with epoch %d, step %d, from %s", self.epoch_number + 1, self.step, checkpoint.file)
-
-    @cached_property
-    def _identity(self) -> dict[str, str]:
-        """What must not change between the start of a run and its end."""
-        seen = [one for given in self.sets for one in given]
-        content = fingerprint(*(part for one in seen for part in (one.groups.members, one.groups.offsets, one.z)))
-        kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
-        identity = {
-            "settings": repr(self.settings),
-            "seeds": repr(self.seeds),
-            "rows": f"{tuple(self.X.shape)} with content {fingerprint(self.X)}",
-            "observations": f"{kinds} with content {content}",
-            "model": f"{self.models[0]} with shapes {[tuple(tensor.shape) for tensor in self.replicas.state.values()]}",
-            "score": "none" if self.score is None else "one",
-        }
-        # The addresses of functions change from process to process.
-        return {name: re.sub(" at 0x[0-9a-f]+", "", value) for name, value in identity.items()}
-
-
-def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:
-    name = next(name for name in asked if saved.get(name) != asked[name])
-    return f"its {name}: {saved.get(name)}; of this run: {asked[name]}"
-
 
 def _side_by_side(runs: Sequence[Trained]) -> Trained:
     """Put runs of single replicas together; one that stopped early keeps its last numbers."""
@@ -341,7 +309,7 @@ def _side_by_side(runs: Sequence[Trained]) -> Trained:
         {
             **entry,
             "loss": [at(run, epoch)["loss"][0] for run in runs],
-            "score": None if entry["score"] is None else [at(run, epoch)["score"][0] for run in runs],
+            "score": None if entry["score"] is None else [(at(run, epoch)["score"] or [math.nan])[0] for run in runs],
             "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
         }
         for epoch, entry in enumerate(longest)

@@ -11,6 +11,8 @@ from unbag.losses import LOSSES, Loss
 
 Phase = Literal["likelihood", "current weights", "remembered weights"]
 
+_LEAST = {"epochs": 1, "warm_up": 0, "batch_size": 1, "remember_from": 0, "score_every": 1, "patience": 1}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -32,6 +34,8 @@ class Settings:
         Groups a step, of the largest set.
     learning_rate, weight_decay
         Of Adam.
+    score_every
+        The score is computed after every so many epochs, and after the last.
     patience
         A replica stops, and the run with the last of them, once its score has not improved for so many epochs after
         warm-up; None trains to the end.
@@ -58,6 +62,7 @@ class Settings:
     batch_size: int = 128
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
+    score_every: int = 1
     patience: int | None = None
     capture: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -65,7 +70,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         # Numbers of NumPy become plain ones, so that equal settings look equal.
-        for name, least in (("epochs", 1), ("warm_up", 0), ("batch_size", 1), ("remember_from", 0), ("patience", 1)):
+        for name, least in _LEAST.items():
             if getattr(self, name) is not None or name not in ("remember_from", "patience"):
                 object.__setattr__(self, name, _whole(name, getattr(self, name), least))
         if not _is_finite(self.learning_rate) or self.learning_rate <= 0:

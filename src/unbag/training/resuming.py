@@ -1,0 +1,100 @@
+"""Saving everything that the rest of a run depends on, and going on from there."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from unbag.training.checkpoints import Checkpoint, fingerprint
+from unbag.training.progress import logger
+
+if TYPE_CHECKING:
+    from unbag.training.loop import Run
+
+
+def save(run: Run, checkpoint: Checkpoint) -> None:
+    """Save a run as it is between two steps."""
+    tensors = {
+        **{f"model.{name}": tensor for name, tensor in run.replicas.snapshot().items()},
+        **{f"best.{name}": tensor for name, tensor in run.best.items()},
+        **{f"generator.{place}": one.get_state() for place, one in enumerate(run.generators)},
+        **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
+        **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
+        "random": torch.get_rng_state(),
+        "loss_sum": run.loss_sum,
+        "best_score": run.best_score,
+        "best_epoch": run.best_epoch,
+    }
+    for place, parameter in enumerate(run.replicas.parameters()):
+        for name, tensor in run.optimiser.state.get(parameter, {}).items():
+            tensors[f"optimiser.{place}.{name}"] = tensor
+    numbers = {"epoch": run.epoch_number, "step": run.step, "history": run.history, "run": _identity(run)}
+    checkpoint.save(tensors, numbers)
+
+
+def resume(run: Run, checkpoint: Checkpoint) -> None:
+    """Bring a new run to where it was saved, if it was."""
+    saved = checkpoint.load()
+    if saved is None:
+        return
+    tensors, numbers = saved
+    if numbers["run"] != (identity := _identity(run)):
+        raise ValueError(
+            f"{checkpoint.file} is of another run: {_difference(numbers['run'], identity)}; "
+            "give each run a folder of its own, or remove the checkpoint to start anew"
+        )
+    device = run.X.device
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name[len(prefix) :]: one.to(device) for name, one in tensors.items() if name.startswith(prefix)}
+
+    run.replicas.restore(part("model."))
+    run.best = part("best.")
+    for place, generator in enumerate(run.generators):
+        generator.set_state(tensors[f"generator.{place}"])
+    for place, batches in enumerate(run.batches):
+        batches.visit_in(tensors[f"order.{place}"])
+    for place, memory in enumerate(run.memory):
+        memory.copy_(tensors[f"memory.{place}"])
+    torch.set_rng_state(tensors["random"])
+    run.loss_sum.copy_(tensors["loss_sum"])
+    run.best_score = tensors["best_score"].to(device)
+    run.best_epoch = tensors["best_epoch"].to(device)
+    for place, parameter in enumerate(run.replicas.parameters()):
+        if state := part(f"optimiser.{place}."):
+            on_gpu = device.type == "cuda"
+            run.optimiser.state[parameter] = {**state, "step": state["step"].to(device if on_gpu else "cpu")}
+    run.epoch_number, run.step, run.history = numbers["epoch"], numbers["step"], numbers["history"]
+    logger.info("going on with epoch %d, step %d, from %s", run.epoch_number + 1, run.step, checkpoint.file)
+
+
+def _identity(run: Run) -> dict[str, str]:
+    """Return what must not change between the start of a run and its end."""
+    if run.identity is None:  # reading all rows takes a while, and a run is saved many times
+        run.identity = _read_identity(run)
+    return run.identity
+
+
+def _read_identity(run: Run) -> dict[str, str]:
+    seen = [one for given in run.sets for one in given]
+    content = fingerprint(*(part for one in seen for part in (one.groups.members, one.groups.offsets, one.z)))
+    kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
+    identity = {
+        "settings": repr(run.settings),
+        "objective": repr(run.objective),
+        "seeds": repr(run.seeds),
+        "rows": f"{tuple(run.X.shape)} with content {fingerprint(run.X)}",
+        "observations": f"{kinds} with content {content}",
+        "model": f"{run.models[0]} with shapes {[tuple(tensor.shape) for tensor in run.replicas.state.values()]}",
+        "score": "none" if run.score is None else "one",
+    }
+    # The addresses of functions change from process to process.
+    return {name: re.sub(" at 0x[0-9a-f]+", "", value) for name, value in identity.items()}
+
+
+def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:
+    name = next(name for name in asked if saved.get(name) != asked[name])
+    return f"its {name}: {saved.get(name)}; of this run: {asked[name]}"
