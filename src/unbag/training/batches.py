@@ -119,6 +119,8 @@ class Batches:
         n, size = z.shape[:2].numel(), rows.shape[2]
         if n not in self._equal_groups:
             self._equal_groups[n] = Groups.from_sizes(torch.full((n,), size, device=rows.device))
+            # Found now, once: while a graph is captured, nothing may wait for a number.
+            assert self._equal_groups[n].uniform_size == size
         return Batch(rows.flatten(1), None, memory.flatten(), self._equal_groups[n], z.flatten(0, 1).contiguous())
 
     def _unequal(self, which: Tensor) -> Batch:

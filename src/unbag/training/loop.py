@@ -141,6 +141,8 @@ class Run:
 
     def __post_init__(self) -> None:
         half = self.settings.precision == "bfloat16"
+        if half and self.X.ndim == 4:
+            self.X = self.X.contiguous(memory_format=torch.channels_last)
         self.replicas = Replicas(self.models, half=half, compiled=self.settings.compiled)
         on_gpu = self.X.device.type == "cuda"
         self.optimiser = torch.optim.Adam(
