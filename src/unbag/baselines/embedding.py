@@ -1,0 +1,63 @@
+"""What the methods share that learn an embedding: clusters of it are the classes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from unbag.baselines.base import Judged, Method, Task
+from unbag.training import Settings
+
+SCORE_EVERY = 5
+"""Epochs from one score to the next: clustering the rows anew takes longer than an epoch on a small set."""
+
+
+@dataclass(frozen=True)
+class Embedding(Method):
+    """A method whose model maps rows to vectors; k-means on the vectors of what is judged makes classes of them.
+
+    The classes have no names, so accuracy is that under the best renaming.
+
+    Parameters
+    ----------
+    width
+        Outputs of the model; None for as many as there are classes, so that the network is the same one, weight for
+        weight, as that of the other methods. The paper gives no number.
+    """
+
+    width: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.width is not None and (isinstance(self.width, bool) or not isinstance(self.width, int)):
+            raise TypeError(f"width must be a whole number, or None for one output per class; got {self.width!r}")
+        if self.width is not None and self.width < 2:
+            raise ValueError(f"width must be at least 2, or None for one output per class; got {self.width}")
+
+    def n_outputs(self, n_classes: int) -> int:
+        """Return the width of the embedding."""
+        return n_classes if self.width is None else self.width
+
+    def settings(self, given: Settings) -> Settings:
+        """Return the settings of the experiment with a score in some epochs only."""
+        return replace(super().settings(given), score_every=max(given.score_every, SCORE_EVERY))
+
+    def embed(self, outputs: Tensor) -> Tensor:
+        """Return the vectors that distances are measured between."""
+        return outputs
+
+    def predict(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
+        """Return the cluster of each row, by k-means with fixed random numbers."""
+        vectors = self.embed(outputs)
+        if not bool(vectors.isfinite().all()):  # a model that diverged tells no classes apart
+            return torch.zeros(len(vectors), dtype=torch.int64, device=vectors.device)
+        clusters = KMeans(task.n_classes, n_init=5, random_state=0)
+        with warnings.catch_warnings():
+            # Fewer different vectors than classes is what a collapsed embedding looks like, and its score shows it.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = clusters.fit_predict(vectors.double().cpu().numpy())
+        return torch.as_tensor(found, dtype=torch.int64, device=vectors.device)
