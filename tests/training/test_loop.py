@@ -168,7 +168,7 @@ def test_nothing_is_remembered_where_nothing_is_read():
     models = [network(3)]
     for settings in (Settings(epochs=3), Settings(epochs=3, warm_up=3, remember_from=3)):
         run = loop.Run(models, X, [[seen]], settings, [0], None)
-        assert [len(memory) for memory in run.memory] == [0]
+        assert [memory.numel() for memory in run.memory] == [0]
 
 
 # ---------------------------------------------------------------------------------------------------- history

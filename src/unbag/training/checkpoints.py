@@ -17,7 +17,7 @@ from torch import Tensor
 from unbag.files import remove_drafts, write_whole
 from unbag.training.progress import logger
 
-FORMAT = 1
+FORMAT = 2
 
 
 class OutOfTime(Exception):

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from unbag.aggregates.base import full_precision
-from unbag.kernels.logspace import log_softmax
+from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.models.build import MakeModel
 from unbag.risks import group_risks
 from unbag.training.batches import Batch, Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, OutOfTime
-from unbag.training.objectives import Objective, cross_entropy, likelihood, with_slope
+from unbag.training.objectives import Objective, Slope, cross_entropy, differentiate, likelihood
 from unbag.training.observations import Observations, check_sets
 from unbag.training.progress import Silent, logger
 from unbag.training.replicas import Replicas, can_be_stacked, check_outputs, make_models, unstack
@@ -162,10 +162,12 @@ class Run:
         self.best = self.replicas.snapshot()
         self.best_score = torch.full((n_replicas,), float("-inf"), dtype=torch.float64, device=self.X.device)
         self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
-        # What the model said at the last visit, as logits; zero, the same chance for every class, before the first.
+        # What the model said at the last visit, as log-probabilities, class by class; before the first, the same chance
+        # for every class.
         k = self.sets[0][0].n_classes
-        remembered = [batches.n_memberships if self.settings.remembers else 0 for batches in self.batches]
-        self.memory = [torch.zeros(n, k, device=self.X.device) for n in remembered]
+        remembers = self.settings.remembers and self.objective is None
+        remembered = [batches.n_memberships if remembers else 0 for batches in self.batches]
+        self.memory = [torch.full((k, n), -math.log(k), device=self.X.device) for n in remembered]
         self.captured: CapturedSteps | None = None
         if self.settings.capture and on_gpu and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
@@ -219,12 +221,11 @@ class Run:
                 continue
             outputs = batch.of_members(self.replicas(self.X[batch.rows]))
             with full_precision(outputs.device.type):
-                values, slope = self._objective(phase, batches, batch, outputs.detach(), memory)
+                found = self._slope(phase, batches, batch, outputs.detach(), memory)
             # The mean over the groups of each replica.
-            outputs.backward(slope.mul_(batches.weight * len(self.seeds) / len(values)))
-            self.loss_sum += values.view(len(self.seeds), -1).mean(1).mul_(batches.weight)
-            if len(memory):
-                memory[batch.memory] = outputs.detach()
+            share = found.scale * batches.weight * len(self.seeds) / len(batch.groups)
+            outputs.backward(found.slope.mul_(share))
+            self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
         self.optimiser.step()
 
     def _changing(self) -> list[Tensor]:
@@ -232,21 +233,23 @@ class Run:
         of_optimiser = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
         return [*self.replicas.state.values(), *self.memory, self.loss_sum, *of_optimiser]
 
-    def _objective(
-        self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the value of each group and the slope of their sum, of all replicas."""
-        groups, z = batch.groups, batch.z
+    def _slope(self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor) -> Slope:
+        """Return what the groups of a batch cost, of all replicas, and which way is down."""
+        aggregate, groups, z = batches.aggregate, batch.groups, batch.z
         if self.objective is not None:
             own = self.objective
-            return with_slope(lambda outputs: own(outputs, groups, z), outputs)
+            return differentiate(lambda outputs: own(outputs, groups, z), outputs)
+        log_probs = log_softmax(class_by_class(outputs))
+        known = memory[:, batch.memory].t() if phase == "remembered weights" else log_probs
+        if memory.numel():
+            memory[:, batch.memory] = log_probs.t()
         if phase == "likelihood":
-            return likelihood(batches.aggregate, outputs, groups, z)
-        known = memory[batch.memory] if phase == "remembered weights" else outputs
+            return likelihood(aggregate, log_probs, groups, z)
         if self.settings.loss == "cross_entropy":
-            return cross_entropy(batches.aggregate, outputs, known, groups, z)
-        _, weights = batches.aggregate.checked_infer(log_softmax(known), groups, z)
-        return with_slope(lambda outputs: group_risks(self.settings.loss_function(outputs), weights, groups), outputs)
+            return cross_entropy(aggregate, log_probs, known, groups, z)
+        _, weights = aggregate.checked_infer(known, groups, z)
+        loss = self.settings.loss_function
+        return differentiate(lambda outputs: group_risks(loss(outputs), weights, groups), outputs)
 
     def _scores(self) -> Tensor | None:
         done = self.epoch_number + 1

@@ -1,0 +1,109 @@
+"""CIFAR-10: 32 x 32 colour pictures of animals and vehicles."""
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from unbag.datasets.base import Content, Layout, Recipe
+from unbag.datasets.download import Remote
+from unbag.datasets.readers import broken, join, read_arrays, read_bytes
+
+BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+FOLDER = "cifar-10-batches-bin"
+MOSAICS = (*(f"cifar10_train_{number}.webp" for number in range(1, 6)), "cifar10_test.webp")
+
+
+def read_records(path: Path, content: bytes) -> Content:
+    """Read records of a label and 32 x 32 bytes of red, green and blue."""
+    if len(content) % 3073 or not content:
+        broken(path, f"records of 3,073 bytes were expected, and {len(content):,} bytes are no whole number of them")
+    records = np.frombuffer(content, np.uint8).reshape(-1, 3073)
+    return Content(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0])
+
+
+def read_batches(paths: Sequence[Path]) -> Content:
+    """Read five training batches and the test batch."""
+    return join_batches([read_records(path, read_bytes(path)) for path in paths])
+
+
+def read_archive(paths: Sequence[Path]) -> Content:
+    """Read the batches out of the archive in which they are published, without unpacking it."""
+    (path,) = paths
+    contents = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                if file is not None:
+                    contents[member.name] = file.read()
+    except (tarfile.TarError, OSError, EOFError) as error:
+        broken(path, f"this is no whole archive ({error})")
+    missing = [batch for batch in BATCHES if f"{FOLDER}/{batch}" not in contents]
+    if missing:
+        broken(path, f"{FOLDER}/{missing[0]} is missing in it")
+    return join_batches([read_records(path, contents[f"{FOLDER}/{batch}"]) for batch in BATCHES])
+
+
+def join_batches(batches: Sequence[Content]) -> Content:
+    """Put the training batches together, and the test batch after them."""
+    *train, test = batches
+    together = Content(np.concatenate([batch.X for batch in train]), np.concatenate([batch.y for batch in train]))
+    return join(together, test)
+
+
+def read_mosaics(paths: Sequence[Path]) -> Content:
+    """Read the prepared form: a picture of tiles, row by row, for each batch, and the labels as arrays."""
+    *mosaics, labels = paths
+    arrays = read_arrays(labels)
+    if not {"y_train", "y_test"} <= set(arrays):
+        broken(labels, f"expected the arrays y_train and y_test, got {', '.join(arrays) or 'none'}")
+    *train, test = map(read_tiles, mosaics)
+    X_train = np.concatenate(train)
+    for X, y in ((X_train, arrays["y_train"]), (test, arrays["y_test"])):
+        if len(X) != len(y):
+            broken(labels, f"there are {len(y)} labels for {len(X)} pictures")
+    return join(Content(X_train, arrays["y_train"]), Content(test, arrays["y_test"]))
+
+
+def read_tiles(path: Path) -> np.ndarray:
+    """Cut a picture into tiles of 32 x 32, row by row: (tiles, 3, 32, 32)."""
+    from PIL import Image  # noqa: PLC0415  # only this form needs it
+
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("RGB"))
+    except OSError as error:
+        broken(path, f"this is no whole picture ({error})")
+    height, width, _ = pixels.shape
+    if height % 32 or width % 32:
+        broken(path, f"expected tiles of 32 x 32, got a picture of {height} x {width}")
+    tiles = pixels.reshape(height // 32, 32, width // 32, 32, 3)
+    return tiles.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32)
+
+
+DATASETS = (
+    Recipe(
+        name="cifar10",
+        title="CIFAR-10, pictures of animals and vehicles",
+        shape=(3, 32, 32),
+        classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        citation="Krizhevsky, Learning multiple layers of features from tiny images, 2009",
+        home="https://www.cs.toronto.edu/~kriz/cifar.html",
+        licence="none stated; free to use with citation",
+        layouts=(
+            Layout((*MOSAICS, "cifar10_labels.npz"), read_mosaics),
+            Layout(BATCHES, read_batches),
+            Layout(("cifar-10-binary.tar.gz",), read_archive),
+        ),
+        places=("", "cifar10/", f"{FOLDER}/", f"cifar10/{FOLDER}/"),
+        remotes=(
+            Remote(
+                "cifar-10-binary.tar.gz",
+                ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,41 @@
+"""USPS: digits of zip codes on envelopes, 16 x 16 grey values."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from unbag.datasets.base import Content, Layout, Recipe
+from unbag.datasets.readers import as_numbers, broken, join, read_lines, read_prepared
+
+
+def read_zip(path: Path) -> Content:
+    """Read lines of the digit, written as 6.0000, and 256 grey values."""
+    values = as_numbers(path, read_lines(path, 257))
+    y = values[:, 0].astype(np.int64)
+    if (y != values[:, 0]).any():
+        broken(path, "the first value of a line is its digit, a whole number")
+    return Content(values[:, 1:], y)
+
+
+def read_usps(paths: Sequence[Path]) -> Content:
+    """Read the training part and the test part."""
+    train, test = map(read_zip, paths)
+    return join(train, test)
+
+
+DATASETS = (
+    Recipe(
+        name="usps",
+        title="USPS zip-code digits, 16 x 16",
+        shape=(256,),
+        classes=tuple("0123456789"),
+        citation=(
+            "Le Cun et al., Handwritten digit recognition with a back-propagation network, NIPS 1990, "
+            "as in Hastie, Tibshirani and Friedman, The Elements of Statistical Learning"
+        ),
+        home="https://hastie.su.domains/ElemStatLearn/datasets/ (zip.train.gz and zip.test.gz there)",
+        licence="none stated",
+        layouts=(Layout(("usps.npz",), read_prepared), Layout(("zip.train", "zip.test"), read_usps)),
+    ),
+)
