@@ -13,6 +13,7 @@ from torch.func import functional_call, stack_module_state
 from unbag.checks import describe
 from unbag.losses import Loss
 from unbag.models.build import MakeModel
+from unbag.training.convolutions import convolve_by_products
 
 
 def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
@@ -69,6 +70,8 @@ class Replicas:
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
         self._model.to("meta")
+        if next(iter(self.state.values())).is_cuda:
+            convolve_by_products(self._model)
         self._forward = torch.vmap(
             lambda state, inputs: functional_call(self._model, state, (inputs,)), randomness="different"
         )
