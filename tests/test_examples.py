@@ -1,11 +1,33 @@
-"""The examples run, and learn something within a few epochs."""
+"""The examples run, and print what they promise."""
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run an example as a script, and return what it prints."""
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def numbers(pattern: str, printed: str) -> list[float]:
+    """Return the numbers that the groups of a pattern caught."""
+    found = re.search(pattern, printed)
+    assert found, f"nothing like {pattern!r} in:\n{printed}"
+    return [float(part) for part in found.groups()]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_short_and_tested(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 100
+    assert f'"{path.stem}' in Path(__file__).read_text(encoding="utf-8")
 
 
 def test_digits_learn_from_counts(capsys):
@@ -15,3 +37,62 @@ def test_digits_learn_from_counts(capsys):
     printed = capsys.readouterr().out
     assert "right after 8 epochs" in printed
     assert "from every label" in printed
+
+
+def test_conversions_per_cohort(capsys):
+    printed = run("conversions_per_cohort", capsys)
+    from_counts, from_labels = numbers(r"curve\): ([\d.]+) from counts, ([\d.]+) from every label", printed)
+    assert 0.8 < from_counts < from_labels + 0.02
+    assert from_counts > from_labels - 0.03
+    score, trivial = numbers(r"log-likelihood of a new cohort: (\S+), and (\S+) with one rate", printed)
+    assert score > trivial + 0.1
+    for plan in ("free", "basic", "pro"):
+        expected, converted = numbers(rf"plan {plan}: (\d+)% expected, (\d+)% converted", printed)
+        assert abs(expected - converted) < 10
+
+
+def test_positive_bags(capsys):
+    printed = run("positive_bags", capsys)
+    assert numbers(r"(\d+)% of 100 new bags", printed)[0] > 80
+    alone, with_label = numbers(r"average precision: ([\d.]+), ([\d.]+) if bags", printed)
+    assert with_label >= alone > 0.85
+    assert re.search(r"instance \d+: (1.00|0.9\d) \(positive\)", printed)
+
+
+def test_pairs_and_triplets(capsys):
+    printed = run("pairs_and_triplets", capsys)
+    assert numbers(r"after naming them with 10 labels: (\d+)%", printed)[0] > 95
+    assert "read as [0, 1, 2, 3, 4]" in printed
+
+
+def test_ordered_grades(capsys):
+    printed = run("ordered_grades", capsys)
+    for kind in ("ranks", "triplets"):
+        right, off = numbers(rf"from {kind}: (\d+)% of new essays graded right, off by ([\d.]+)", printed)
+        assert right > 75
+        assert off < 0.3
+    assert numbers(r"(\d+)% of 200 new pairs", printed)[0] > 90
+
+
+def test_own_loop(capsys):
+    printed = run("own_loop", capsys)
+    risks = [numbers(rf"epoch {epoch}: risk ([\d.]+)", printed)[0] for epoch in (10, 20)]
+    assert risks[1] < risks[0]
+    assert numbers(r"epoch 20: .*, ([\d.]+)% of new images right", printed)[0] > 92
+    assert printed.count("(it is a ") == 6
+
+
+def test_own_aggregate(capsys):
+    printed = run("own_aggregate", capsys)
+    assert "the fold agrees with enumeration" in printed
+    assert "the likelihood agrees with enumeration" in printed
+    assert numbers(r"differ by (\S+) at most", printed)[0] < 1e-5
+    assert numbers(r"leave open: reversal; (\d+)% of the wines", printed)[0] > 90
+
+
+def test_grid_search(capsys):
+    printed = run("grid_search", capsys)
+    assert printed.count("per held-out group") == 4
+    assert "chosen without labels: 30 components" in printed
+    assert numbers(r"([\d.]+)% of new images are read", printed)[0] > 90
+    assert "refused: groups must be whole" in printed

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag.diagnosis import Finding, diagnose
-from unbag.fitting import fit_replicas
+from unbag.fitting import first_seed, fit_replicas
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
 from unbag.naming import best_order, find_symmetry
@@ -202,8 +201,7 @@ class AggregateClassifier(Predictor):
     def _train(self, rows: Tensor, observations: Sequence[Observations]) -> None:
         rows, observations = rows.to(self.device), [one.to(self.device) for one in observations]
         make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, seed)
+        fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, first_seed(self.random_state))
         trained = fitted.trained
         self.models_ = [trained.models[r] for r in (fitted.like_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -19,12 +20,28 @@ def write_whole(path: Path, content: bytes) -> None:
     >>> (folder / "note.txt").read_bytes(), len(list(folder.iterdir()))
     (b'kept', 1)
     """
+    with whole_file(path) as draft, open(draft, "xb") as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a draft to write to, beside a file that it replaces once it is complete and on disk.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with whole_file(path) as draft:
+    ...     _ = draft.write_text("long")
+    >>> path.read_text()
+    'long'
+    """
     # Not by tempfile, whose files nobody else may read.
     draft = path.absolute().with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with open(draft, "xb") as file:
-            file.write(content)
-            file.flush()
+        yield draft
+        with open(draft, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:

@@ -12,12 +12,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
 from unbag.checks import check_choice
 from unbag.naming import find_symmetry
-from unbag.training import Bar, Checkpoint, Observations, Settings, Silent, Trained, held_out_likelihood, train
+from unbag.training import (
+    Bar,
+    Checkpoint,
+    Objective,
+    Observations,
+    Settings,
+    Silent,
+    Trained,
+    held_out_likelihood,
+    train,
+)
 from unbag.training.checkpoints import fingerprint
 from unbag.training.scaling import How, fit_scaling
 
@@ -55,6 +66,8 @@ def fit_replicas(
     X: Tensor,
     observations: Sequence[Observations],
     seed: int,
+    *,
+    objective: Objective | None = None,
 ) -> Fitted:
     """Train as the estimator was told to.
 
@@ -68,8 +81,10 @@ def fit_replicas(
         What to learn from, on the device to train on.
     seed
         Of the split and of the first replica; further replicas have the numbers that follow.
+    objective
+        What is minimised in place of what the settings say; see :func:`unbag.training.train`.
     """
-    parts = [_split(one, choices["validation_fraction"], seed) for one in observations]
+    parts = [split_groups(one, choices["validation_fraction"], seed) for one in observations]
     used = [one for one, _ in parts]
     held_out = [one for _, one in parts if one is not None]
     score = held_out_likelihood(X, held_out) if held_out else None
@@ -93,6 +108,7 @@ def fit_replicas(
         score=score,
         checkpoint=_checkpoint(choices, settings, hows, X, [*used, *held_out]),
         progress=Bar() if choices["verbose"] else Silent(),
+        objective=objective,
     )
     scores = trained.best_score
     if scores is None:
@@ -129,7 +145,19 @@ def read_settings(choices: dict[str, Any], observations: Sequence[Observations])
     )
 
 
-def _split(one: Observations, share: float, seed: int) -> tuple[Observations, Observations | None]:
+def first_seed(random_state: Any) -> int:
+    """Return the seed that a fit starts from; for a whole number it is the same every time.
+
+    Examples
+    --------
+    >>> first_seed(0) == first_seed(0) != first_seed(1)
+    True
+    """
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def split_groups(one: Observations, share: float, seed: int) -> tuple[Observations, Observations | None]:
+    """Return the groups to train on, and those held out, if any."""
     if not 0 <= share < 1:
         raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
     if share == 0 or len(one.groups) <= TOO_FEW_TO_SPLIT:

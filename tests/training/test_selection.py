@@ -49,8 +49,8 @@ def test_each_replica_has_a_best_epoch_of_its_own():
         assert_close(trained.models[place], run(None, seeds=[0, 1], epochs=epochs).models[place], tolerance=0)
 
 
-def test_the_first_of_equal_epochs_is_kept():
-    assert run(scripted([1.0], [2.0], [2.0], [2.0], [1.0])).best_epoch == [1]
+def test_the_last_of_equal_epochs_is_kept():
+    assert run(scripted([1.0], [2.0], [2.0], [2.0], [1.0])).best_epoch == [3]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,14 @@ def test_without_a_score_the_last_epoch_is_returned():
 def test_patience_stops(scores, patience, epochs):
     trained = run(scripted(*([float(score)] for score in scores)), patience=patience, epochs=6)
     assert len(trained.history) == epochs
-    assert trained.best_epoch == [scores.index(max(scores[:epochs]))]
+    best = max(scores[:epochs])
+    assert trained.best_epoch == [max(epoch for epoch in range(epochs) if scores[epoch] == best)]
 
 
 def test_patience_waits_for_the_warm_up():
     trained = run(scripted(*[[1.0]] * 9), patience=2, warm_up=4, epochs=9)
     assert len(trained.history) == 6
-    assert trained.best_epoch == [0]
+    assert trained.best_epoch == [5]
 
 
 def test_patience_waits_for_the_last_replica():

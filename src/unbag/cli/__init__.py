@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unbag.cli import bench
+from unbag.cli import bench, report, reproduce, tables
 
 # torch, and whatever needs it, is imported inside the commands, so that --help does not wait for it.
 
@@ -18,7 +18,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command(epilog="Example: unbag demo --out unbag-demo")(report.demo)
+app.command(epilog="Example: unbag report unbag-demo --out digits.html")(report.report)
+app.command(epilog="Example: unbag check people.csv wards.csv")(tables.check)
+app.command(epilog="Example: unbag fit people.csv wards.csv --aggregate label_proportions --out run")(tables.fit)
+app.command(epilog="Example: unbag predict run people.csv --out predicted.csv")(tables.predict)
+app.command(epilog="Example: unbag disaggregate run people.csv wards.csv --out labels.csv")(tables.disaggregate)
 app.add_typer(bench.app, name="bench")
+app.command(epilog="Example: unbag reproduce --table mil --dataset fox --budget 9m")(reproduce.reproduce)
 
 
 def _show_version(wanted: bool) -> None:

@@ -17,12 +17,16 @@ def plain_errors(debug: bool) -> Iterator[None]:
     """Turn an error into a sentence on stderr and exit code 2, unless the caller wants to see where it came from."""
     try:
         yield
+    except typer.Exit:  # all was said
+        raise
     except Exception as error:
         if debug:
             raise
+        from unbag.tables.problems import TableError  # noqa: PLC0415 (only where something went wrong)
+
         console = Console(stderr=True, soft_wrap=True)
         console.print(f"[red]{escape(str(error) or type(error).__name__)}[/red]", highlight=False)
-        if not isinstance(error, OSError):
+        if not isinstance(error, OSError | TableError):  # those say where they come from
             console.print("To see where this comes from, run: unbag --debug ...", highlight=False)
         raise typer.Exit(2) from error
 

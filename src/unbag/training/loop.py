@@ -162,6 +162,7 @@ class Run:
         self.best = self.replicas.snapshot()
         self.best_score = torch.full((n_replicas,), float("-inf"), dtype=torch.float64, device=self.X.device)
         self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
+        self.improved = self.best_epoch.clone()  # the last epoch that was better than all before it
         # What the model said at the last visit, as log-probabilities, class by class; before the first, the same chance
         # for every class.
         k = self.sets[0][0].n_classes
@@ -183,7 +184,7 @@ class Run:
             return torch.zeros_like(self.best_epoch, dtype=torch.bool)
         # A warm-up to the end is no warm-up but the likelihood method.
         warm_up = self.settings.warm_up if self.settings.warm_up < self.settings.epochs else 0
-        waited = self.epoch_number - 1 - self.best_epoch.clamp_min(warm_up - 1)
+        waited = self.epoch_number - 1 - self.improved.clamp_min(warm_up - 1)
         return waited >= self.settings.patience
 
     def epoch(self, checkpoint: Checkpoint | None) -> None:
@@ -267,12 +268,13 @@ class Run:
             better = torch.ones_like(self.best_epoch, dtype=torch.bool)
         elif scores is None:
             better = torch.zeros_like(self.best_epoch, dtype=torch.bool)
-        else:  # NaN is never better
-            better = (scores > self.best_score) | ((self.best_epoch < 0) & ~scores.isnan())
+        else:  # of equal scores the later, which has trained longer; NaN is never better
+            better = scores >= self.best_score
             better &= ~self._given_up()  # alone, such a replica would have stopped
         self.replicas.copy_better(self.best, better)
         self.best_epoch[better] = self.epoch_number
         if scores is not None:
+            self.improved[better & (scores > self.best_score)] = self.epoch_number
             self.best_score[better] = scores[better]
         self.history.append(
             {

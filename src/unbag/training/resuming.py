@@ -27,6 +27,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         "loss_sum": run.loss_sum,
         "best_score": run.best_score,
         "best_epoch": run.best_epoch,
+        "improved": run.improved,
     }
     for place, parameter in enumerate(run.replicas.parameters()):
         for name, tensor in run.optimiser.state.get(parameter, {}).items():
@@ -63,6 +64,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
     run.loss_sum.copy_(tensors["loss_sum"])
     run.best_score = tensors["best_score"].to(device)
     run.best_epoch = tensors["best_epoch"].to(device)
+    run.improved = tensors["improved"].to(device)
     for place, parameter in enumerate(run.replicas.parameters()):
         if state := part(f"optimiser.{place}."):
             on_gpu = device.type == "cuda"

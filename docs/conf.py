@@ -1,0 +1,56 @@
+"""How Sphinx builds the site: ``python -m sphinx -W --keep-going -b html docs docs/_build``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import pictures  # noqa: E402 (it lies beside this file)
+
+import unbag  # noqa: E402
+
+project = "unbag"
+author = "the authors of unbag"
+release = version = unbag.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"unbag {version}"
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["unbag.css"]
+
+# Types stand in the signature; members come in the order of the source, which is meant to be read.
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+# Parameters as they are written in the docstrings, without a link for every word of a type.
+napoleon_use_param = False
+napoleon_use_ivar = True
+
+pictures.draw_all(HERE / "_pictures")
+
+
+def leave_out_results(app: Sphinx, name: str, source: list[str]) -> None:
+    """Say so where there are no results yet; `unbag reproduce --render` writes them."""
+    if name == "experiments" and not (HERE / "results.md").exists():
+        toctree = re.compile(r"^```{toctree}.*?^```$", flags=re.DOTALL | re.MULTILINE)
+        source[0] = toctree.sub("*Nothing was run yet.*", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Look at pages as they are read."""
+    app.connect("source-read", leave_out_results)

@@ -1,0 +1,49 @@
+"""A pipeline, a search over its settings and cross-validation, with scikit-learn and without a single label.
+
+Run it with ``python examples/grid_search.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.model_selection import GridSearchCV, GroupKFold, train_test_split
+from sklearn.pipeline import Pipeline
+
+import unbag
+
+images, digits = load_digits(return_X_y=True)
+X, X_new, y, y_new = train_test_split(images, digits, test_size=0.25, stratify=digits, random_state=0)
+
+# 336 groups of about four images each; of a group we know how many of each digit are in it.
+ids = np.random.default_rng(0).permutation(len(X)) % 336
+counts = [np.bincount(y[ids == group], minlength=10) for group in range(336)]  # from here on, y only judges
+target = unbag.target(ids, counts)  # one entry per row, so that scikit-learn can split it
+
+pipeline = Pipeline(
+    [
+        ("reduce", PCA(random_state=0)),
+        ("classify", unbag.AggregateClassifier(model="linear", epochs=20, learning_rate=0.03, random_state=0)),
+    ]
+)
+# Groups must stay whole: GroupKFold with groups=ids. The score of a target is the log-likelihood of held-out groups.
+search = GridSearchCV(
+    pipeline,
+    {"reduce__n_components": [5, 30], "classify__method": ["uum", "likelihood"]},
+    cv=GroupKFold(n_splits=3),
+)
+search.fit(X, target, groups=ids)
+
+for settings, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
+    n, method = settings["reduce__n_components"], settings["classify__method"]
+    print(f"{n:2d} components, {method}: {score:.2f} per held-out group")
+best = search.best_params_
+print(f"chosen without labels: {best['reduce__n_components']} components, {best['classify__method']}")
+print(f"{search.best_estimator_.score(X_new, y_new):.1%} of new images are read as they should be")
+
+# A splitter that goes through groups is noticed.
+try:
+    GridSearchCV(pipeline, {"reduce__n_components": [5]}, cv=[(np.arange(900), np.arange(900, len(X)))]).fit(X, target)
+except ValueError as error:
+    print("a split through groups is refused:", str(error).strip().splitlines()[-1].split(":")[1].split(",")[0].strip())

@@ -1,0 +1,74 @@
+"""``unbag report`` and ``unbag demo``: a run as a page, and a run to look at first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from unbag.cli.shared import check_writable, plain_errors
+from unbag.files import write_whole
+
+Run = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", help="Where to write the page.", show_default="report.html in the folder")
+]
+OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write the report to.")]
+Seed = Annotated[int, typer.Option(min=0, help="Another number gives other groups and other first weights.")]
+
+
+def report(ctx: typer.Context, run: Run, out: OutFile = None) -> None:
+    """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
+    with plain_errors(debug=ctx.obj):
+        from unbag.report.reading import REPORT, read_summary  # noqa: PLC0415
+
+        summary = read_summary(run)
+        _write_page(summary, run / REPORT if out is None else out)
+
+
+def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0) -> None:
+    """Learn to read digits from counts in groups of six, beside other methods, in a minute or two."""
+    with plain_errors(debug=ctx.obj):
+        _check_folder(out)
+        progress = Console(stderr=True, highlight=False, markup=False)
+        with progress.status("starting"):
+            from unbag.demo import run  # noqa: PLC0415
+            from unbag.report.reading import REPORT, SUMMARY  # noqa: PLC0415
+        summary = run(seed, report=progress.print)
+        _show(summary["comparison"])
+        write_whole(out / SUMMARY, f"{json.dumps(summary, allow_nan=False)}\n".encode())
+        _write_page(summary, out / REPORT)
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the folder, or refuse one that holds anything but the results of an earlier demonstration."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; give a folder with --out")
+    others = {path.name for path in folder.iterdir()} - {"summary.json", "report.html"} if folder.exists() else set()
+    if others:
+        raise FileExistsError(f"{folder} holds other files, such as {min(others)}; give another folder with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder / "report.html")
+
+
+def _show(comparison: list[dict[str, Any]]) -> None:
+    table = Table(title="Accuracy on images that no method has seen", box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("learned by")
+    for heading in ("accuracy", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in comparison:
+        table.add_row(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}")
+    Console().print(table)
+
+
+def _write_page(summary: dict[str, Any], path: Path) -> None:
+    from unbag.report import render  # noqa: PLC0415
+
+    check_writable(path)
+    write_whole(path, render(summary).encode())
+    Console(soft_wrap=True).print(f"The report is in {path.absolute()}", highlight=False, markup=False)

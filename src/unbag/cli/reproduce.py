@@ -1,0 +1,71 @@
+"""``unbag reproduce``: the paper's tables, run anew."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unbag.cli.shared import plain_errors
+
+Names = list[str] | None
+
+
+def reproduce(  # noqa: PLR0917 (options are given by name)
+    ctx: typer.Context,
+    table: Annotated[Names, typer.Option(help="Only this table; may be given several times, as the next four.")] = None,
+    dataset: Annotated[Names, typer.Option(help="Only this data set.")] = None,
+    method: Annotated[Names, typer.Option(help="Only this method.")] = None,
+    problem: Annotated[Names, typer.Option(help="Only this kind of observation.")] = None,
+    protocol: Annotated[Names, typer.Option(help="Only this protocol: paper, copies_together or ten_fold.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials of each cell; if not given, five, or ten where there are folds.")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Epochs in place of the paper's; if --results is not given, into results/epochs-N."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; if not given, a GPU where there is one.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop with everything saved after so long: 90s, 9m, 1.5h.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="The folder of results, if not results; what it has is not run again.")
+    ] = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Run every cell for a moment, on tiny made-up data.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the cells and how far they are; run none.")] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write the comparison with the paper to the folder docs; run nothing.")
+    ] = False,
+) -> None:
+    """Run what is missing of the paper's tables, the most important first, and save every finished trial.
+
+    A run that was stopped goes on where it was. Data sets are found in the folder that UNBAG_DATA names.
+    """
+    start = time.monotonic()  # waiting for torch is part of the budget
+    with plain_errors(debug=ctx.obj):
+        commands = import_module("unbag.experiments.commands")
+        folder = commands.folder_for(results, epochs)
+        if render:
+            import_module("unbag.experiments.render").write(folder, Path("docs"))
+            return
+        cells = import_module("unbag.experiments.plan").select(
+            tables=table or (),
+            names=dataset or (),
+            methods=method or (),
+            problems=problem or (),
+            protocols=protocol or (),
+            epochs=epochs,
+        )
+        if list_only:
+            commands.show_list(cells, folder, trials=trials)
+        elif smoke:
+            _exit(commands.run_smoke(cells))
+        else:
+            _exit(commands.run(cells, folder, trials=trials, device=device, budget=budget, start=start))
+
+
+def _exit(summary: Any) -> None:
+    if summary.failed:
+        raise typer.Exit(1)

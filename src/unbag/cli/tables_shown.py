@@ -1,0 +1,133 @@
+"""What the commands on tables print."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+BAR = 24
+MOST_FEATURES = 40
+
+
+def show_checked(console: Console, checked: Any) -> None:
+    """Print what was understood of the files, and what is wrong with them."""
+    if checked.understood:
+        _show_understood(console, checked.understood)
+    if not checked.problems:
+        console.print("[green]No problems were found.[/green]")
+        return
+    show_problems(console, checked.problems)
+    counts = Counter(one.severity for one in checked.problems)
+    named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind in COLOURS if (count := counts[kind])]
+    console.print(f"{', '.join(named)}. Rows are counted from 1, without the header.", highlight=False)
+
+
+def show_problems(console: Console, problems: Sequence[Any]) -> None:
+    """Print problems one below the other, each behind how bad it is."""
+    if not problems:
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for one in problems:
+        table.add_row(f"[{COLOURS[one.severity]}]{one.severity}", escape(str(one)))
+    console.print(table, highlight=False)
+
+
+def show_learned(console: Console, learned: Any) -> None:
+    """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
+    summary = learned.summary
+    data, training = summary["data"], summary["training"]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial"):
+        table.add_column(heading, justify="left" if heading == "learned from" else "right")
+    for one in summary["sets"]:
+        judged = "held out" if one["judged"]["held_out"] else "all"
+        table.add_row(
+            one["kind"],
+            f"{one['groups']:,}",
+            f"{one['judged']['groups']:,} ({judged})",
+            _number(one["likelihood"]["model"]),
+            _number(one["likelihood"]["trivial"]),
+        )
+    console.print(table)
+    said = [
+        f"{data['rows']:,} rows, {data['features']} features, classes {', '.join(data['classes'])}.",
+        f"Trained for {training['epochs']} epochs"
+        + (", going on with an unfinished run." if learned.resumed else ".")
+        + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
+    ]
+    if (labels := summary["labels"]) is not None:
+        renamed = " (under the best names for the classes)" if labels["renamed"] else ""
+        said.append(
+            f"Accuracy on {labels['rows']:,} labelled rows: {labels['accuracy']:.1%}{renamed}; "
+            f"the most frequent class alone has {labels['most_common']:.1%}."
+        )
+    for sentence in said:
+        console.print(escape(sentence), highlight=False)
+    folder = shlex.quote(str(learned.run.folder))
+    console.print(
+        f"The run is in {folder}. To see more of it: unbag report {folder}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _show_understood(console: Console, understood: dict[str, Any]) -> None:
+    instances = understood["instances"]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("instances", escape(f"{instances['file']}, {instances['rows']:,} rows"))
+    for name in ("id", "group", "label"):
+        if instances[name] is not None:
+            table.add_row(f"  {name}", f"column {escape(instances[name])}")
+    table.add_row("  features", escape(_features(instances["features"])))
+    for one in understood["observations"]:
+        doubt = "" if one["certain"] else " (a guess: say it with --aggregate)"
+        table.add_row("observations", escape(f"{one['file']}, {one['rows']:,} rows"))
+        table.add_row("  aggregate", f"{one['aggregate']}{doubt}")
+        keys = [("group", one["group"]), ("members", ", ".join(one["members"])), ("observed", one["observed"])]
+        for name, column in (*keys, ("size", one["size"])):
+            if column:
+                table.add_row(f"  {name}", f"column{'s' if name == 'members' else ''} {escape(column)}")
+        if one["sizes"] is not None:
+            table.add_row("  group sizes", _bars(one["sizes"]))
+    table.add_row("classes", escape(_list(understood["classes"])))
+    console.print(table, highlight=False)
+    console.print()
+
+
+def _features(kinds: dict[str, str]) -> str:
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        by_kind.setdefault(kind, []).append(name)
+    return "\n".join(f"{len(names)} {kind}: {_list(names)}" for kind, names in by_kind.items())
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - MOST_FEATURES
+    return ", ".join(names[:MOST_FEATURES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _bars(sizes: list[dict[str, int]]) -> str:
+    """Return a small histogram: sizes, a bar, and how many groups there are."""
+    names = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']}-{one['to']}" for one in sizes]
+    wide, most = max(map(len, names)), max(one["groups"] for one in sizes)
+    return "\n".join(
+        f"{name:>{wide}}  {'█' * max(1, round(BAR * one['groups'] / most))} {one['groups']:,}"
+        for name, one in zip(names, sizes, strict=True)
+    )
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4f}"

@@ -1,0 +1,111 @@
+"""What ``unbag reproduce`` does, once its options are read; apart from them, because this waits for torch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from unbag.experiments import runner, smoke
+from unbag.experiments.plan import Cell, Work
+from unbag.experiments.results import finished, missing_seeds, read
+from unbag.experiments.runner import Summary
+from unbag.experiments.wording import name_cell, tell_result
+
+DEFAULT_FOLDER = Path("results")
+
+
+def folder_for(folder: Path | None, epochs: int | None) -> Path:
+    """Return the folder of results; what is trained for less than the paper does must not stand beside the rest."""
+    if folder is not None:
+        return folder
+    return DEFAULT_FOLDER if epochs is None else DEFAULT_FOLDER / f"epochs-{epochs}"
+
+
+def find_device(name: str | None) -> torch.device:
+    """Return the device that is asked for; a GPU if there is one and nothing was asked."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is cuda, but torch finds no GPU; leave --device out, or say --device cpu")
+    return torch.device(name)
+
+
+def run(
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    trials: int | None,
+    device: str | None,
+    budget: str | None,
+    start: float,
+) -> Summary:
+    """Run what is missing; one line for each cell that comes to an end, and a few about the whole.
+
+    ``start`` is the moment of ``time.monotonic()`` from which the budget counts.
+    """
+    until = None if budget is None else runner.end_of(budget, start)
+    where, console = find_device(device), _console()
+    console.print(f"on {where}, into {folder}")
+    summary = runner.reproduce(
+        cells,
+        folder,
+        device=where,
+        trials=trials,
+        until=until,
+        report=lambda cell: console.print(tell_result(cell, read(folder))),
+    )
+    _tell(summary, console)
+    return summary
+
+
+def run_smoke(cells: Sequence[Cell]) -> Summary:
+    """Run cells for a moment on made-up data, and leave nothing behind."""
+    console = _console()
+    with tempfile.TemporaryDirectory() as folder:
+        summary = runner.reproduce(
+            [smoke.tiny(cell) for cell in cells],
+            Path(folder),
+            device=torch.device("cpu"),
+            trials=1,
+            load=smoke.load,
+            report=lambda cell: console.print(f"{name_cell(cell)}: runs"),
+            quiet=True,
+        )
+    _tell(summary, console)
+    return summary
+
+
+def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> None:
+    """Print all cells in order of importance, and how far each is."""
+    lines, console = read(folder), _console()
+    for cell in dict.fromkeys(work.cell for work in Work.in_order(Work(cell, (0,)) for cell in cells)):
+        wanted = len(cell.seeds(trials))
+        done = wanted - len(missing_seeds(lines, cell, trials))
+        console.print(f"{done}/{wanted}  " + (tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)))
+
+
+def _tell(summary: Summary, console: Console) -> None:
+    """Say what was done, what is missing and why."""
+    for work, reason in summary.failed.items():
+        console.print(f"failed: {name_cell(work.cell)}: {reason}")
+    counts = {
+        "done": summary.done,
+        "failed": summary.failed,
+        "in the hands of another run": summary.elsewhere,
+        "still missing": summary.missing,
+    }
+    said = [f"{len(work)} {what}" for what, work in counts.items() if work]
+    console.print(", ".join(said) or "nothing is missing")
+    if summary.missing:
+        following = name_cell(summary.missing[0].cell)
+        console.print(f"time is up, and everything is saved; the same command goes on with {following}")
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,220 @@
+"""The tables that the pages of results show, field by field, for every format alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from unbag.experiments.comparison import Row, families, shortfalls
+from unbag.experiments.provenance import Provenance
+
+TEXT, FIGURE = "text", "figure"
+NOT_RUN = "not run"
+NONE = "-"
+MARKS = {"better": "• better", "worse": "◦ worse", "level": "level"}
+
+TABLES = {
+    "similarity_benchmark": "Pairs, image data",
+    "similarity_uci": "Pairs, UCI data",
+    "triplet_benchmark": "Triplets, image data",
+    "triplet_uci": "Triplets, UCI data",
+    "llp_benchmark": "Label proportions, image data",
+    "llp_uci": "Label proportions, UCI data",
+    "mil": "Multiple instances",
+    "similarity_noinit": "Pairs without warm-up",
+    "similarity_sizes": "Pairs, by number of groups",
+    "triplet_sizes": "Triplets, by number of groups",
+    "ordinal": "Ordered classes (our own table)",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """What one field of a table shows, and what it is sorted by; None sorts last."""
+
+    text: str
+    sort: float | str | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table; ``strong`` lines stand out, ``faint`` ones step back."""
+
+    fields: tuple[Field, ...]
+    strong: bool = False
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and lines. Figures stand on the right of their columns."""
+
+    headings: tuple[str, ...]
+    lines: tuple[Line, ...]
+    figures: tuple[bool, ...]
+
+
+Item = TypeVar("Item")
+Column = tuple[str, str, Callable[[Item], Field]]  # heading, TEXT or FIGURE, and what it shows of something
+
+
+def cell_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
+    """List cells; columns that would say nothing anywhere are left out.
+
+    Examples
+    --------
+    >>> from unbag.experiments.comparison import Key
+    >>> table = cell_table([Row(Key("mil", "multiple_instance", "fox", "uum", "ten_fold"), {})], {"uum": "UUM"})
+    >>> table.headings
+    ('Data set', 'Method', 'Ours', 'UUM is (ours)', 'Trials', 'Run')
+    >>> [field.text for field in table.lines[0].fields]
+    ['fox', 'UUM', 'not run', '-', '0', '-']
+    """
+    sized = any(row.key.n_groups is not None for row in rows)
+    printed = any(row.paper is not None for row in rows)
+    columns: list[Column[Row]] = [
+        ("Data set", TEXT, lambda row: Field(row.key.dataset, row.key.dataset)),
+        ("Groups", FIGURE, lambda row: Field(f"{row.key.n_groups or 0:,}", row.key.n_groups)),
+        ("Method", TEXT, lambda row: Field(titles.get(row.key.method, row.key.method), row.key.method)),
+        ("Ours", FIGURE, _ours),
+        ("Paper", FIGURE, _papers),
+        ("Difference", FIGURE, _difference),
+        ("UUM is (ours)", TEXT, lambda row: _mark(row.mark)),
+        ("UUM is (paper)", TEXT, lambda row: _mark(_papers_mark(row))),
+        ("Trials", FIGURE, lambda row: Field(str(len(row.accuracies)), len(row.accuracies))),
+        ("Run", FIGURE, lambda row: Field(", ".join(map(str, row.runs)) or NONE, row.runs[0] if row.runs else None)),
+    ]
+    unneeded = [*["Groups"] * (not sized), *["Paper", "Difference", "UUM is (paper)"] * (not printed)]
+    return _table(
+        rows,
+        [column for column in columns if column[0] not in unneeded],
+        strong=lambda row: row.key.method == "uum",
+        faint=lambda row: not row.accuracies,
+    )
+
+
+def summary_table(rows: Iterable[Row]) -> Table:
+    """Count where UUM reaches the paper's figures, family by family.
+
+    Examples
+    --------
+    >>> summary_table([]).headings
+    ('Data', 'Cells', 'Run', 'At or above the mean', 'Within the std or above')
+    """
+    return _table(
+        families(rows),
+        [
+            ("Data", TEXT, lambda family: Field(family.name, family.name)),
+            ("Cells", FIGURE, lambda family: Field(str(family.cells), family.cells)),
+            ("Run", FIGURE, lambda family: Field(str(family.run), family.run)),
+            ("At or above the mean", FIGURE, lambda family: Field(str(family.reached), family.reached)),
+            ("Within the std or above", FIGURE, lambda family: Field(str(family.within), family.within)),
+        ],
+    )
+
+
+def shortfall_table(rows: Iterable[Row]) -> Table:
+    """List where UUM is below the paper's mean.
+
+    Examples
+    --------
+    >>> shortfall_table([]).headings
+    ('Table', 'Data set', 'Ours', 'Paper', 'Difference', 'Within the std')
+    """
+
+    def where(row: Row) -> str:
+        return row.key.dataset + (f", {row.key.n_groups:,} groups" if row.key.n_groups is not None else "")
+
+    def within(row: Row) -> str:
+        if row.paper is not None and row.paper.std is None:
+            return "none printed"
+        return "yes" if row.standing == "within" else "no"
+
+    return _table(
+        shortfalls(rows),
+        [
+            ("Table", TEXT, lambda row: Field(TABLES.get(row.key.table, row.key.table), row.key.table)),
+            ("Data set", TEXT, lambda row: Field(where(row), where(row))),
+            ("Ours", FIGURE, _ours),
+            ("Paper", FIGURE, _papers),
+            ("Difference", FIGURE, _difference),
+            ("Within the std", TEXT, lambda row: Field(within(row), within(row))),
+        ],
+    )
+
+
+def provenance_table(origins: Sequence[Provenance]) -> Table:
+    """List what the trials were computed by.
+
+    Examples
+    --------
+    >>> provenance_table([]).headings
+    ('Run', 'Trials', 'Tables', 'Hardware', 'Versions', 'Commit', 'Date', 'Hours')
+    """
+
+    def dates(origin: Provenance) -> str:
+        return origin.first if origin.first == origin.last else f"{origin.first} to {origin.last}"
+
+    return _table(
+        list(enumerate(origins, start=1)),
+        [
+            ("Run", FIGURE, lambda item: Field(str(item[0]), item[0])),
+            ("Trials", FIGURE, lambda item: Field(str(item[1].trials), item[1].trials)),
+            ("Tables", TEXT, lambda item: Field(", ".join(item[1].tables), ", ".join(item[1].tables))),
+            ("Hardware", TEXT, lambda item: Field(item[1].run.hardware, item[1].run.hardware)),
+            ("Versions", TEXT, lambda item: Field(item[1].run.versions, item[1].run.versions)),
+            ("Commit", TEXT, lambda item: Field(item[1].run.commit, item[1].run.commit)),
+            ("Date", TEXT, lambda item: Field(dates(item[1]), item[1].first)),
+            ("Hours", FIGURE, lambda item: Field(f"{item[1].seconds / 3600:.1f}", item[1].seconds)),
+        ],
+    )
+
+
+def _table(
+    items: Iterable[Item],
+    columns: Sequence[Column[Item]],
+    strong: Callable[[Item], bool] = lambda _: False,
+    faint: Callable[[Item], bool] = lambda _: False,
+) -> Table:
+    return Table(
+        headings=tuple(heading for heading, _, _ in columns),
+        figures=tuple(kind == FIGURE for _, kind, _ in columns),
+        lines=tuple(Line(tuple(show(item) for *_, show in columns), strong(item), faint(item)) for item in items),
+    )
+
+
+def figure(mean: float | None, std: float | None) -> str:
+    """Write a mean and its standard deviation as the paper does.
+
+    Examples
+    --------
+    >>> figure(98.456, 0.1), figure(98.456, None), figure(None, None)
+    ('98.46 ± 0.10', '98.46', 'not run')
+    """
+    if mean is None:
+        return NOT_RUN
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def _ours(row: Row) -> Field:
+    return Field(figure(row.mean, row.std), row.mean)
+
+
+def _papers(row: Row) -> Field:
+    return Field(NONE) if row.paper is None else Field(figure(row.paper.mean, row.paper.std), row.paper.mean)
+
+
+def _difference(row: Row) -> Field:
+    return Field(NONE) if row.difference is None else Field(f"{row.difference:+.2f}", row.difference)
+
+
+def _papers_mark(row: Row) -> str | None:
+    """Return the paper's mark; it leaves level ones blank, and tests nothing where it prints no deviations."""
+    if row.paper is None or row.paper.std is None or row.key.method == "uum":
+        return None
+    return row.paper.uum_significantly or "level"
+
+
+def _mark(mark: str | None) -> Field:
+    return Field(NONE) if mark is None else Field(MARKS[mark], mark)

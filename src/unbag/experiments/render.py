@@ -1,0 +1,154 @@
+"""The pages of results: ``docs/results.md``, ``docs/results.html`` and their plots, from ``results/*.jsonl`` alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from unbag.baselines import METHODS
+from unbag.experiments import plots
+from unbag.experiments.comparison import Comparison, compare
+from unbag.experiments.listings import NONE, Table
+from unbag.experiments.paper import PAPER
+from unbag.experiments.plan import select
+from unbag.experiments.results import read
+from unbag.experiments.views import Plot, view
+from unbag.files import write_whole
+
+NOTES = "NOTES.md"
+
+
+def write(results: Path, docs: Path) -> list[Path]:
+    """Write the comparison with the paper as Markdown, as one HTML page and as plots, and return their paths.
+
+    The same results give the same bytes. What ``NOTES.md`` beside the results says becomes part of both pages.
+
+    Parameters
+    ----------
+    results
+        The folder of the results.
+    docs
+        The folder to write ``results.md``, ``results.html`` and ``results/*.svg`` to; it is made if need be.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> [path.name for path in write(folder, folder / "docs")][:3]
+    ['results.md', 'results.html', 'similarity_benchmark.svg']
+    """
+    notes = results / NOTES
+    pages = render(
+        compare(read(results), PAPER, select()),
+        titles={name: method.title for name, method in METHODS.items()},
+        notes=notes.read_text("utf-8") if notes.exists() else "",
+    )
+    (docs / "results").mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        write_whole(docs / name, text.encode())
+    return [docs / name for name in pages]
+
+
+def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -> dict[str, str]:
+    """Make the text of every file that shows a comparison, by its path.
+
+    Parameters
+    ----------
+    comparison
+        Our results beside the paper's.
+    titles
+        The names of the methods for people.
+    notes
+        Markdown that becomes part of the pages.
+
+    Examples
+    --------
+    >>> pages = render(Comparison((), ()), titles={}, notes="# Why")
+    >>> "### Why" in pages["results.md"], "<h3>Why</h3>" in pages["results.html"]
+    (True, True)
+    """
+    shown = view(comparison, titles)
+    notes = _demoted(notes)
+    drawn = [part.plot for section in shown.sections for part in section.parts if part.plot is not None]
+    return {
+        "results.md": _markdown.get_template("results.md.j2").render(view=shown, notes=notes),
+        "results.html": _html.get_template("results.html.j2").render(view=shown, notes=Markup(_reader.render(notes))),
+        **{f"results/{plot.name}.svg": plots.describe(plot.svg, plot.description) for plot in drawn},
+    }
+
+
+def markdown_table(table: Table) -> str:
+    """Write a table in Markdown whose columns also line up for those who read it as plain text.
+
+    Examples
+    --------
+    >>> from unbag.experiments.listings import Field, Line
+    >>> line = Line((Field("fox"), Field("97.10")), strong=True)
+    >>> print(markdown_table(Table(("Set", "Ours"), (line,), figures=(False, True))))
+    | Set     |  Ours |
+    |:--------|------:|
+    | **fox** | 97.10 |
+    """
+    lines = [
+        [_cell(field.text, line.strong and not right) for field, right in zip(line.fields, table.figures, strict=True)]
+        for line in table.lines
+    ]
+    widths = [max(map(len, column)) for column in zip(table.headings, *lines, strict=True)]
+    rule = [
+        "-" * (width + 1) + ":" if right else ":" + "-" * (width + 1)
+        for width, right in zip(widths, table.figures, strict=True)
+    ]
+
+    def join(texts: Iterable[str]) -> str:
+        padded = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(texts, widths, table.figures, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join([join(table.headings), f"|{'|'.join(rule)}|", *map(join, lines)])
+
+
+def _cell(text: str, strong: bool) -> str:
+    return f"**{_plain(text)}**" if strong and text != NONE else _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Write text in Markdown; what comes from files must neither end a cell nor begin a tag, a link or a heading."""
+    return re.sub(r"([\\|<\[\]*`])", r"\\\1", " ".join(text.split()))
+
+
+def _demoted(notes: str) -> str:
+    """Put the headings of notes two levels down, below those of the page."""
+    lines = notes.strip().splitlines()
+    for token in _reader.parse("\n".join(lines)):
+        if token.type == "heading_open" and token.map is not None and token.markup.startswith("#"):
+            place = token.map[0]
+            lines[place] = re.sub(r"#+", lambda found: "#" * min(len(found[0]) + 2, 6), lines[place], count=1)
+    return "\n".join(lines)
+
+
+def _inline(plot: Plot) -> Markup:
+    return Markup(plots.inline(plot.svg, plot.name, plot.description))
+
+
+def _environment(autoescape: bool, **filters: Any) -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent / "templates", encoding="utf-8")
+    made = Environment(
+        loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    made.filters.update(filters)
+    return made
+
+
+# No raw HTML, and no pictures, which a page might have to fetch.
+_reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+_markdown = _environment(False, table=markdown_table, plain=_plain)
+_html = _environment(True, inline=_inline)

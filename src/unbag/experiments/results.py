@@ -1,0 +1,92 @@
+"""Finished trials on disk: one line of JSON each, in one file for each table."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unbag.experiments.plan import Cell
+from unbag.training.progress import logger
+
+KEYS = ("table", "problem", "dataset", "method", "protocol", "n_groups", "seed", "accuracy", "settings")
+"""What every line has, among other things."""
+
+
+def append(folder: Path, line: Mapping[str, Any]) -> None:
+    """Add a finished trial to the file of its table, whole or not at all, also while others add theirs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> append(folder, dict.fromkeys(KEYS, 0) | {"table": "mil", "accuracy": 0.75})
+    >>> [line["accuracy"] for line in read(folder)]
+    [0.75]
+    """
+    content = json.dumps(dict(line), allow_nan=False).encode() + b"\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = os.open(folder / f"{line['table']}.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        end = os.fstat(file).st_size
+        if end and os.pread(file, 1, end - 1) != b"\n":
+            content = b"\n" + content  # what a killed writer left must not swallow this line
+        try:
+            written = os.write(file, content)
+            if written < len(content):
+                raise OSError(f"the disk took {written} of {len(content)} bytes of a line for {line['table']}.jsonl")
+            os.fsync(file)
+        except BaseException:
+            os.ftruncate(file, end)
+            raise
+    finally:
+        os.close(file)  # and lets go of the lock
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Read all finished trials; a line that is none, as a killed writer leaves it, is named in the log and left out."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, text in enumerate(path.read_text("utf-8", errors="replace").split("\n"), 1):
+            if not text.strip():
+                continue
+            try:
+                line = json.loads(text)
+                if not isinstance(line, dict):
+                    raise TypeError(f"it holds {text.strip()[:20]}")
+                missing = [key for key in KEYS if key not in line]
+            except (ValueError, TypeError) as error:
+                logger.error("%s, line %d, is not a finished trial and is left out: %s", path, number, error)
+                continue
+            if missing:
+                raise ValueError(f"{path}, line {number}, has no {', '.join(missing)}; mend the line or remove it")
+            found.append(line)
+    return found
+
+
+def belongs(line: Mapping[str, Any], cell: Cell) -> bool:
+    """Whether a line is a trial of a cell, trained for as long as the cell asks."""
+    return (
+        all(line[name] == getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol"))
+        and cell.n_groups in (None, line["n_groups"])
+        and line["settings"].get("epochs") == cell.settings.epochs
+    )
+
+
+def finished(lines: Iterable[Mapping[str, Any]], cell: Cell) -> dict[int, Mapping[str, Any]]:
+    """Return the finished trials of a cell by their seeds; of two with the same seed, the first."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for line in lines:
+        if belongs(line, cell):
+            found.setdefault(line["seed"], line)
+    return found
+
+
+def missing_seeds(lines: Iterable[Mapping[str, Any]], cell: Cell, trials: int | None = None) -> Sequence[int]:
+    """Return the seeds that a cell still lacks; ``trials`` in place of as many as belong to it."""
+    done = finished(lines, cell)
+    return [seed for seed in cell.seeds(trials) if seed not in done]

@@ -1,0 +1,211 @@
+"""Works through what is missing in a folder of results, within a budget of time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unbag import datasets
+from unbag.experiments import circumstances, ordered, results
+from unbag.experiments.plan import Cell, Work
+from unbag.experiments.sampling import make_tasks
+from unbag.experiments.trials import Outcome, run_trials
+from unbag.experiments.unfinished import checkpoint_folder, claim, clear
+from unbag.experiments.wording import name_cell
+from unbag.training import Bar, OutOfTime, Silent
+from unbag.training.progress import logger
+
+Load = Callable[[str], Any]
+
+TO_BEGIN = 15.0
+"""Seconds below which a piece of work is not begun: reading data and warming up would take them all."""
+TO_COMPILE = 90.0
+"""The same where a model is compiled first."""
+TO_END = 15.0
+"""Seconds of a budget, but no more than a fifth of it, that are left for the last step and for saving."""
+
+
+class Unavailable(Exception):
+    """A data set cannot be loaded, and there is no use in trying again."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended: pieces of work by what became of them."""
+
+    done: tuple[Work, ...]
+    missing: tuple[Work, ...]
+    elsewhere: tuple[Work, ...]
+    """Claimed by another run."""
+    failed: Mapping[Work, str]
+    """With the reason."""
+    out_of_time: bool
+
+
+def parse_budget(text: str) -> float:
+    """Return the seconds of a budget such as ``9m``.
+
+    Examples
+    --------
+    >>> parse_budget("9m"), parse_budget("90s"), parse_budget("1.5h")
+    (540.0, 90.0, 5400.0)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"budget must be a number of seconds, minutes or hours such as 90s, 9m or 1.5h; got {text!r}")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def end_of(budget: str, start: float) -> float:
+    """Return the moment at which a run that began at another has to stop, so that it ends within its budget.
+
+    Examples
+    --------
+    >>> end_of("10m", start=1000.0), end_of("20s", start=1000.0)
+    (1585.0, 1016.0)
+    """
+    seconds = parse_budget(budget)
+    return start + seconds - min(TO_END, seconds / 5)
+
+
+def load(name: str) -> Any:
+    """Load a data set by name, of ``unbag.datasets`` or of the ordered ones."""
+    return ordered.load(name) if name in ordered.NAMES else datasets.load(name)
+
+
+def to_do(cells: Sequence[Cell], lines: Sequence[Mapping[str, Any]], trials: int | None) -> list[Work]:
+    """Return what is missing, the most important first."""
+    work = []
+    for cell in cells:
+        seeds = results.missing_seeds(lines, cell, trials)
+        parts = [(seed,) for seed in seeds] if cell.one_by_one else [tuple(seeds)] if seeds else []
+        work += [Work(cell, part) for part in parts]
+    return Work.in_order(work)
+
+
+def reproduce(
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    device: torch.device,
+    trials: int | None = None,
+    until: float | None = None,
+    load: Load = load,
+    report: Callable[[Cell], None] = lambda cell: None,
+    quiet: bool = False,
+) -> Summary:
+    """Run the trials that a folder of results lacks, and save each as soon as it is finished.
+
+    Parameters
+    ----------
+    cells
+        What is wanted.
+    folder
+        Of results; work that is cut short is saved below it and goes on in the next run.
+    device
+        Where to train.
+    trials
+        How many of each cell, in place of as many as belong to it.
+    until
+        A moment of ``time.monotonic()`` at which to stop with everything saved; None for no limit.
+    load
+        Returns a data set by its name.
+    report
+        Is told of each cell of which trials were finished.
+    quiet
+        Show no progress bar.
+    """
+    # Consecutive cells share a data set more often than not.
+    run = _Run(folder, lru_cache(maxsize=4)(load), device, until, circumstances.describe(device))
+    left = to_do(cells, results.read(folder), trials)
+    done: list[Work] = []
+    elsewhere: list[Work] = []
+    failed: dict[Work, str] = {}
+    unavailable: dict[str, str] = {}
+    out_of_time = False
+    for work in left:
+        if until is not None and until - time.monotonic() < _to_begin(work, device):
+            out_of_time = True
+            break
+        if work.cell.dataset in unavailable:
+            failed[work] = unavailable[work.cell.dataset]
+            continue
+        with claim(folder, work) as claimed:
+            if not claimed:
+                elsewhere.append(work)
+                continue
+            try:
+                _do(work, run, Silent() if quiet else Bar(name_cell(work.cell)))
+            except OutOfTime:
+                out_of_time = True
+                break
+            except Unavailable as error:
+                failed[work] = unavailable[work.cell.dataset] = str(error)
+                continue
+            except Exception as error:  # one cell that fails must not cost all others the night
+                logger.exception("%s failed", work.key)
+                failed[work] = f"{type(error).__name__}: {error}"
+                continue
+        done.append(work)
+        report(work.cell)
+    ended = {*done, *elsewhere, *failed}
+    missing = tuple(work for work in left if work not in ended)
+    return Summary(tuple(done), missing, tuple(elsewhere), failed, out_of_time)
+
+
+def _to_begin(work: Work, device: torch.device) -> float:
+    return TO_COMPILE if device.type == "cuda" and work.cell.settings.compiled else TO_BEGIN
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all pieces of work of a run have in common."""
+
+    folder: Path
+    load: Load
+    device: torch.device
+    until: float | None
+    facts: Mapping[str, Any]
+
+
+def _do(work: Work, run: _Run, progress: Silent) -> None:
+    cell = work.cell
+    # Another run may have finished some of it between the list and the claim.
+    lines = results.read(run.folder)
+    seeds = [seed for seed in work.seeds if seed not in results.finished(lines, cell)]
+    if cell.same_as is not None:
+        for seed, line in results.finished(lines, cell.same_as).items():
+            if seed in seeds:
+                results.append(run.folder, {**line, "table": cell.table})
+                seeds.remove(seed)
+    if seeds:
+        try:
+            data = run.load(cell.dataset)
+        except Exception as error:
+            raise Unavailable(f"the data set {cell.dataset} cannot be loaded: {error}") from error
+        tasks = make_tasks(data, cell.problem, cell.protocol, seeds=seeds, n_groups=cell.n_groups, device=run.device)
+        outcomes = run_trials(
+            cell,
+            dict(zip(seeds, tasks, strict=True)),
+            folder=checkpoint_folder(run.folder, replace(work, seeds=tuple(seeds))),
+            until=run.until,
+            progress=progress,
+        )
+        n_groups = len(tasks[0].observations.groups)
+        for outcome in outcomes:
+            results.append(run.folder, _line(cell, outcome, n_groups, run.facts))
+    clear(run.folder, work)
+
+
+def _line(cell: Cell, outcome: Outcome, n_groups: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol")}
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**named, "n_groups": n_groups, **vars(outcome), **facts, "date": date}

@@ -1,0 +1,168 @@
+"""The trials of an experiment: random splits, and groups drawn from the training side alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.aggregates import (
+    LabelProportions,
+    MultipleInstance,
+    OrdinalRank,
+    OrdinalTriplet,
+    PairwiseSimilarity,
+    TripletComparison,
+)
+from unbag.aggregates.base import Aggregate
+from unbag.baselines.base import Judged, Task
+from unbag.datasets import Dataset
+from unbag.experiments.bags import prepare_bags, split_bags
+from unbag.experiments.ordered import OrderedTable
+from unbag.experiments.splits import split_official, split_whole
+from unbag.groups import Groups
+from unbag.training import Observations
+
+AGGREGATES: dict[str, Aggregate] = {
+    "pairwise_similarity": PairwiseSimilarity(),
+    "triplet_comparison": TripletComparison(),
+    "label_proportions": LabelProportions(),
+    "multiple_instance": MultipleInstance(),
+    "ordinal_rank": OrdinalRank(),
+    "ordinal_triplet": OrdinalTriplet(),
+}
+
+PROPORTION_SIZE = 6
+"""Members of a group whose proportions are known."""
+
+UNNAMED = ("pairwise_similarity", "triplet_comparison")
+"""Problems that leave classes without names, so that accuracy is that of the best renaming."""
+
+REVERSIBLE = ("ordinal_triplet",)
+"""Problems that leave open which end of the classes is the low one; accuracy is that of the better direction."""
+
+
+def group_size(problem: str) -> int:
+    """Return how many members the groups of a problem have, where all have the same number."""
+    return AGGREGATES[problem].size or PROPORTION_SIZE
+
+
+def usual_n_groups(problem: str, n: int) -> int:
+    """Return how many groups are drawn from a table of so many rows in all.
+
+    The paper says "of the training set", but the numbers in its table are those of the whole set.
+
+    Examples
+    --------
+    >>> usual_n_groups("pairwise_similarity", 3175), usual_n_groups("label_proportions", 3175)
+    (6350, 1587)
+    """
+    return n // 2 if problem == "label_proportions" else 2 * n
+
+
+def draw_groups(rows: np.ndarray, n_groups: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw groups of rows, (n_groups, size), every member by itself and with replacement.
+
+    Examples
+    --------
+    >>> draw_groups(np.array([7, 8, 9]), 2, 3, np.random.default_rng(0))
+    array([[9, 8, 8],
+           [7, 7, 7]])
+    """
+    return rows[rng.integers(0, len(rows), (n_groups, size))]
+
+
+def make_tasks(
+    data: Dataset | OrderedTable,
+    problem: str,
+    protocol: str,
+    *,
+    seeds: Sequence[int],
+    n_groups: int | None,
+    device: torch.device,
+) -> list[Task]:
+    """Make the trials of a cell, one for each seed; all share one table.
+
+    Parameters
+    ----------
+    data
+        What to draw from.
+    problem
+        What is observed of groups.
+    protocol
+        How bags are augmented and split; rows know ``"paper"`` only.
+    seeds
+        One for each trial, of its split and its groups; of ``"ten_fold"``, the numbers of the folds.
+    n_groups
+        How many groups to draw; None for as many as the size of the data asks for. Bags are all taken.
+    device
+        Where to keep the table and the groups.
+    """
+    if not isinstance(data, OrderedTable) and data.bags is not None:
+        return _bag_tasks(data, protocol, seeds, device)
+    X = _tensor(data.X, device)
+    return [_row_task(data, X, problem, seed, n_groups) for seed in seeds]
+
+
+def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, n_groups: int | None) -> Task:
+    rng = np.random.default_rng(seed)
+    n = len(X)
+    if not isinstance(data, OrderedTable) and data.n_train is not None and X.ndim > 2:
+        split = split_official(n, data.n_train, rng)
+    else:  # tables are pooled, as in the paper
+        split = split_whole(n, rng)
+    if isinstance(data, OrderedTable):
+        y, k = data.labels(split.train), data.n_classes
+    else:
+        y, k = data.y, len(data.classes)
+    labels = _tensor(y, X.device)
+    drawn = draw_groups(split.train, n_groups or usual_n_groups(problem, n), group_size(problem), rng)
+    groups = Groups.from_tuples(_tensor(drawn, X.device), n_rows=n)
+    aggregate = AGGREGATES[problem]
+    train, validation, test = (_tensor(side, X.device) for side in split)
+    return Task(
+        X=X,
+        observations=Observations(aggregate, groups, aggregate.observe(labels, groups, k), k),
+        train_rows=train,
+        labels=labels,
+        validation=Judged(validation, labels[validation]),
+        test=Judged(test, labels[test]),
+        n_classes=k,
+        permuted=problem in UNNAMED,
+    )
+
+
+def _bag_tasks(data: Dataset, protocol: str, seeds: Sequence[int], device: torch.device) -> list[Task]:
+    bags = prepare_bags(data, protocol)
+    X = _tensor(bags.X, device)
+
+    def judged(which: np.ndarray) -> Judged:
+        sizes = Groups.from_sizes(_tensor(bags.sizes[which], device))
+        return Judged(_tensor(bags.rows(which), device), _tensor(bags.y[which], device), sizes)
+
+    tasks = []
+    for seed in seeds:
+        split = split_bags(bags, protocol, seed)
+        train = judged(split.train)
+        assert train.bags is not None
+        groups = Groups.from_offsets(train.bags.offsets, train.rows)
+        observations = Observations(AGGREGATES["multiple_instance"], groups, train.truth, 2)
+        tasks.append(
+            Task(
+                X=X,
+                observations=observations,
+                train_rows=train.rows,
+                labels=None,
+                validation=judged(split.validation),
+                test=judged(split.test),
+                n_classes=2,
+                permuted=False,
+            )
+        )
+    return tasks
+
+
+def _tensor(values: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(values.copy()).to(device)  # torch takes no read-only arrays

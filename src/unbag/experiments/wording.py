@@ -1,0 +1,48 @@
+"""How cells and results are told to people in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unbag.experiments.paper import PAPER
+from unbag.experiments.plan import Cell
+from unbag.experiments.results import finished
+
+
+def name_cell(cell: Cell) -> str:
+    """Name a cell in a line.
+
+    Examples
+    --------
+    >>> name_cell(Cell("mil", "multiple_instance", "fox", "uum", "ten_fold"))
+    'mil, fox, uum (ten_fold)'
+    """
+    # A table is of one problem, but for our own.
+    problem = [cell.problem] if cell.table == "ordinal" else []
+    size = [f"{cell.n_groups:,} groups"] if cell.table.endswith("_sizes") else []
+    protocol = "" if cell.protocol == "paper" else f" ({cell.protocol})"
+    return ", ".join([cell.table, *problem, cell.dataset, *size, cell.method]) + protocol
+
+
+def tell_result(cell: Cell, lines: Iterable[Mapping[str, Any]]) -> str:
+    """Tell mean and standard deviation of a cell in percent, and what the paper has there."""
+    accuracies = [100 * line["accuracy"] for line in finished(lines, cell).values()]
+    ours = f"{_mean_and_std(accuracies)} in {len(accuracies)} {'trial' if len(accuracies) == 1 else 'trials'}"
+    return f"{name_cell(cell)}: {ours}{_paper(cell)}"
+
+
+def _mean_and_std(accuracies: Sequence[float]) -> str:
+    mean = f"{np.mean(accuracies):.2f}"
+    return f"{mean} ± {np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else mean
+
+
+def _paper(cell: Cell) -> str:
+    """Return the paper's figure; none beside another protocol than its own."""
+    for known in PAPER:
+        same = all(getattr(known, name) == getattr(cell, name) for name in ("table", "problem", "dataset", "method"))
+        if same and known.n_groups in (None, cell.n_groups) and cell.protocol == "paper":
+            return f"; the paper: {known.mean:.2f}" + ("" if known.std is None else f" ± {known.std:.2f}")
+    return ""

@@ -1,0 +1,100 @@
+"""The trivial predictor: the same class distribution for every row, as good as such a one can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from unbag.aggregates import LabelProportions
+from unbag.training import Observations
+
+# From one start, a search for a distribution whose classes are unnamed may end where all of them are alike.
+STARTS = 4
+
+# Logits stay finite where a class should be ruled out altogether; exp(-30) is as good as nothing.
+BOUND = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct:
+    """The different cases among the groups: if all rows are alike, size and observation are all that matters."""
+
+    observations: Observations  # one group of each case
+    case: Tensor  # (groups,), which case each group is
+
+    def log_likelihood(self, log_probs: Tensor) -> Tensor:
+        """Return the log-likelihood of each case, if every row has these log-probabilities, ``(k,)``."""
+        one = self.observations
+        of_members = log_probs.expand(len(one.groups.members), -1)
+        return one.aggregate.checked_evidence(of_members, one.groups, one.checked).log_likelihood
+
+
+def find_distinct(one: Observations) -> Distinct:
+    """Return the cases among the groups of a set.
+
+    Examples
+    --------
+    >>> from unbag import Groups, MultipleInstance
+    >>> bags = Observations(MultipleInstance(), Groups.from_sizes([2, 3, 2]), [1, 1, 1], 2)
+    >>> find_distinct(bags).case.tolist()
+    [0, 1, 0]
+    """
+    n = len(one.groups)
+    table = torch.cat([one.groups.sizes[:, None], one.checked.reshape(n, -1).long()], 1)
+    cases, case = table.unique(dim=0, return_inverse=True)
+    first = torch.full((len(cases),), n).scatter_reduce_(0, case, torch.arange(n), "amin")
+    return Distinct(one.take(first), case)
+
+
+def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor]]:
+    """Return the class distribution that explains all groups best if every row has it.
+
+    It maximises the mean over sets of the log-likelihood per group. Counts of classes make it their frequencies; pairs
+    and triplets leave open which class has which share.
+
+    Parameters
+    ----------
+    sets
+        What was observed.
+
+    Returns
+    -------
+    tuple
+        The distribution, ``(k,)``, and for each set the log-likelihood of its groups under it, ``(groups,)``.
+
+    Examples
+    --------
+    >>> from unbag import Groups
+    >>> counts = Observations(LabelProportions(), Groups.from_sizes([2, 2]), [[2, 0], [1, 1]], 2)
+    >>> best_constant([counts])[0].tolist()
+    [0.75, 0.25]
+    """
+    distinct = [find_distinct(one) for one in sets]
+    if all(isinstance(one.aggregate, LabelProportions) for one in sets):
+        frequencies = torch.stack([one.checked.double().sum(0) / len(one.groups) for one in sets]).sum(0)
+        probs = frequencies / frequencies.sum()
+    else:
+        probs = _search(distinct, sets[0].n_classes)
+    return probs.numpy(), [one.log_likelihood(probs.log())[one.case] for one in distinct]
+
+
+def _search(sets: Sequence[Distinct], n_classes: int) -> Tensor:
+    shares = [torch.bincount(one.case).double() / len(one.case) for one in sets]
+
+    def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
+        given = torch.from_numpy(logits).requires_grad_()
+        means = [share @ one.log_likelihood(given) for one, share in zip(sets, shares, strict=True)]
+        total = -torch.stack(means).mean()
+        (slope,) = torch.autograd.grad(total, given)
+        return total.item(), slope.numpy()
+
+    random = np.random.default_rng(0)
+    starts = [np.linspace(0, 1, n_classes), *random.normal(size=(STARTS - 1, n_classes))]
+    bounds = [(-BOUND, BOUND)] * n_classes
+    found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
+    return torch.from_numpy(min(found, key=lambda one: one.fun).x).softmax(0)

@@ -1,0 +1,67 @@
+"""What a fitted classifier says of the groups it was made with, and which of them it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unbag.fitting import first_seed, split_groups
+from unbag.training import Observations
+
+# Groups are looked at in parts of about so many members, as a step of training does.
+MEMBERS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A set of observations, with what the model and the trivial predictor make of it."""
+
+    observations: Observations
+    log_probs: Tensor  # (rows, k), of the model, before it knows any observation
+    log_likelihood: Tensor  # (groups,), of the model
+    posterior: Tensor  # (memberships, k)
+    trivial: Tensor  # (groups,), log-likelihood under the best constant prediction
+    chosen: Tensor  # (judged groups,), the numbers of those that figures of quality are about
+    held_out: bool  # whether these were kept from training
+
+
+def judge(one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tensor | None) -> Judged:
+    """Compute likelihood and posterior of all groups, a part at a time."""
+    at_once = max(1, MEMBERS_AT_ONCE // one.groups.max_size)
+    parts = torch.arange(len(one.groups)).split(at_once)
+    found = []
+    with torch.no_grad():
+        for which in parts:
+            part = one.take(which)
+            found.append(part.aggregate.checked_evidence(log_probs[part.groups.members], part.groups, part.checked))
+    return Judged(
+        observations=one,
+        log_probs=log_probs,
+        log_likelihood=torch.cat([evidence.log_likelihood for evidence in found]),
+        posterior=torch.cat([evidence.posterior for evidence in found]),
+        trivial=trivial,
+        chosen=torch.arange(len(one.groups)) if held_out is None else held_out,
+        held_out=held_out is not None,
+    )
+
+
+def find_held_out(clf: Any, sets: Sequence[Observations]) -> list[Tensor | None]:
+    """Return for each set the numbers of the groups that were held out, by splitting them again as fit did.
+
+    None where none was held out, or where nobody can know: without a whole number as random state, every split is
+    another.
+    """
+    if not isinstance(clf.random_state, Integral):
+        return [None] * len(sets)
+    return [_split_again(one, clf.validation_fraction, first_seed(clf.random_state)) for one in sets]
+
+
+def _split_again(one: Observations, share: float, seed: int) -> Tensor | None:
+    numbered = replace(one, groups=replace(one.groups, ids=range(len(one.groups))))
+    _, held_out = split_groups(numbered, share, seed)
+    return None if held_out is None else torch.tensor(held_out.groups.ids)

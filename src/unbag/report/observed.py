@@ -1,0 +1,189 @@
+"""One set of observations in numbers: how well it is explained, and what was observed beside what is predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.aggregates import Aggregate, AtLeast, LabelProportions, MultipleInstance
+from unbag.fitting import COMPARISONS
+from unbag.inputs import AGGREGATES
+from unbag.kernels.segments import sum_per_group
+from unbag.report.bins import evenly, histogram, histogram_of_sizes, span
+from unbag.report.judged import Judged
+from unbag.training import Observations
+
+# What is drawn or listed one by one stays this small, however many groups there are.
+MOST_POINTS = 1000
+MOST_LISTED = 15
+
+SHARES = np.linspace(0, 1, 21)
+TENTHS = np.linspace(0, 1, 11)
+
+
+def name_of(aggregate: Aggregate) -> str:
+    """Return the short name of a kind of observation, or the name of its class.
+
+    Examples
+    --------
+    >>> name_of(MultipleInstance()), name_of(AtLeast(2))
+    ('multiple_instance', 'AtLeast')
+    """
+    return next((name for name, kind in AGGREGATES.items() if type(aggregate) is kind), type(aggregate).__name__)
+
+
+def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> dict[str, Any]:
+    """Return everything about one set that a report shows."""
+    one = judged.observations
+    sizes = one.groups.sizes.numpy()
+    return {
+        "kind": "labels" if plain_labels else name_of(one.aggregate),
+        "aggregate": repr(one.aggregate),
+        "groups": len(one.groups),
+        "memberships": len(one.groups.members),
+        "rows": len(one.groups.members.unique()),
+        "sizes": {
+            "min": int(sizes.min()),
+            "median": float(np.median(sizes)),
+            "max": int(sizes.max()),
+            "histogram": histogram_of_sizes(sizes),
+        },
+        "judged": _judged_on(judged),
+        "likelihood": _likelihood(judged),
+        "outcome": _outcome(judged, classes),
+        "confidence": _confidence(judged),
+        "worst": _worst(judged),
+    }
+
+
+def _judged_on(judged: Judged) -> dict[str, Any]:
+    groups = judged.observations.groups
+    shared = 0.0
+    if judged.held_out:
+        trained_on = torch.ones(len(groups), dtype=torch.bool).index_fill_(0, judged.chosen, False)
+        rows = groups.take(judged.chosen).members
+        shared = torch.isin(rows, groups.take(trained_on).members).double().mean().item()
+    return {"held_out": judged.held_out, "groups": len(judged.chosen), "rows_also_trained_on": shared}
+
+
+def _likelihood(judged: Judged) -> dict[str, Any]:
+    """Compare with the trivial predictor; a group that the model rules out is counted, and in no mean."""
+    model, trivial = judged.log_likelihood[judged.chosen].numpy(), judged.trivial[judged.chosen].numpy()
+    possible = model > -np.inf
+    gain = (model - trivial)[possible]
+    edges = span(gain, n_bins=min(20, 4 + len(gain) // 8))
+    return {
+        "model": float(model[possible].mean()) if possible.any() else None,
+        "trivial": float(trivial[possible].mean()) if possible.any() else None,
+        "impossible": int((~possible).sum()),
+        "better": float(((model > trivial) & possible).mean()),
+        "edges": edges.tolist(),
+        "counts": histogram(gain, edges),
+    }
+
+
+def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
+    chosen = judged.observations.take(judged.chosen)
+    if isinstance(chosen.aggregate, LabelProportions):
+        return _counts(chosen, judged.log_probs, classes)
+    if isinstance(chosen.aggregate, (*COMPARISONS, MultipleInstance, AtLeast)):
+        return _answers(judged, chosen)
+    seen = judged.log_likelihood[judged.chosen].exp().numpy()
+    return {"form": "other", "edges": TENTHS.tolist(), "counts": histogram(seen, TENTHS)}
+
+
+def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict[str, Any]:
+    """Compare counts with those the model expects when it sees the rows alone."""
+    groups = chosen.groups
+    observed = chosen.checked.double().numpy()  # (groups, k)
+    expected = sum_per_group(log_probs[groups.members].exp(), groups).numpy()
+    typical = observed.mean(0)
+    rows = [
+        {
+            "class": name,
+            "observed": float(observed[:, j].sum()),
+            "expected": float(expected[:, j].sum()),
+            "error": float(np.abs(observed[:, j] - expected[:, j]).mean()),
+            "trivial_error": float(np.abs(observed[:, j] - typical[j]).mean()),
+        }
+        for j, name in enumerate(classes)
+    ]
+    sizes = groups.sizes.numpy()[:, None]
+    drawn = evenly(len(groups), max(1, MOST_POINTS // len(classes)))
+    points = np.stack([observed / sizes, expected / sizes], -1)[drawn].reshape(-1, 2)  # (drawn groups * k, 2)
+    return {
+        "form": "counts",
+        "classes": rows,
+        "points": points[evenly(len(points), MOST_POINTS)].round(4).tolist(),
+        "groups_drawn": len(drawn),
+    }
+
+
+def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:
+    """Compare answers of yes or no with the probability of yes."""
+    likely = judged.log_likelihood[judged.chosen].exp().numpy()
+    yes = chosen.z.bool().numpy()
+    predicted = np.where(yes, likely, 1 - likely).clip(0, 1)  # of yes; rounding may leave the range by a hair
+    return {
+        "form": "answers",
+        "edges": TENTHS.tolist(),
+        "no": histogram(predicted[~yes], TENTHS),
+        "yes": histogram(predicted[yes], TENTHS),
+        "bins": reliability(predicted, yes),
+        "right": float(((predicted > 0.5) == yes).mean()),
+        "most_common": float(max(yes.mean(), 1 - yes.mean())),
+    }
+
+
+def reliability(predicted: np.ndarray, happened: np.ndarray) -> list[dict[str, Any]]:
+    """Return for each tenth of the range how often what was predicted with such a probability happened.
+
+    Examples
+    --------
+    >>> reliability(np.array([0.95, 0.99, 0.12]), np.array([True, False, False]))[1]["happened"]
+    0.5
+    """
+    place = np.minimum((predicted * 10).astype(np.int64), 9)
+    return [
+        {
+            "n": int((place == tenth).sum()),
+            "predicted": float(predicted[place == tenth].mean()),
+            "happened": float(happened[place == tenth].mean()),
+        }
+        for tenth in np.unique(place)
+    ]
+
+
+def _confidence(judged: Judged) -> dict[str, Any]:
+    """Compare how sure the model is of each member before and after the observation of its group is known."""
+    certain = judged.posterior[~judged.posterior.isnan().any(1)]
+    before = judged.log_probs[judged.observations.groups.members].exp().max(1).values.numpy()
+    after = certain.max(1).values.numpy().clip(0, 1)
+    return {
+        "edges": SHARES.tolist(),
+        "before": histogram(before.clip(0, 1), SHARES),
+        "after": histogram(after, SHARES),
+        "mean_before": float(before.mean()),
+        "mean_after": float(after.mean()) if len(after) else None,
+        "without": len(judged.posterior) - len(certain),
+    }
+
+
+def _worst(judged: Judged) -> list[dict[str, Any]]:
+    """List the groups whose observations the model finds least likely, beside what a constant prediction says."""
+    one = judged.observations
+    order = judged.log_likelihood[judged.chosen].argsort(stable=True)
+    numbers = judged.chosen[order[:MOST_LISTED]].tolist()
+    return [
+        {
+            "group": str(number if one.groups.ids is None else one.groups.ids[number]),
+            "size": int(one.groups.sizes[number]),
+            "observed": one.z[number].tolist(),
+            "model": judged.log_likelihood[number].item(),
+            "trivial": judged.trivial[number].item(),
+        }
+        for number in numbers
+    ]

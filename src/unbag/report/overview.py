@@ -1,0 +1,77 @@
+"""The top of a report: a few sentences for people who read no further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unbag.report.kinds import kind_of
+from unbag.report.label_section import say_accuracy
+from unbag.report.parts import count, listed, number, percent
+from unbag.report.set_sections import say_gain, say_judged
+
+# Findings that the overview repeats with its own words elsewhere.
+TOLD_ELSEWHERE = ("unnamed_classes",)
+
+
+def overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return headings and the sentences below each."""
+    return [
+        ("What was learned", _learned(summary)),
+        ("How good is it", _good(summary)),
+        ("What to be careful about", _careful(summary)),
+    ]
+
+
+def _learned(summary: dict[str, Any]) -> list[str]:
+    data = summary["data"]
+    said = [
+        f"A classifier of single rows into {count(len(data['classes']), 'class', 'classes')} "
+        f"({listed(data['classes'], 6)}), from {count(data['features'], 'feature')}."
+    ]
+    for one in summary["sets"]:
+        kind, least, most = kind_of(one["kind"]), one["sizes"]["min"], one["sizes"]["max"]
+        size = number(least) if least == most else f"{number(least)} to {number(most)}"
+        of = "" if most == 1 else f" of {size} rows"
+        said.append(
+            f"It learned from {count(one['groups'], kind.group, kind.groups)}{of}; all that was known of each was "
+            f"{kind.observed}."
+        )
+    return said
+
+
+def _good(summary: dict[str, Any]) -> list[str]:
+    said = [say_gain(one) for one in summary["sets"]]
+    if summary["labels"] is not None:
+        said.append(say_accuracy(summary["labels"]))
+    else:
+        said.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
+    for one in summary["sets"]:
+        confidence = one["confidence"]
+        said.append(
+            f"Its most likely class of a row has a probability of {percent(confidence['mean_before'])} on average, and "
+            f"{percent(confidence['mean_after'])} once the observation is known."
+        )
+    return said
+
+
+def _careful(summary: dict[str, Any]) -> list[str]:
+    said = [say_judged(one) for one in summary["sets"]]
+    unnamed = {
+        "any": "The observations do not name the classes: which is which is arbitrary until a few labelled rows tell.",
+        "reversal": "The observations do not tell the order of the classes from its reverse: a few labelled rows do.",
+    }
+    if (symmetry := summary["data"]["symmetry"]) != "none":
+        said.append(unnamed[symmetry])
+    said += [
+        f"{one['message'][:1].upper()}{one['message'][1:]}."
+        for one in summary["diagnosis"]
+        if one["kind"] not in TOLD_ELSEWHERE
+    ]
+    if any(one["likelihood"]["impossible"] for one in summary["sets"]):
+        said.append("The model rules out some of the observations altogether; see below.")
+    training = summary["training"]
+    # Where held-out groups share rows with the others, they do not notice when the model has learned enough.
+    shared = any(one["judged"]["rows_also_trained_on"] > 0.5 for one in summary["sets"])
+    if training["scored"] and not shared and training["best_epoch"] + 1 == training["most_epochs"]:
+        said.append("The last epoch was the best: training for more epochs may help.")
+    return said

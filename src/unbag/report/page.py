@@ -1,0 +1,82 @@
+"""From a summary to one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from unbag.report import sections
+from unbag.report.label_section import labels
+from unbag.report.overview import overview
+from unbag.report.parts import Section
+from unbag.report.set_sections import set_sections
+from unbag.report.summary import FORMAT
+
+
+def render(summary: dict[str, Any]) -> str:
+    """Return a report as one HTML page: no network, no other file; the same page for the same summary.
+
+    Parameters
+    ----------
+    summary
+        What :func:`unbag.report.summarise` returned, or the same read from JSON.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import unbag
+    >>> from unbag.report import summarise
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> clf = unbag.AggregateClassifier(epochs=2, random_state=0).fit(X, X[:, 0] > 0)
+    >>> page = render(summarise(clf, X, X[:, 0] > 0, title="Signs", inputs={}))
+    >>> page[:15], "<title>Signs</title>" in page
+    ('<!doctype html>', True)
+    """
+    check_format(summary)
+    environment = Environment(
+        loader=PackageLoader("unbag.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    try:
+        parts = _sections(summary)
+        return environment.get_template("report.html.j2").render(
+            title=summary["title"],
+            overview=overview(summary),
+            sections=parts,
+            version=summary["versions"]["unbag"],
+        )
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"the summary is not as unbag writes it: {error!r}; make it again with unbag fit") from error
+
+
+def check_format(summary: Any) -> None:
+    """Refuse what is no summary, or one of a later version."""
+    written = summary.get("format") if isinstance(summary, dict) else None
+    if not isinstance(written, int) or isinstance(written, bool) or written < 1:
+        raise ValueError("this is no summary of a run: it names no format")
+    if written > FORMAT:
+        raise ValueError(
+            f"the summary was written by a later version of unbag, in format {written}; this one reads up to {FORMAT}: "
+            "upgrade unbag"
+        )
+
+
+def _sections(summary: dict[str, Any]) -> list[Section]:
+    n_sets = len(summary["sets"])
+    of_sets = [part for place, one in enumerate(summary["sets"]) for part in set_sections(one, place, n_sets)]
+    parts = [
+        sections.comparison(summary),
+        sections.data(summary),
+        sections.training(summary),
+        *of_sets,
+        sections.balance(summary),
+        labels(summary),
+        sections.diagnosis(summary),
+        sections.settings(summary),
+    ]
+    return [part for part in parts if part is not None]

@@ -1,0 +1,201 @@
+"""Plots as inline SVG: the same bytes for the same numbers, colours of the page, text that stays text."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from itertools import pairwise
+from typing import Any, Concatenate, ParamSpec
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+# Stand-ins that become colours of the page, which differ between light and dark.
+INK, FIRST, SECOND = "#101112", "#101113", "#101114"
+COLOURS = {INK: "currentColor", FIRST: "var(--first)", SECOND: "var(--second)"}
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "text.parse_math": False,  # names of classes may hold dollar signs
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+WIDTH, HEIGHT = 4.8, 2.9
+LONGEST_NAME = 18
+
+Given = ParamSpec("Given")
+
+
+def plot(draw: Callable[Concatenate[Axes, Given], None]) -> Callable[Concatenate[str, Given], str]:
+    """Turn a function that draws on axes into one that takes a name, unique on its page, and returns SVG."""
+
+    @wraps(draw)
+    def as_svg(name: str, *args: Given.args, **kwargs: Given.kwargs) -> str:
+        # The browser has fonts for names that matplotlib has no glyphs for.
+        with mpl.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+            figure = Figure(figsize=(WIDTH, HEIGHT), facecolor="none")
+            draw(figure.add_subplot(), *args, **kwargs)
+            return _svg(figure)
+
+    return as_svg  # type: ignore[return-value]  # wraps keeps the old signature
+
+
+def _svg(figure: Figure) -> str:
+    file = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # numbered alike in every plot, and referred to by none
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| (width|height)="[\d.]+pt"', "", svg).replace("xlink:", "")
+    for stand_in, colour in COLOURS.items():
+        svg = svg.replace(stand_in, colour)
+    return svg
+
+
+def short(name: str) -> str:
+    """Shorten a name so that it leaves room for the plot.
+
+    Examples
+    --------
+    >>> short("a very long name of a class")
+    'a very long name …'
+    """
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def _name_above(axes: Axes, columns: int) -> None:
+    """Put the names of what is drawn where they hide none of it."""
+    assert axes.figure is not None
+    axes.figure.legend(loc="outside upper center", ncols=columns, fontsize=9)
+
+
+@plot
+def curve(axes: Axes, history: Sequence[dict[str, Any]], what: str, title: str, best: int | None = None) -> None:
+    """Draw a value epoch by epoch, with the one whose weights were kept, and where the phase changes."""
+    epochs, phases = [entry["epoch"] for entry in history], [entry["phase"] for entry in history]
+    there = {entry["epoch"] + 1: entry[what] for entry in history if entry[what] is not None}
+    axes.plot(list(there), list(there.values()), color=FIRST, linewidth=1.6)
+    for (before, after), epoch in zip(pairwise(phases), epochs[1:], strict=True):
+        if before != after:
+            axes.axvline(epoch + 0.5, color=INK, linewidth=0.8, linestyle=":")
+            axes.annotate(
+                f" {after}", (epoch + 0.5, 1), xycoords=("data", "axes fraction"), va="bottom", ha="center", fontsize=8
+            )
+    if best is not None and best + 1 in there:
+        axes.plot([best + 1], [there[best + 1]], "o", color=SECOND, label=f"kept: epoch {best + 1}")
+        axes.legend()
+    axes.set(xlabel="epoch", ylabel=title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+@plot
+def bars(axes: Axes, edges: Sequence[float], counts: Sequence[int], x: str, y: str) -> None:
+    """Draw a histogram; what lies below zero is in the second colour."""
+    widths = [high - low for low, high in pairwise(edges)]
+    middle = [(low + high) / 2 for low, high in pairwise(edges)]
+    axes.bar(middle, counts, widths, color=[FIRST if at >= 0 else SECOND for at in middle], alpha=0.85)
+    if edges[0] < 0 < edges[-1]:
+        axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set(xlabel=x, ylabel=y)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+
+
+@plot
+def two_histograms(axes: Axes, edges: Sequence[float], counts: dict[str, Sequence[int]], x: str) -> None:
+    """Draw two distributions on the same bins, each as shares of its own total."""
+    for (name, own), colour, filling in zip(counts.items(), (FIRST, SECOND), (0.35, 0), strict=True):
+        shares = [count / max(sum(own), 1) for count in own]
+        axes.stairs(shares, edges, fill=True, color=colour, alpha=filling)
+        axes.stairs(shares, edges, color=colour, linewidth=1.7, label=name)
+    axes.set(xlabel=x, ylabel="share")
+    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    _name_above(axes, len(counts))
+
+
+@plot
+def against(axes: Axes, points: Sequence[Sequence[float]], x: str, y: str) -> None:
+    """Draw points, and the line on which both values are the same."""
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+    axes.plot(
+        [point[0] for point in points],
+        [point[1] for point in points],
+        "o",
+        color=FIRST,
+        alpha=0.5,
+        markersize=4.5,
+        markeredgewidth=0,
+    )
+    axes.set(xlabel=x, ylabel=y)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+
+
+@plot
+def reliability(axes: Axes, bins: Sequence[dict[str, Any]], x: str, y: str) -> None:
+    """Draw how often things happened against how likely they were said to be; larger dots are more cases."""
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+    predicted, happened = [one["predicted"] for one in bins], [one["happened"] for one in bins]
+    most = max(one["n"] for one in bins)
+    axes.plot(predicted, happened, color=FIRST, linewidth=1.2)
+    axes.scatter(predicted, happened, [12 + 80 * one["n"] / most for one in bins], color=FIRST, linewidths=0)
+    axes.set(xlabel=x, ylabel=y)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+
+
+@plot
+def balance(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:
+    """Draw shares of classes beside each other, one bar for each series, and one below the other."""
+    assert axes.figure is not None
+    axes.figure.set_figheight(max(HEIGHT, 0.8 + 0.2 * len(names) * len(series)))  # type: ignore[union-attr]
+    height = 0.8 / len(series)
+    for place, (label, shares) in enumerate(series.items()):
+        at = [number + (place - (len(series) - 1) / 2) * height for number in range(len(names))]
+        colour, alpha = ((FIRST, 0.9), (SECOND, 0.9), (INK, 0.45))[place]
+        axes.barh(at, shares, height * 0.9, label=label, color=colour, alpha=alpha)
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.set(xlabel="share of members")
+    _name_above(axes, len(series))
+
+
+@plot
+def confusion(axes: Axes, names: Sequence[str], matrix: Sequence[Sequence[int]]) -> None:
+    """Draw how often rows of one class were called another; the darker, the larger the share of the class."""
+    k = len(names)
+    assert axes.figure is not None
+    axes.figure.set_figheight(max(HEIGHT, 1.2 + 0.3 * k))  # type: ignore[union-attr]
+    for row, counts in enumerate(matrix):
+        total = max(sum(counts), 1)
+        for column, count in enumerate(counts):
+            if count:
+                colour = FIRST if row == column else SECOND
+                share = 0.12 + 0.6 * count / total
+                axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=share, linewidth=0))
+                axes.text(column, row, str(count), ha="center", va="center", fontsize=10 if k <= 12 else 8)
+    axes.set_xticks(range(k), [short(name) for name in names], rotation=0 if max(map(len, names)) * k <= 40 else 90)
+    axes.set_yticks(range(k), [short(name) for name in names])
+    axes.set(xlabel="predicted", ylabel="label", xlim=(-0.5, k - 0.5), ylim=(k - 0.5, -0.5))
+    axes.tick_params(length=0)

@@ -1,0 +1,42 @@
+"""The summary of a run, from the folder that holds it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from unbag.report.page import check_format
+
+SUMMARY = "summary.json"
+REPORT = "report.html"
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Return the summary of a finished run, or say why there is none to be had."""
+    if not run.exists():
+        raise FileNotFoundError(f"{run} does not exist; give the folder of a run, as unbag fit --out has written it")
+    if not run.is_dir():
+        raise NotADirectoryError(f"{run} is a file; give the folder of a run, as unbag fit --out has written it")
+    if (run / "run.json").exists() and _read(run / "run.json").get("status") == "unfinished":
+        raise ValueError(f"{run} holds an unfinished run; go on with the unbag fit command that began it")
+    if not (run / SUMMARY).exists():
+        raise FileNotFoundError(
+            f"{run} is no run of unbag: {SUMMARY} is missing; give a folder as unbag fit --out has written it"
+        )
+    summary = _read(run / SUMMARY)
+    try:
+        check_format(summary)
+    except ValueError as error:
+        raise ValueError(f"{run / SUMMARY}: {error}") from error
+    return summary
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}; make it again with unbag fit --force") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not as unbag writes it; make it again with unbag fit --force")
+    return content

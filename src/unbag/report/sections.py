@@ -1,0 +1,231 @@
+"""The sections of a report on the data, the training, the classes and the settings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from unbag.report import plots
+from unbag.report.kinds import kind_of
+from unbag.report.parts import (
+    Cell,
+    Picture,
+    Section,
+    Table,
+    count,
+    facts,
+    in_number,
+    in_percent,
+    listed,
+    number,
+    percent,
+)
+
+MOST_CLASSES_DRAWN = 25
+
+
+def comparison(summary: dict[str, Any]) -> Section | None:
+    """Compare methods, where the summary has accuracies of several."""
+    if not summary.get("comparison"):
+        return None
+    rows = [
+        (Cell(one["method"]), in_percent(one["accuracy"]), in_number(one["seconds"])) for one in summary["comparison"]
+    ]
+    table = Table("Accuracy on rows that no method has seen", ("learned by", "accuracy", "seconds"), rows)
+    section = Section("comparison", "Beside other methods", tables=[table])
+    if summary["labels"] is not None:
+        n, share = summary["labels"]["rows"], summary["labels"]["accuracy"]
+        by_chance = 2 * math.sqrt(share * (1 - share) / n)
+        section.text.append(
+            f"On {count(n, 'row')}, an accuracy is known to within about {number(100 * by_chance)} points: smaller "
+            "differences may be chance."
+        )
+    return section
+
+
+def data(summary: dict[str, Any]) -> Section:
+    """Say what was learned from what."""
+    about = summary["data"]
+    rows = [
+        (
+            Cell(kind_of(one["kind"]).title),
+            in_number(one["groups"]),
+            in_number(one["rows"]),
+            in_number(one["sizes"]["min"]),
+            in_number(one["sizes"]["median"]),
+            in_number(one["sizes"]["max"]),
+        )
+        for one in summary["sets"]
+    ]
+    columns = ("observations", "groups", "rows in them", "smallest", "median size", "largest")
+    names = about["feature_names"]
+    shape = about["input_shape"]
+    given = {
+        "rows": number(about["rows"]),
+        "rows in groups": number(about["rows_in_groups"]),
+        "features": number(about["features"]) if len(shape) == 1 else f"images of {' by '.join(map(str, shape))}",
+        "classes": listed(about["classes"], 30),
+    }
+    if names:
+        given["names of features"] = listed(names, 30)
+    section = Section("data", "What was learned from what", tables=[Table("Observed groups", columns, rows)])
+    for place, one in enumerate(summary["sets"]):
+        sizes = one["sizes"]["histogram"]
+        if len(sizes) > 1:
+            table_rows = [
+                (
+                    in_number(two["from"], _span(two)),
+                    in_number(two["groups"]),
+                    in_percent(two["groups"] / one["groups"]),
+                )
+                for two in sizes
+            ]
+            title = f"Sizes of groups: {kind_of(one['kind']).title.lower()}" + (f" {place + 1}" if place else "")
+            section.tables.append(Table(title, ("size", "groups", "share"), table_rows))
+    section.tables.append(facts("Rows, features and classes", given))
+    if summary["inputs"]:
+        section.tables.append(facts("Where the data come from", summary["inputs"]))
+    return section
+
+
+def _span(one: dict[str, int]) -> str:
+    return number(one["from"]) if one["from"] == one["to"] else f"{number(one['from'])} to {number(one['to'])}"
+
+
+def training(summary: dict[str, Any]) -> Section:
+    """Show how the training went."""
+    about, history = summary["training"], summary["training"]["history"]
+    section = Section("training", "Training")
+    stopped = about["epochs"] < about["most_epochs"]
+    section.text.append(
+        f"{count(about['epochs'], 'epoch')} in {number(about['seconds'])} seconds"
+        + (f", stopped before {number(about['most_epochs'])} because nothing improved any more" if stopped else "")
+        + f"; the weights of epoch {about['best_epoch'] + 1} were kept. The model has "
+        f"{count(about['parameters'], 'parameter')}; features were scaled by “{about['scaling']}”."
+    )
+    if len(history) < about["epochs"]:
+        section.text.append(f"The curves show {len(history)} of {number(about['epochs'])} epochs, spread evenly.")
+    section.pictures.append(
+        Picture(
+            plots.curve("loss", history, "loss", "loss"),
+            "Line: training loss by epoch",
+            _say_loss(history),
+        )
+    )
+    if about["scored"]:
+        section.pictures.append(
+            Picture(
+                plots.curve("score", history, "score", "held-out log-likelihood", about["best_epoch"]),
+                "Line: log-likelihood per held-out group by epoch, with the epoch that was kept",
+                _say_score(history, about["best_epoch"]),
+            )
+        )
+    else:
+        section.text.append("No groups were held out, so that the last epoch was kept and no score tells how it went.")
+    if len(about["replicas"]) > 1:
+        rows = [
+            (
+                in_number(place + 1),
+                Cell(one["scaling"]),
+                in_number(one["best_epoch"] + 1),
+                in_number(one["score"]),
+                Cell("yes" if place == about["best_replica"] else ""),
+            )
+            for place, one in enumerate(about["replicas"])
+        ]
+        columns = ("number", "scaling", "best epoch", "log-likelihood per group", "best")
+        section.tables.append(Table("Models trained side by side", columns, rows))
+    return section
+
+
+def _say_loss(history: list[dict[str, Any]]) -> str:
+    known = [entry["loss"] for entry in history if entry["loss"] is not None]
+    if not known:
+        return "The loss was no number in any epoch."
+    said = f"The loss went from {number(known[0])} to {number(known[-1])}."
+    if len({entry["phase"] for entry in history}) > 1:
+        said += " The dotted line marks where another loss took over: values before and after it do not compare."
+    return said
+
+
+def _say_score(history: list[dict[str, Any]], best: int) -> str:
+    known = {entry["epoch"]: entry["score"] for entry in history if entry["score"] is not None}
+    if best not in known:
+        return "Held-out groups chose the epoch."
+    first, last = number(known[min(known)]), number(known[max(known)])
+    return (
+        f"The log-likelihood of a held-out group, higher is better, went from {first} to "
+        f"{number(known[best])} in epoch {best + 1}, the best, and was {last} at the end."
+    )
+
+
+def balance(summary: dict[str, Any]) -> Section:
+    """Compare the shares of the classes."""
+    given = summary["balance"]
+    told = given[0]["implied"] is not None
+    section = Section("balance", "Class balance")
+    section.text.append(
+        "Shares among the members of all groups: as the model predicts them from the rows alone, with what was "
+        "observed of their groups known"
+        + (", and as the observations tell them." if told else ".")
+        + ("" if told else " These observations do not tell how frequent each class is.")
+    )
+    if summary["data"]["symmetry"] != "none":
+        section.text.append("Names of classes are arbitrary unless the classes were named by labelled rows.")
+    columns = ["class", "mean probability", "called so", "observations known"] + ["told by observations"] * told
+    rows = [
+        [Cell(one["class"]), in_percent(one["predicted"]), in_percent(one["called"]), in_percent(one["known"])]
+        + [in_percent(one["implied"])] * told
+        for one in given
+    ]
+    section.tables.append(Table("Shares of the classes", columns, rows))
+    many = len(given) > MOST_CLASSES_DRAWN
+    drawn = sorted(given, key=lambda one: -one["predicted"])[:MOST_CLASSES_DRAWN] if many else given
+    series = {"predicted": [one["predicted"] for one in drawn]}
+    series["observations known"] = [one["known"] or 0 for one in drawn]
+    if told:
+        series["told by observations"] = [one["implied"] for one in drawn]
+    section.pictures.append(
+        Picture(
+            plots.balance("balance", [one["class"] for one in drawn], series),
+            "Bars: share of each class, predicted, with observations known"
+            + (", and told by the observations" if told else ""),
+            _say_balance(given, told)
+            + (f" Drawn are the {len(drawn)} most frequent of {len(given)} classes." if many else ""),
+        )
+    )
+    return section
+
+
+def _say_balance(given: list[dict[str, Any]], told: bool) -> str:
+    if told:
+        off = max(given, key=lambda one: abs(one["predicted"] - one["implied"]))
+        if abs(off["predicted"] - off["implied"]) < 0.001:
+            return "Prediction and observations agree within a tenth of a percent for every class."
+        return (
+            f"The largest difference between prediction and observations is for class {off['class']}: "
+            f"{percent(off['predicted'])} predicted, {percent(off['implied'])} told."
+        )
+    most, least = max(given, key=lambda one: one["predicted"]), min(given, key=lambda one: one["predicted"])
+    return (
+        f"The most frequent class is {most['class']} with {percent(most['predicted'])}, the rarest "
+        f"{least['class']} with {percent(least['predicted'])}."
+    )
+
+
+def diagnosis(summary: dict[str, Any]) -> Section:
+    """Say what the observations cannot tell."""
+    section = Section("diagnosis", "What the observations cannot tell")
+    if summary["diagnosis"]:
+        rows = [(Cell(one["kind"].replace("_", " ")), Cell(one["message"])) for one in summary["diagnosis"]]
+        section.tables.append(Table("Findings", ("finding", "in words"), rows))
+    else:
+        section.text.append("Nothing was found that would keep the classes from being told apart.")
+    return section
+
+
+def settings(summary: dict[str, Any]) -> Section:
+    """List what is needed to do it again."""
+    section = Section("settings", "Settings and versions")
+    section.tables = [facts("Settings", summary["settings"]), facts("Versions", summary["versions"])]
+    return section

@@ -1,0 +1,207 @@
+"""The sections of a report on one set of observations: how well it is explained, and what it adds."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from unbag.report import plots
+from unbag.report.kinds import kind_of
+from unbag.report.parts import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
+
+# Means over fewer groups than this say little about the next ones.
+FEW = 30
+
+
+def set_sections(one: dict[str, Any], place: int, n_sets: int) -> list[Section]:
+    """Return all sections on one set; with several sets, headings say which."""
+    which = "" if n_sets == 1 else f" (set {place + 1}: {kind_of(one['kind']).title.lower()})"
+    return [
+        _likelihood(one, f"likelihood-{place}", which),
+        _outcome(one, f"outcome-{place}", which),
+        _confidence(one, f"confidence-{place}", which),
+    ]
+
+
+def say_judged(one: dict[str, Any]) -> str:
+    """Say which groups figures of quality are about."""
+    judged, kind = one["judged"], kind_of(one["kind"])
+    if not judged["held_out"]:
+        return (
+            f"Judged on all {count(judged['groups'], kind.group, kind.groups)}, those that were trained on included: "
+            "none was held out, or which ones is not known. New ones will be explained less well."
+        )
+    said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
+    said += "; so few make the figures rough." if judged["groups"] < FEW else "."
+    if judged["rows_also_trained_on"]:
+        share = percent(judged["rows_also_trained_on"])
+        said += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
+    return said
+
+
+def say_gain(one: dict[str, Any]) -> str:
+    """Say how much better than the trivial predictor the model explains the groups."""
+    likelihood, kind = one["likelihood"], kind_of(one["kind"])
+    if likelihood["model"] is None:
+        return f"The model rules out what was observed of every {kind.group} it is judged on."
+    gain = likelihood["model"] - likelihood["trivial"]
+    verb = "better" if gain > 0 else "no better"
+    said = (
+        f"The model explains what was observed {verb} than a constant prediction: log-likelihood "
+        f"{number(likelihood['model'])} per {kind.group} against {number(likelihood['trivial'])}"
+    )
+    if 0 < gain < math.log(1e6):
+        said += f", which makes the observations {number(math.exp(gain))} times as likely"
+    return f"{said}. {percent(likelihood['better'])} of the {kind.groups} are explained better."
+
+
+def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
+    likelihood, kind = one["likelihood"], kind_of(one["kind"])
+    section = Section(name, f"Against the trivial predictor{which}")
+    section.text = [
+        say_judged(one),
+        "The trivial predictor gives every row the same class probabilities: those that explain all "
+        f"{kind.groups} best, the held-out ones included, as only a look at the answers could tell.",
+    ]
+    if likelihood["impossible"]:
+        section.text.append(
+            f"The model rules out what was observed of {count(likelihood['impossible'], kind.group, kind.groups)}; "
+            "they are in no mean and in no bar."
+        )
+    if likelihood["model"] is not None:
+        axis = "log-likelihood, model less trivial predictor"
+        section.pictures.append(
+            Picture(
+                plots.bars(name, likelihood["edges"], likelihood["counts"], axis, kind.groups),
+                f"Histogram: by how much the model explains each {kind.group} better than a constant prediction",
+                say_gain(one),
+            )
+        )
+    rows = [
+        (
+            Cell(two["group"]),
+            in_number(two["size"]),
+            Cell(json.dumps(two["observed"])),
+            in_number(two["model"]),
+            in_number(two["trivial"]),
+        )
+        for two in one["worst"]
+    ]
+    columns = (kind.group, "size", "observed", "log-likelihood", "trivial predictor")
+    section.tables.append(Table(f"The {len(rows)} {kind.groups} that surprise the model most", columns, rows))
+    return section
+
+
+def _outcome(one: dict[str, Any], name: str, which: str) -> Section:
+    section = Section(name, f"Observed against predicted{which}")
+    draw = {"counts": _counts, "answers": _answers, "other": _other}[one["outcome"]["form"]]
+    draw(one, name, section)
+    return section
+
+
+def _counts(one: dict[str, Any], name: str, section: Section) -> None:
+    outcome, kind = one["outcome"], kind_of(one["kind"])
+    rows = outcome["classes"]
+    error = sum(row["error"] for row in rows) / len(rows)
+    trivial = sum(row["trivial_error"] for row in rows) / len(rows)
+    drawn = outcome["groups_drawn"]
+    section.pictures.append(
+        Picture(
+            plots.against(name, outcome["points"], "observed share", "expected share"),
+            f"Points: share of each class in each {kind.group}, observed and expected by the model",
+            f"Each point is a class in a {kind.group}; on the dotted line, prediction and observation agree. Counts "
+            f"are off by {number(error)} on average, where the mean count every time would be off by {number(trivial)}."
+            + ("" if drawn == one["judged"]["groups"] else f" Drawn are {number(drawn)} {kind.groups}, spread evenly."),
+        )
+    )
+    columns = ("class", "observed", "expected", "mean error of a count", "of the mean count")
+    cells = [
+        (
+            Cell(row["class"]),
+            in_number(row["observed"]),
+            in_number(row["expected"]),
+            in_number(row["error"]),
+            in_number(row["trivial_error"]),
+        )
+        for row in rows
+    ]
+    section.tables.append(Table(f"Counts over {number(one['judged']['groups'])} {kind.groups}", columns, cells))
+
+
+def _answers(one: dict[str, Any], name: str, section: Section) -> None:
+    outcome, kind = one["outcome"], kind_of(one["kind"])
+    said = (
+        f"Called by the more likely answer, {percent(outcome['right'])} of the {kind.groups} are right; the most "
+        f"common answer every time would be right for {percent(outcome['most_common'])}."
+    )
+    axis = f"predicted probability of “{kind.yes}”"
+    counts = {f"observed: {kind.no}": outcome["no"], f"observed: {kind.yes}": outcome["yes"]}
+    section.pictures += [
+        Picture(
+            plots.two_histograms(name, outcome["edges"], counts, axis),
+            f"Histograms: predicted probability of “{kind.yes}” where “{kind.no}” and where “{kind.yes}” was observed",
+            f"{said} The further the two outlines are apart, the better.",
+        ),
+        Picture(
+            plots.reliability(f"{name}-reliability", outcome["bins"], axis, "share observed"),
+            f"Line: how often “{kind.yes}” was observed, by its predicted probability",
+            _say_reliability(outcome["bins"], f"“{kind.yes}” was observed"),
+        ),
+    ]
+    rows = [
+        (in_percent(bin_["predicted"]), in_percent(bin_["happened"]), in_number(bin_["n"])) for bin_ in outcome["bins"]
+    ]
+    columns = (axis, "share observed", kind.groups)
+    section.tables.append(Table(f"{kind.groups.capitalize()} by predicted probability", columns, rows))
+
+
+def _other(one: dict[str, Any], name: str, section: Section) -> None:
+    outcome, kind = one["outcome"], kind_of(one["kind"])
+    likely = sum(outcome["counts"][5:]) / max(sum(outcome["counts"]), 1)
+    section.pictures.append(
+        Picture(
+            plots.bars(
+                name, outcome["edges"], outcome["counts"], "predicted probability of what was observed", kind.groups
+            ),
+            f"Histogram: predicted probability of what was observed of each {kind.group}",
+            f"What was observed of {percent(likely)} of the {kind.groups} had a probability of one half or more.",
+        )
+    )
+
+
+def _say_reliability(bins: list[dict[str, Any]], what: str) -> str:
+    off = max(bins, key=lambda one: one["n"] * abs(one["predicted"] - one["happened"]))
+    if abs(off["predicted"] - off["happened"]) < 0.01:
+        return "On the dotted line, probabilities are as good as their word; these are, within a percent."
+    return (
+        f"On the dotted line, probabilities are as good as their word. What matters most: where the prediction was "
+        f"{percent(off['predicted'])} on average, {what} in {percent(off['happened'])} of {number(off['n'])} cases."
+    )
+
+
+def _confidence(one: dict[str, Any], name: str, which: str) -> Section:
+    confidence, kind = one["confidence"], kind_of(one["kind"])
+    section = Section(name, f"Confidence{which}")
+    section.text.append(
+        "How likely the most likely class of each member is: from the row alone, and with what was observed of its "
+        f"{kind.group} known (the posterior, as disaggregation returns it). All {kind.groups} count, each as often as "
+        "it has members."
+    )
+    if confidence["without"]:
+        section.text.append(
+            f"{count(confidence['without'], 'member')} of {kind.groups} whose observation the model rules out have no "
+            "posterior and are left out of the second outline."
+        )
+    counts = {"from the row alone": confidence["before"], "observation known": confidence["after"]}
+    gain = (confidence["mean_after"] or 0) - confidence["mean_before"]
+    section.pictures.append(
+        Picture(
+            plots.two_histograms(name, confidence["edges"], counts, "probability of the likeliest class"),
+            "Histograms: probability of the most likely class, before and after the observation is known",
+            f"On average the most likely class has {percent(confidence['mean_before'])} from the row alone and "
+            f"{percent(confidence['mean_after'])} with the observation known"
+            + (": the observations add little." if abs(gain) < 0.01 else "."),
+        )
+    )
+    return section

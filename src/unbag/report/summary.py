@@ -1,0 +1,184 @@
+"""Everything a report shows, as numbers and words that JSON can hold."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.aggregates import LabelProportions, MultipleInstance
+from unbag.fitting import read_settings
+from unbag.inputs import read_sets
+from unbag.report.bins import evenly, plain
+from unbag.report.constant import best_constant
+from unbag.report.judged import Judged, find_held_out, judge
+from unbag.report.labelled import judge_labels
+from unbag.report.observed import describe_set
+from unbag.training import Observations
+
+FORMAT = 1
+
+MOST_EPOCHS = 500
+MOST_NAMES = 200
+
+
+def summarise(
+    clf: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    title: str,
+    inputs: dict[str, Any],
+    labels: Any = None,
+    labelled_rows: Any = None,
+) -> dict[str, Any]:
+    """Return what there is to say about a fitted classifier and its data; :func:`unbag.report.render` shows it.
+
+    The size of what is returned does not grow with the number of rows or groups: of many, it holds counts in bins and
+    samples, and says so.
+
+    Parameters
+    ----------
+    clf
+        A fitted :class:`unbag.AggregateClassifier`.
+    X, y, groups
+        What it was fitted to. X may have more rows than that, behind those of fit, where these have labels.
+    title
+        What the report is called.
+    inputs
+        Where the data come from, for people: file names, columns, whatever helps; names to values.
+    labels, labelled_rows
+        Labels of rows, if there are any, that were not learned from; and which rows they are of, None for all.
+
+    Returns
+    -------
+    dict
+        With an entry ``format``, the number of the form it is written in. An entry ``comparison``, a list of dicts with
+        ``method``, ``accuracy`` and ``seconds``, may be added.
+
+    Examples
+    --------
+    >>> import unbag
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> pairs = unbag.Groups.from_tuples(np.arange(40).reshape(20, 2))
+    >>> same = (X[::2, 0] > 0) == (X[1::2, 0] > 0)
+    >>> clf = unbag.AggregateClassifier("pairwise_similarity", n_classes=2, epochs=2, random_state=0)
+    >>> summary = summarise(clf.fit(X, same, groups=pairs), X, same, pairs, title="Pairs", inputs={})
+    >>> summary["data"]["rows"], summary["sets"][0]["kind"], summary["sets"][0]["groups"]
+    (40, 'pairwise_similarity', 20)
+    """
+    log_probs = clf._log_probs(X)  # as probabilities, those far below others would be lost
+    seen = read_sets(clf.aggregate, y, groups, len(log_probs))
+    observations = [one.observations(clf.classes_) for one in seen]
+    classes = [str(name) for name in clf.classes_.tolist()]
+    _, trivial = best_constant(observations)
+    held_out = find_held_out(clf, observations)
+    sets = [
+        judge(one, log_probs, constant, kept)
+        for one, constant, kept in zip(observations, trivial, held_out, strict=True)
+    ]
+    of_labels = None
+    if labels is not None:
+        of_labels = judge_labels(log_probs, labels, labelled_rows, sets, classes=clf.classes_, symmetry=clf.symmetry_)
+    return plain(
+        {
+            "format": FORMAT,
+            "title": title,
+            "inputs": inputs,
+            "data": _describe_data(clf, log_probs, observations, classes),
+            "training": _describe_training(clf, observations),
+            "sets": [
+                describe_set(one, classes, plain_labels=given.labels is not None)
+                for one, given in zip(sets, seen, strict=True)
+            ],
+            "balance": _balance(sets, classes),
+            "labels": of_labels,
+            "diagnosis": [
+                {"kind": found.kind, "message": found.message, "fatal": found.fatal} for found in clf.diagnosis_
+            ],
+            "settings": _settings(clf),
+            "versions": {
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("unbag", "torch", "numpy", "scikit-learn")},
+            },
+        }
+    )
+
+
+def _describe_data(
+    clf: Any, log_probs: Tensor, observations: Sequence[Observations], classes: list[str]
+) -> dict[str, Any]:
+    names = [str(name) for name in getattr(clf, "feature_names_in_", [])]
+    return {
+        "rows": len(log_probs),
+        "rows_in_groups": len(torch.cat([one.groups.members for one in observations]).unique()),
+        "features": math.prod(clf.input_shape_),
+        "input_shape": list(clf.input_shape_),
+        "feature_names": names[:MOST_NAMES],
+        "classes": classes,
+        "symmetry": clf.symmetry_,
+    }
+
+
+def _describe_training(clf: Any, observations: Sequence[Observations]) -> dict[str, Any]:
+    """Return the curves of the best replica, thinned where there are many epochs, and the scores of all."""
+    scores = [np.nan if one["score"] is None else one["score"] for one in clf.replicas_]
+    best = int(np.nanargmax(scores)) if not np.isnan(scores).all() else 0
+    settings = read_settings(clf.get_params(deep=False), observations)
+    shown = sorted({*evenly(len(clf.history_), MOST_EPOCHS).tolist(), clf.best_epoch_})
+    return {
+        "epochs": clf.n_iter_,
+        "most_epochs": settings.epochs,
+        "warm_up": settings.warm_up,
+        "best_epoch": clf.best_epoch_,
+        "scored": any(entry["score"] is not None for entry in clf.history_),
+        "seconds": sum(entry["seconds"] for entry in clf.history_),
+        "history": [
+            {
+                "epoch": entry["epoch"],
+                "phase": entry["phase"],
+                "loss": entry["loss"][best],
+                "score": None if entry["score"] is None else entry["score"][best],
+            }
+            for entry in (clf.history_[place] for place in shown)
+        ],
+        "best_replica": best,
+        "replicas": clf.replicas_,
+        "models": len(clf.models_),
+        "parameters": sum(weight.numel() for weight in clf.models_[0].parameters()),
+        "scaling": clf.scaling_,
+    }
+
+
+def _balance(sets: Sequence[Judged], classes: list[str]) -> list[dict[str, Any]]:
+    """Compare the shares of the classes: predicted, with observations known, and as the observations tell them."""
+    members = torch.cat([one.observations.groups.members for one in sets])
+    predicted = sets[0].log_probs[members].exp()
+    called = torch.bincount(predicted.argmax(1), minlength=len(classes)) / len(members)
+    after = torch.cat([one.posterior for one in sets]).nanmean(0)
+    telling = [
+        one.observations for one in sets if isinstance(one.observations.aggregate, LabelProportions | MultipleInstance)
+    ]
+    implied = best_constant(telling)[0] if telling else [None] * len(classes)
+    return [
+        {"class": name, "predicted": mean, "called": share, "known": known, "implied": told}
+        for name, mean, share, known, told in zip(
+            classes, predicted.mean(0).tolist(), called.tolist(), after.tolist(), implied, strict=True
+        )
+    ]
+
+
+def _settings(clf: Any) -> dict[str, Any]:
+    """Return the parameters of the classifier; what is code is told by its name."""
+    given = clf.get_params(deep=False)
+    return {
+        name: getattr(value, "__name__", None) or (type(value).__name__ if callable(value) else value)
+        for name, value in given.items()
+    }

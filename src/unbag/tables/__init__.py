@@ -1,0 +1,45 @@
+"""Files in, files out: tables of instances and of observations, runs, and predictions.
+
+A table is a CSV file with a header (UTF-8; commas, semicolons or tabs; also .csv.gz), a Parquet file, or a folder of
+Parquet files with the same columns. The first file has one row per instance, the second one row per observation:
+
+=========================================  ==========================================================================
+kind                                       columns of the second file
+=========================================  ==========================================================================
+``label_proportions``                      group id, and a column for each class with counts, or with proportions;
+                                           ``size``, ``total`` or ``n_members`` if the sizes of groups are told
+``multiple_instance``                      group id, and 0 or 1
+``pairwise_similarity``                    two row ids, and 0 or 1
+``ordinal_rank``                           two row ids, and 0 or 1, or one of < > <= >=
+``triplet_comparison, ordinal_triplet``    three row ids, and 0 or 1
+=========================================  ==========================================================================
+
+Columns are found by their names, in which capitals, spaces and dashes do not matter, unless options name others:
+
+- row ids: ``id``, ``row``, ``instance``, ``item`` (each also with ``_id``), ``key``;
+- group ids: ``group``, ``bag``, ``cohort`` (each also with ``_id``), or the only column that both files share;
+- true classes of instances, used for judging alone: ``label``, ``true_label``, ``truth``;
+- row ids of pairs and triplets: ``a, b, c``; ``first, second, third``; ``i, j, k``; ``id_1, id_2, id_3``; ``id_a, id_b,
+  id_c``; ``row_1, row_2, row_3``; ``left, right``; ``anchor, near, far``;
+- what was observed: ``z``, ``label``, ``observed``, ``similar``, ``same``, ``closer``, ``positive``, ``relation``,
+  ``lower``, or the only column that is left.
+
+All other columns of the first file are features. Missing numbers become the median of the training rows, and a further
+feature marks them; text becomes a feature of 0 and 1 for each category. Ids in CSV files are text, as they are written.
+"""
+
+from unbag.tables.checking import Checked as Checked
+from unbag.tables.checking import check_tables as check_tables
+from unbag.tables.learning import Learned as Learned
+from unbag.tables.learning import fit_tables as fit_tables
+from unbag.tables.plan import Plan as Plan
+from unbag.tables.plan import Source as Source
+from unbag.tables.plan import make_plan as make_plan
+from unbag.tables.plan import read_config as read_config
+from unbag.tables.predicting import disaggregate_table as disaggregate_table
+from unbag.tables.predicting import predict_table as predict_table
+from unbag.tables.problems import Problem as Problem
+from unbag.tables.problems import TableError as TableError
+from unbag.tables.read import Table as Table
+from unbag.tables.read import read_table as read_table
+from unbag.tables.runs import Run as Run

@@ -1,0 +1,220 @@
+"""Everything that can be said of the files before training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unbag.diagnosis import diagnose
+from unbag.tables.features import as_categories, feature_problems, kind_of
+from unbag.tables.gathering import Gathered, gather
+from unbag.tables.keys import codes_of, is_missing
+from unbag.tables.observations import Observed
+from unbag.tables.plan import Plan
+from unbag.tables.problems import Problem, TableError
+
+NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
+# From this share on, a column of text looks like numbers with a few words among them.
+MOSTLY = 0.9
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was understood of the files, and what is wrong with them."""
+
+    understood: dict[str, Any]
+    problems: list[Problem]
+
+    def worst(self) -> str:
+        """Return ``"error"``, ``"warning"`` or ``"clean"``."""
+        return next((one for one in ("error", "warning") if any(p.severity == one for p in self.problems)), "clean")
+
+
+def check_tables(plan: Plan) -> Checked:
+    """Read the files of a plan and list what is wrong with them; nothing is raised for what a file holds.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from unbag.tables.plan import make_plan
+    >>> empty = Path(tempfile.mkdtemp()) / "people.csv"
+    >>> empty.touch()
+    >>> checked = check_tables(make_plan({"instances": empty, "groups": empty}))
+    >>> checked.worst(), checked.problems[0].message
+    ('error', 'the file is empty; it needs a line with the names of the columns, and rows below')
+    """
+    try:
+        found = gather(plan)
+    except TableError as error:
+        return Checked({}, error.problems)
+    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    order = {"error": 0, "warning": 1, "note": 2}
+    return Checked(_understood(found), sorted(problems, key=lambda one: order[one.severity]))
+
+
+def examine_features(found: Gathered) -> Iterator[Problem]:
+    """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, ids in disguise."""
+    group = _group_of_rows(found)
+    for name in found.columns.features:
+        categorical = name in found.plan.categorical
+        errors = list(feature_problems(found.instances, name, categorical))
+        yield from errors
+        if not errors:
+            yield from _suspicious(found, name, categorical, group)
+
+
+def examine_observations(found: Gathered) -> Iterator[Problem]:
+    """Yield what the observations cannot tell; a set that tells nothing may still stand beside others."""
+    alone = len(found.observed) == 1
+    for one in found.observed:
+        if one.groups is None:
+            continue
+        for finding in diagnose(one.aggregate, one.groups, one.z, len(found.classes)):
+            if finding.kind == "unnamed_classes" and found.plan.names is not None:
+                continue
+            if finding.kind == "unnamed_classes":
+                yield Problem("note", f"{finding.message} (--names COLUMN)", one.table.file)
+            elif finding.kind == "rows_without_group":
+                yield Problem("note", finding.message, found.instances.file)
+            else:
+                yield Problem("error" if finding.fatal and alone else "warning", finding.message, one.table.file)
+
+
+def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray | None) -> Iterator[Problem]:
+    table = found.instances
+    column = table.column(name)
+    missing = is_missing(column)
+    if missing.any():
+        fate = (
+            "they are a category of their own"
+            if kind_of(column, categorical) == "category"
+            else "the median stands for them, and a further feature marks them"
+        )
+        yield Problem(
+            "warning",
+            f"{missing.sum():,} of {len(table):,} values are missing, first row {int(missing.argmax()) + 1}; {fate}",
+            table.file,
+            None,
+            name,
+        )
+    codes = codes_of(as_categories(column) if kind_of(column, categorical) == "category" else column)
+    distinct = len(np.unique(codes[~missing]))
+    if distinct == 1 and not missing.any():
+        yield Problem(
+            "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
+        )
+        return
+    if pa.types.is_string(column.type):
+        yield from _words_among_numbers(found, name)
+    if (what := _is_key(found, name, column)) is not None:
+        yield Problem("warning", f"the column is {what}; leave it out with --exclude {name}", table.file, None, name)
+    elif group is not None and _constant_within(codes, group):
+        yield Problem(
+            "warning",
+            "the column is the same in all rows of each group, but differs between groups: it tells the group, not the "
+            f"row, and a model can learn the observations by heart from it; consider --exclude {name}",
+            table.file,
+            None,
+            name,
+        )
+
+
+def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
+    """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
+    text = found.instances.column(name)
+    numeric = pc.match_substring_regex(text, NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+    if name in found.plan.categorical or numeric.mean() < MOSTLY:
+        return
+    if numeric.all():
+        message, row = "the column is text, but looks like numbers; write them as such, with a decimal point", None
+    else:
+        row = int((~numeric).argmax()) + 1
+        message = (
+            f"the column is read as categories because of {text[row - 1].as_py()!r}, but {numeric.mean():.0%} are "
+            f"numbers; mend it or leave it empty, or say --categorical {name}"
+        )
+    yield Problem("warning", message, found.instances.file, row, name)
+
+
+def _is_key(found: Gathered, name: str, column: pa.Array) -> str | None:
+    """Say if a column is the id of the row or of its group under another name, or counts the rows."""
+    if not (pa.types.is_string(column.type) or pa.types.is_integer(column.type)):
+        return None
+    text = as_categories(column)
+    for key, what in ((found.columns.id, "the id of the row"), (found.columns.group, "the id of the group")):
+        if key is not None and as_categories(found.instances.column(key)).equals(text):
+            return f"{what}, as in column {key}"
+    if pa.types.is_integer(column.type) and column.null_count == 0 and len(column) > 2:
+        values = column.to_numpy()
+        if (np.diff(values) == 1).all():
+            return "a number that counts the rows"
+    if (
+        pa.types.is_string(column.type)
+        and column.null_count == 0
+        and 2 < len(column) == pc.count_distinct(column).as_py()
+    ):
+        return "another text in every row, like an id"
+    return None
+
+
+def _group_of_rows(found: Gathered) -> np.ndarray | None:
+    """Return the number of the group of each row, -1 for none, where groups are told by a column."""
+    if found.columns.group is None:
+        return None
+    return codes_of(found.instances.column(found.columns.group))
+
+
+def _constant_within(codes: np.ndarray, group: np.ndarray) -> bool:
+    """Whether values are the same in all rows of each group; no answer where no group has two rows."""
+    inside = group >= 0
+    codes, group = codes[inside], group[inside]
+    if len(group) == 0 or len(np.unique(group)) in (1, len(group)):
+        return False
+    first = np.empty(group.max() + 1, dtype=codes.dtype)
+    first[group] = codes
+    return bool((codes == first[group]).all())
+
+
+def _understood(found: Gathered) -> dict[str, Any]:
+    """Return how the files were read, as JSON can hold it."""
+    table = found.instances
+    kinds = {
+        name: kind_of(table.column(name), name in found.plan.categorical)
+        if not pa.types.is_temporal(table.column(name).type)
+        else "date or time"
+        for name in found.columns.features
+    }
+    return {
+        "instances": {
+            "file": table.file,
+            "rows": len(table),
+            "id": found.columns.id,
+            "group": found.columns.group,
+            "label": found.columns.label,
+            "features": kinds,
+        },
+        "classes": list(found.classes),
+        "observations": [_understood_source(one) for one in found.observed],
+    }
+
+
+def _understood_source(one: Observed) -> dict[str, Any]:
+    from unbag.report.bins import histogram_of_sizes  # noqa: PLC0415 (the report is slow to import)
+
+    return {
+        "file": one.table.file,
+        "rows": len(one.table),
+        "aggregate": one.columns.aggregate,
+        "certain": one.columns.certain,
+        "group": one.columns.group,
+        "members": list(one.columns.members),
+        "observed": one.columns.observed,
+        "size": one.columns.size,
+        "sizes": None if one.groups is None else histogram_of_sizes(one.groups.sizes.numpy()),
+    }

@@ -1,0 +1,259 @@
+"""Which column is what, by the names that people give to columns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from unbag.tables.plan import GROUPED, PAIRS, Plan, Source
+from unbag.tables.problems import fail, list_some
+
+ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
+GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
+LABEL = ("label", "true_label", "truth")
+SIZE = ("size", "total", "n_members")
+OBSERVED = ("z", "label", "observed", "similar", "same", "closer", "positive", "relation", "lower")
+MEMBERS = (
+    ("a", "b", "c"),
+    ("first", "second", "third"),
+    ("i", "j", "k"),
+    ("id_1", "id_2", "id_3"),
+    ("id_a", "id_b", "id_c"),
+    ("row_1", "row_2", "row_3"),
+    ("left", "right"),
+    ("anchor", "near", "far"),
+)
+
+
+@dataclass(frozen=True)
+class InstanceColumns:
+    """What the columns of the instances mean."""
+
+    id: str | None
+    group: str | None
+    label: str | None
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SourceColumns:
+    """What the columns of a file of observations mean, and of which kind these are."""
+
+    aggregate: str
+    certain: bool
+    """Whether the columns tell the kind, or it was given."""
+    group: str | None = None
+    members: tuple[str, ...] = ()
+    observed: str | None = None
+    size: str | None = None
+    classes: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of ids."""
+        return self.members or ((self.group,) if self.group else ())
+
+
+def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Sequence[str]]) -> InstanceColumns:
+    """Find id, group, label and features among the columns of the instances.
+
+    Parameters
+    ----------
+    names
+        The columns of the instances.
+    plan
+        Where the user has named some.
+    sources
+        The columns of each file of observations: a column that only one of them shares may be the group.
+    """
+    file = str(plan.instances)
+    asked = {*(plan.features or ()), *plan.categorical}
+    own_id = find_column(names, ID, given=plan.id, file=file, option="--id", taken=asked)
+    not_labels = {*asked, *plan.exclude}
+    label = find_column(names, LABEL, given=plan.label, file=file, option="--label", taken=not_labels)
+    group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=asked)
+    if group is None:
+        others = {*asked, own_id, label}
+        shared = [name for name in names if name not in others and any(name in own for own in sources)]
+        group = shared[0] if len(shared) == 1 else None
+    if plan.names is not None:
+        _refuse_unknown(plan.names, names, file, "--names")
+    taken = {own_id, label, group, plan.names}
+    for option, given in (
+        ("--features", plan.features or ()),
+        ("--exclude", plan.exclude),
+        ("--categorical", plan.categorical),
+    ):
+        for name in given:
+            _refuse_unknown(name, names, file, option)
+    chosen = plan.features or tuple(name for name in names if name not in taken)
+    features = tuple(name for name in chosen if name not in plan.exclude)
+    if not features:
+        raise fail("there is no column to learn from besides ids, groups and labels; name some with --features", file)
+    return InstanceColumns(own_id, group, label, features)
+
+
+def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
+    """Find out what kind of observations a file holds, and in which columns."""
+    file = str(source.file)
+    kind, certain = (source.aggregate, True) if source.aggregate else _guess(names, source, instances)
+    found = _grouped(kind, names, source, plan, instances) if kind in GROUPED else _tuples(kind, names, source)
+    used = {*found.keys, found.observed, found.size, *found.classes}
+    unused = tuple(name for name in names if name not in used)
+    if kind in GROUPED and instances.group is None:
+        raise fail(
+            f"no column tells which group a row belongs to; call it group, or name it with --group, and write the "
+            f"same ids as in column {found.group} of {file}",
+            str(plan.instances),
+        )
+    if kind not in GROUPED and instances.id is None:
+        raise fail(
+            f"no column holds the ids that {', '.join(found.members)} of {file} refer to; call it id, or name it with "
+            "--id",
+            str(plan.instances),
+        )
+    return SourceColumns(kind, certain, found.group, found.members, found.observed, found.size, found.classes, unused)
+
+
+def find_column(
+    names: Sequence[str],
+    words: Sequence[str],
+    *,
+    given: str | None,
+    file: str,
+    option: str,
+    taken: Collection[str | None] = (),
+) -> str | None:
+    """Return the column that was named by the user, or else the one whose name is among some words.
+
+    Parameters
+    ----------
+    names
+        The columns of the file.
+    words
+        Names by which people call such a column; capitals, spaces and dashes do not matter.
+    given
+        The name that the user has given, by the option.
+    file, option
+        For errors.
+    taken
+        Columns that mean something else.
+
+    Examples
+    --------
+    >>> find_column(["Age", "Cohort ID"], GROUP, given=None, file="people.csv", option="--group")
+    'Cohort ID'
+    """
+    if given is not None:
+        _refuse_unknown(given, names, file, option)
+        return given
+    like = [name for name in names if name not in taken and _plain(name) in words]
+    if len(like) > 1:
+        raise fail(f"columns {list_some(like)} could both be meant; name the right one with {option}", file)
+    return like[0] if like else None
+
+
+def _grouped(kind: str, names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
+    file = str(source.file)
+    group = _group_in_source(names, source, instances)
+    others = [name for name in names if name != group]
+    if kind == "multiple_instance":
+        return SourceColumns(kind, True, group, observed=_observed(names, (group,), source))
+    size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=(group, *(plan.classes or ())))
+    for name in plan.classes or ():
+        _refuse_unknown(name, names, file, "--classes")
+    classes = plan.classes or tuple(name for name in others if name != size)
+    if len(classes) < 2:
+        raise fail(
+            f"proportions need a column of counts for each of at least two classes, but besides {group} there is "
+            f"{'only ' + classes[0] if classes else 'none'}; for one column of 0 and 1 use --aggregate "
+            "multiple_instance",
+            file,
+        )
+    return SourceColumns(kind, True, group, size=size, classes=tuple(classes))
+
+
+def _tuples(kind: str, names: Sequence[str], source: Source) -> SourceColumns:
+    count = 2 if kind in PAIRS else 3
+    members = _members(names, source, count)
+    if members is None:
+        some = " or ".join(",".join(words[:count]) for words in MEMBERS[:2])
+        raise fail(
+            f"no {count} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
+            "--members",
+            str(source.file),
+        )
+    return SourceColumns(kind, True, members=members, observed=_observed(names, members, source))
+
+
+def _group_in_source(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
+    file = str(source.file)
+    if source.group is None and instances.group in names:
+        return str(instances.group)
+    found = find_column(names, GROUP, given=source.group, file=file, option="--group-in-groups")
+    if found is None:
+        raise fail(
+            f"no column holds the id of the group; the columns are {list_some(names)}; call it as in the file of "
+            "instances, or name it with --group-in-groups",
+            file,
+        )
+    return found
+
+
+def _members(names: Sequence[str], source: Source, count: int) -> tuple[str, ...] | None:
+    file = str(source.file)
+    if source.members is not None:
+        for name in source.members:
+            _refuse_unknown(name, names, file, "--members")
+        if len(source.members) != count or len(set(source.members)) != count:
+            raise fail(f"--members must name {count} different columns, got {', '.join(source.members)}", file)
+        return source.members
+    plain = {_plain(name): name for name in names}
+    for words in MEMBERS:
+        if len(words) >= count and all(word in plain for word in words[:count]):
+            return tuple(plain[word] for word in words[:count])
+    return None
+
+
+def _observed(names: Sequence[str], taken: Collection[str], source: Source) -> str:
+    file = str(source.file)
+    free = [name for name in names if name not in taken]
+    found = find_column(names, OBSERVED, given=source.observed, file=file, option="--observed", taken=taken)
+    if found is None and len(free) == 1:
+        found = free[0]
+    if found is None:
+        raise fail(
+            f"no column says what was observed; the others are {list_some(free)}; call it label, or name it with "
+            "--observed"
+            if free
+            else "no column says what was observed; add one of 0 and 1 and call it label",
+            file,
+        )
+    return found
+
+
+def _guess(names: Sequence[str], source: Source, instances: InstanceColumns) -> tuple[str, bool]:
+    """Return the kind of observation that columns look like, and whether they leave no doubt."""
+    plain = {_plain(name) for name in names}
+    if len(source.members or ()) == 3 or any(len(w) == 3 and plain >= {*w} for w in MEMBERS):
+        return "triplet_comparison", False
+    if source.members is not None or any(plain >= {*words[:2]} for words in MEMBERS):
+        if plain & {"relation", "lower"} or source.relation:
+            return "ordinal_rank", True
+        return "pairwise_similarity", bool(plain & {"similar", "same"})
+    group = _group_in_source(names, source, instances)
+    others = [name for name in names if name != group and _plain(name) not in SIZE]
+    return ("multiple_instance" if len(others) == 1 or source.observed else "label_proportions"), True
+
+
+def _plain(name: str) -> str:
+    return "_".join(name.strip().lower().replace("-", " ").replace("_", " ").split())
+
+
+def _refuse_unknown(name: str, names: Sequence[str], file: str, option: str) -> None:
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"the columns are {list_some(names)}"
+        raise fail(f"there is no column {name!r}, which {option} names; {hint}", file)

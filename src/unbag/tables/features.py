@@ -1,0 +1,298 @@
+"""From the columns of a table to numbers that a model can read; fitted on training rows, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unbag.files import write_whole
+from unbag.tables.keys import is_missing, whole_numbers
+from unbag.tables.problems import Problem, fail, in_rows, raise_errors
+from unbag.tables.read import Table
+
+FORMAT = 1
+MOST_CATEGORIES = 1000
+LARGEST = float(np.finfo(np.float32).max)
+
+Kind = Literal["number", "boolean", "category"]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """How one column is turned into numbers.
+
+    Parameters
+    ----------
+    name
+        Of the column.
+    kind
+        ``"number"`` and ``"boolean"`` become one column, ``"category"`` one of 0 and 1 for each of its values.
+    fill
+        The number that stands for a missing one: the median of the training rows.
+    marked
+        Whether a further column is 1 where the number is missing.
+    values
+        The categories of the training rows, as text; None among them where some are missing.
+    """
+
+    name: str
+    kind: Kind
+    fill: float = 0.0
+    marked: bool = False
+    values: tuple[str | None, ...] = ()
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """What the columns of numbers are called."""
+        if self.kind == "category":
+            return [f"{self.name} is missing" if value is None else f"{self.name} = {value}" for value in self.values]
+        return [self.name, f"{self.name} is missing"] if self.marked else [self.name]
+
+
+@dataclass
+class Tally:
+    """What was met when encoding that training rows did not have, by column."""
+
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Categories that no training row has: all columns of the feature are 0."""
+    filled: dict[str, int] = field(default_factory=dict)
+    """Missing numbers in a column that had none: the median stands for them, and nothing marks it."""
+
+    def count(self, which: dict[str, int], name: str, number: int) -> None:
+        """Add to a count."""
+        if number:
+            which[name] = which.get(name, 0) + number
+
+    def as_problems(self, file: str) -> list[Problem]:
+        """Return what was met, as notes."""
+        unknown = [
+            Problem("note", f"{count:,} values are categories that training rows did not have", file, None, name)
+            for name, count in self.unknown.items()
+        ]
+        filled = [
+            Problem(
+                "note", f"{count:,} missing values were filled in; training rows had none missing", file, None, name
+            )
+            for name, count in self.filled.items()
+        ]
+        return [*unknown, *filled]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How the columns of a table are turned into a matrix of numbers.
+
+    Examples
+    --------
+    >>> table = Table(Path("people.csv"), pa.table({"age": [30, None, 50], "town": ["Bonn", "Ulm", "Bonn"]}))
+    >>> preparation = fit_preparation(table, ["age", "town"])
+    >>> preparation.encoded_names
+    ['age', 'age is missing', 'town = Bonn', 'town = Ulm']
+    >>> preparation.encode(table)
+    array([[30.,  0.,  1.,  0.],
+           [40.,  1.,  0.,  1.],
+           [50.,  0.,  1.,  0.]])
+    """
+
+    features: tuple[Feature, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the table that are read."""
+        return [one.name for one in self.features]
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The columns of the matrix."""
+        return [name for one in self.features for name in one.encoded_names]
+
+    @property
+    def csv_types(self) -> dict[str, pa.DataType]:
+        """The types in which a CSV file is to be read, so that no part of it is understood differently."""
+        kinds = {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string()}
+        return {one.name: kinds[one.kind] for one in self.features}
+
+    def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
+        """Return the matrix of a table, ``(rows, columns)`` in float64.
+
+        Parameters
+        ----------
+        table
+            Has the columns that the training rows had.
+        tally
+            Where to count what training rows did not have.
+        first_row
+            How many rows of the file came before, for errors.
+        """
+        tally = tally or Tally()
+        X = np.zeros((len(table), len(self.encoded_names)))
+        start = 0
+        for one in self.features:
+            width = len(one.encoded_names)
+            _encode(one, table, X[:, start : start + width], tally, first_row)
+            start += width
+        return X
+
+    def save(self, path: Path) -> None:
+        """Write the preparation as JSON."""
+        content = {"format": FORMAT, "features": [asdict(one) for one in self.features]}
+        write_whole(path, json.dumps(content, indent=1).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Preparation:
+        """Read what :meth:`save` has written."""
+        try:
+            content = json.loads(path.read_bytes())
+            if content["format"] != FORMAT:
+                raise fail(f"it was written by another version of unbag, in format {content['format']}", str(path))
+            return cls(tuple(Feature(**{**one, "values": tuple(one["values"])}) for one in content["features"]))
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no {path}; fit the run again") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise fail(f"the file is cut short or was altered: {error}; fit the run again", str(path)) from error
+
+
+def fit_preparation(
+    table: Table, names: Sequence[str], categorical: Sequence[str] = (), rows: np.ndarray | None = None
+) -> Preparation:
+    """Learn from training rows how to turn columns into numbers; refuse columns that cannot be.
+
+    Parameters
+    ----------
+    table
+        The table.
+    names
+        The columns to learn from.
+    categorical
+        Columns of numbers that are names of categories.
+    rows
+        The rows that are trained on; None: all.
+    """
+    problems = [one for name in names for one in feature_problems(table, name, name in categorical)]
+    raise_errors(problems)
+    taken = None if rows is None else pa.array(rows)
+    return Preparation(tuple(_fit(table, name, name in categorical, taken) for name in names))
+
+
+def kind_of(column: pa.Array, categorical: bool) -> Kind:
+    """Return how a column is to be read.
+
+    Examples
+    --------
+    >>> kind_of(pa.array([1, 2]), False), kind_of(pa.array([1, 2]), True), kind_of(pa.array(["a"]), False)
+    ('number', 'category', 'category')
+    """
+    if categorical or pa.types.is_string(column.type):
+        return "category"
+    return "boolean" if pa.types.is_boolean(column.type) else "number"
+
+
+def feature_problems(table: Table, name: str, categorical: bool) -> Iterator[Problem]:
+    """Yield what keeps a column from being learned from."""
+    column = table.column(name)
+    advice = f"leave it out with --exclude {name}"
+    if pa.types.is_temporal(column.type):
+        yield Problem(
+            "error",
+            f"the column holds dates or times ({column.type}), which are no feature as they are; {advice}, or make "
+            "numbers of them, such as an age in days, a weekday or a month",
+            table.file,
+            None,
+            name,
+        )
+    elif pa.types.is_null(column.type):
+        yield Problem("error", f"the column has no values at all; {advice}", table.file, None, name)
+    elif kind_of(column, categorical) == "category":
+        distinct = pc.count_distinct(column).as_py()
+        if distinct > MOST_CATEGORIES:
+            yield Problem(
+                "error",
+                f"the column holds {distinct:,} different texts, for example {column.drop_null()[0].as_py()!r}: an id, "
+                f"free text, or numbers written as text (with a decimal comma?), not categories; {advice}",
+                table.file,
+                None,
+                name,
+            )
+    else:
+        values = _floats(column)
+        yield from in_rows(
+            np.abs(values) > LARGEST,  # NaN is missing, and not larger
+            lambda row: f"{values[row]} is infinite, or too large to compute with; mend it, or leave it empty",
+            file=table.file,
+            column=name,
+        )
+
+
+def as_categories(column: pa.Array) -> pa.Array:
+    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same."""
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        if bool(np.all(np.isnan(values) | (values == np.rint(values)))):
+            return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64()).cast(pa.string())
+    return column.cast(pa.string())
+
+
+def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None) -> Feature:
+    column = table.column(name)
+    if rows is not None:
+        column = column.take(rows)
+    kind = kind_of(column, categorical)
+    if kind == "category":
+        text = as_categories(column)
+        values: list[str | None] = sorted(text.drop_null().unique().to_pylist())
+        return Feature(name, kind, values=(*values, *([None] if text.null_count else [])))
+    numbers = _floats(column)
+    missing = np.isnan(numbers)
+    fill = 0.0 if missing.all() else float(np.median(numbers[~missing]))
+    return Feature(name, kind, fill, marked=bool(missing.any()))
+
+
+def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
+    column = table.column(one.name)
+    if one.kind == "category":
+        text = as_categories(column)
+        among = pa.array(one.values, pa.string())
+        place = whole_numbers(pc.index_in(text, value_set=among))
+        known = place >= 0
+        out[np.flatnonzero(known), place[known]] = 1
+        tally.count(tally.unknown, one.name, int((~known).sum()))
+        return
+    if pa.types.is_string(column.type) or pa.types.is_temporal(column.type):
+        present = np.flatnonzero(~is_missing(column))
+        row = int(present[0]) if len(present) else 0
+        raise fail(
+            f"the column held numbers when the model was fitted, but {column[row].as_py()!r} here; write numbers",
+            table.file,
+            first_row + row + 1,
+            one.name,
+        )
+    numbers = _floats(column)
+    wrong = np.abs(numbers) > LARGEST
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise fail(
+            f"{numbers[row]} is infinite, or too large; mend it, or leave it empty",
+            table.file,
+            first_row + row + 1,
+            one.name,
+        )
+    missing = np.isnan(numbers)
+    out[:, 0] = np.where(missing, one.fill, numbers)
+    if one.marked:
+        out[:, 1] = missing
+    else:
+        tally.count(tally.filled, one.name, int(missing.sum()))
+
+
+def _floats(column: pa.Array) -> np.ndarray:
+    """Return numbers, NaN where they are missing."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))

@@ -1,0 +1,153 @@
+"""Reading the files of a plan and putting them together: rows, observations, classes, and all that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
+from unbag.tables.keys import find, is_missing
+from unbag.tables.matching import Match
+from unbag.tables.observations import Observed, read_observations
+from unbag.tables.plan import Plan
+from unbag.tables.problems import Problem, fail, in_rows, list_some
+from unbag.tables.read import Table, column_names, read_table
+
+UNNAMED = ("pairwise_similarity", "triplet_comparison")
+"""Observations under which classes can be interchanged, so that labels may bring their own names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """The files of a plan, read and matched."""
+
+    plan: Plan
+    instances: Table
+    columns: InstanceColumns
+    observed: list[Observed]
+    classes: tuple[str, ...]
+    labels: np.ndarray | None
+    """True classes by name, of the labelled rows."""
+    labelled_rows: np.ndarray | None
+    problems: list[Problem]
+
+    @property
+    def member_rows(self) -> np.ndarray:
+        """The rows that are in any group, from 0, sorted."""
+        return np.unique(
+            np.concatenate([one.groups.members.numpy() for one in self.observed if one.groups is not None])
+        )
+
+
+def gather(plan: Plan) -> Gathered:
+    r"""Read the files of a plan and match them; what does not fit is among the problems.
+
+    A file that cannot be read, or a column that is not there, raises :class:`unbag.tables.TableError`, because nothing
+    that follows would make sense.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from unbag.tables.plan import make_plan
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> people, wards = folder / "people.csv", folder / "wards.csv"
+    >>> _ = people.write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\n")
+    >>> _ = wards.write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
+    >>> found = gather(make_plan({"instances": people, "groups": wards}))
+    >>> found.classes, found.observed[0].columns.aggregate
+    (('ill', 'well'), 'label_proportions')
+    >>> [problem.message for problem in found.problems]
+    ["the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'"]
+    """
+    names = column_names(plan.instances)
+    names_of_sources = [column_names(one.file) for one in plan.sources]
+    of_instances = columns_of_instances(names, plan, names_of_sources)
+    of_sources: list[SourceColumns] = []
+    for source, own in zip(plan.sources, names_of_sources, strict=True):
+        counted = next((one.classes for one in of_sources if one.classes), None)
+        within = replace(plan, classes=counted) if counted else plan
+        of_sources.append(columns_of_source(own, source, within, of_instances))
+    keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, *plan.categorical}
+    instances = read_table(plan.instances, as_text=[name for name in keys if name is not None])
+    observed = []
+    for source, columns in zip(plan.sources, of_sources, strict=True):
+        table = read_table(source.file, as_text=columns.keys)
+        match = Match(table, columns, instances, of_instances, plan.drop_unmatched, alone=len(plan.sources) == 1)
+        observed.append(read_observations(match, source.relation))
+    classes = _classes(plan, of_sources, of_instances, instances)
+    problems = [problem for one in observed for problem in one.problems]
+    labels, labelled_rows, found = _labels(instances, of_instances, classes, of_sources)
+    return Gathered(plan, instances, of_instances, observed, classes, labels, labelled_rows, [*problems, *found])
+
+
+def label_texts(table: Table, column: str) -> pa.Array:
+    """Return labels as text, as class names are: 1.0 is 1."""
+    text = table.column(column).cast(pa.string())
+    return pc.replace_substring_regex(text, r"^([0-9]+)\.0+$", r"\1")
+
+
+def _classes(
+    plan: Plan, sources: Sequence[SourceColumns], of_instances: InstanceColumns, instances: Table
+) -> tuple[str, ...]:
+    """Return the names of the classes: those given, those of the counts, or numbers from 0 on."""
+    counted = next((one.classes for one in sources if one.classes), None)
+    bags = any(one.aggregate == "multiple_instance" for one in sources)
+    names = plan.classes or counted
+    if names is not None and len(set(names)) != len(names):
+        raise fail(f"--classes must name different classes, got {', '.join(names)}")
+    told = {"--n-classes": plan.n_classes, "the names of the classes": len(names) if names else None}
+    told["multiple_instance"] = 2 if bags else None
+    counts = {count for count in told.values() if count is not None}
+    if len(counts) > 1:
+        said = ", ".join(f"{count} by {name}" for name, count in told.items() if count is not None)
+        raise fail(f"the number of classes is told in different ways: {said}")
+    if not counts:
+        hint = ""
+        if of_instances.label is not None:
+            distinct = len(label_texts(instances, of_instances.label).drop_null().unique())
+            hint = f"; column {of_instances.label} has {distinct}"
+        raise fail(f"{sources[0].aggregate} does not tell how many classes there are; say it with --n-classes, or name "
+                   f"them with --classes{hint}")  # fmt: skip
+    count = counts.pop()
+    if count < 2:
+        raise fail(f"there must be at least 2 classes, got {count}")
+    return tuple(names) if names else tuple(str(number) for number in range(count))
+
+
+def _labels(
+    instances: Table, columns: InstanceColumns, classes: Sequence[str], sources: Sequence[SourceColumns]
+) -> tuple[np.ndarray | None, np.ndarray | None, list[Problem]]:
+    """Return the true classes of rows that have one, or name the rows whose class is none."""
+    if columns.label is None:
+        return None, None, []
+    texts = label_texts(instances, columns.label)
+    if list(classes) == ["0", "1"]:
+        lower = pc.utf8_lower(texts)
+        texts = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", texts))
+    missing = is_missing(texts)
+    distinct = texts.drop_null().unique()
+    problems = []
+    own_names = all(one.aggregate in UNNAMED for one in sources) and len(distinct) <= len(classes)
+    if not own_names:
+        unknown = (find(texts, pa.array(classes)) < 0) & ~missing
+        problems = list(
+            in_rows(
+                unknown,
+                lambda row: (
+                    f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
+                    f"--classes, or go without the column with --exclude {columns.label}"
+                ),
+                file=instances.file,
+                column=columns.label,
+            )
+        )
+    rows = np.flatnonzero(~missing)
+    if len(rows) == 0:
+        return None, None, problems
+    labels = np.array(texts.take(pa.array(rows)).to_pylist())
+    return labels, rows, problems

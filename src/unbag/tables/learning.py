@@ -1,0 +1,161 @@
+"""From the files of a plan to a run: a classifier, how to prepare its rows, and a summary."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from unbag.files import write_whole
+from unbag.tables.checking import examine_features, examine_observations
+from unbag.tables.conventions import SourceColumns
+from unbag.tables.features import fit_preparation
+from unbag.tables.gathering import Gathered, gather, label_texts
+from unbag.tables.keys import is_missing
+from unbag.tables.observations import Observed
+from unbag.tables.plan import Plan
+from unbag.tables.problems import Problem, fail, raise_errors
+from unbag.tables.read import Table
+from unbag.tables.runs import Run
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A finished run, in short."""
+
+    run: Run
+    summary: dict[str, Any]
+    problems: list[Problem]
+    """Warnings and notes; there are no errors in a run."""
+    resumed: bool
+
+
+def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = False) -> Learned:
+    r"""Learn from the files of a plan, and keep everything in the folder of a run.
+
+    An interrupted call leaves an unfinished run, and the same call goes on with it.
+
+    Parameters
+    ----------
+    plan
+        What is asked for.
+    run
+        Where to keep it.
+    force
+        Replace a finished run, or one of another plan.
+    verbose
+        Show a progress bar in a terminal.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from unbag.tables.plan import make_plan
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> rows = [f"{ward},{3 * (ward % 2) + place % 2}\n" for ward in range(8) for place in range(3)]
+    >>> _ = (folder / "people.csv").write_text("ward,age\n" + "".join(rows))
+    >>> counts = [f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(8)]
+    >>> _ = (folder / "wards.csv").write_text("ward,ill,well\n" + "".join(counts))
+    >>> plan = make_plan({"instances": folder / "people.csv", "groups": folder / "wards.csv", "epochs": 2})
+    >>> learned = fit_tables(plan, Run(folder / "run"))
+    >>> learned.run.read()["status"], learned.summary["data"]["rows"]
+    ('finished', 24)
+    """
+    from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
+    from unbag.report import summarise  # noqa: PLC0415
+
+    resumed = run.check_free(plan, force=force)
+    found = gather(plan)
+    _refuse_doubt(found)
+    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    raise_errors(problems)
+    preparation = fit_preparation(found.instances, found.columns.features, plan.categorical, found.member_rows)
+    X = preparation.encode(found.instances)
+    aggregates, z, groups = as_sets(found.observed)
+    inputs = describe_inputs(found)
+    unnamed = plan.names is not None and plan.classes is None
+    clf = AggregateClassifier(
+        aggregate=aggregates,
+        n_classes=len(found.classes),
+        classes=None if unnamed else list(found.classes),
+        verbose=int(verbose),
+        checkpoint=run.checkpoint,
+        **_settings(plan),
+    )
+    run.start(plan, inputs, resumed=resumed)
+    preparation.save(run.preparation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
+        clf.fit(X, z, groups=groups)
+    if plan.names is not None:
+        _name_classes(clf, X, found.instances, plan.names)
+    clf.set_params(checkpoint=None, verbose=0)
+    clf.save(run.model, overwrite=True)
+    summary = summarise(
+        clf,
+        X,
+        z,
+        groups,
+        title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
+        inputs={**inputs, "features made": len(preparation.encoded_names)},
+        labels=found.labels,
+        labelled_rows=found.labelled_rows,
+    )
+    write_whole(run.summary, json.dumps(summary, indent=1).encode())
+    run.finish(plan, inputs)
+    return Learned(run, summary, problems, resumed)
+
+
+def as_sets(observed: list[Observed]) -> tuple[Any, Any, Any]:
+    """Return aggregates, observations and groups as the estimator takes them: lists where there are several."""
+    aggregates = [one.aggregate for one in observed]
+    z, groups = [one.z for one in observed], [one.groups for one in observed]
+    return (aggregates[0], z[0], groups[0]) if len(observed) == 1 else (aggregates, z, groups)
+
+
+def describe_inputs(found: Gathered) -> dict[str, Any]:
+    """Return where the data come from, for people and for later commands."""
+    return {
+        "instances": found.instances.file,
+        "rows": len(found.instances),
+        "id": found.columns.id,
+        "group": found.columns.group,
+        "label": found.columns.label,
+        "features": list(found.columns.features),
+        "observations": [_describe_source(one.columns, one.table.file, one.source_rows) for one in found.observed],
+        "left out": [str(one) for one in found.problems if one.severity == "note" and "left out" in one.message],
+    }
+
+
+def _describe_source(columns: SourceColumns, file: str, kept: np.ndarray) -> dict[str, Any]:
+    return {"file": file, "aggregate": columns.aggregate, "columns": list(columns.keys), "used": len(kept)}
+
+
+def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:
+    texts = label_texts(table, column)
+    rows = np.flatnonzero(~is_missing(texts))
+    if len(rows) == 0:
+        raise fail("no row has a class to name the classes by", table.file, None, column)
+    try:
+        clf.name_classes(X[rows], np.array(texts.take(pa.array(rows)).to_pylist()))
+    except ValueError as error:
+        raise fail(str(error), table.file, None, column) from error
+
+
+def _refuse_doubt(found: Gathered) -> None:
+    """Refuse to train on observations whose kind was only guessed."""
+    for one in found.observed:
+        if not one.columns.certain:
+            other = {"triplet_comparison": "ordinal_triplet", "pairwise_similarity": "ordinal_rank"}
+            kind = one.columns.aggregate
+            raise fail(f"this may be {kind} or {other[kind]}; say which with --aggregate", one.table.file)
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    settings = dict(plan.training)
+    settings["random_state"] = settings.pop("seed", 0)
+    return settings

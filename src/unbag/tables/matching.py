@@ -1,0 +1,119 @@
+"""Two files that speak of each other, and what has no partner in the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unbag.tables.conventions import InstanceColumns, SourceColumns
+from unbag.tables.keys import is_missing, written_differently
+from unbag.tables.plan import RELATIONS
+from unbag.tables.problems import Problem, in_rows, list_some
+from unbag.tables.read import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A file of observations and the file of the rows it speaks of."""
+
+    source: Table
+    columns: SourceColumns
+    instances: Table
+    of_instances: InstanceColumns
+    drop: bool
+    """Whether what has no partner is left out, with a note; otherwise it is an error."""
+    alone: bool
+    """Whether there are no other observations: otherwise rows may well have no group here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Strangers:
+    """Ids of one file that the other does not have."""
+
+    table: Table
+    column: str
+    keys: pa.Array
+    strange: np.ndarray  # (rows of the table,), where they are
+    others: pa.Array
+    """The ids that the other file has."""
+    missing_where: str
+    """What they lack, as in ``"is not in column id of people.csv"``."""
+
+    def problems(self, drop: bool) -> Iterator[Problem]:
+        """Name them as errors, or, where they are left out, as one note."""
+        if not self.strange.any():
+            return
+        unknown = self.keys.filter(pa.array(self.strange))
+        if drop:
+            named = list_some(unknown.unique().to_pylist())
+            message = f"{_rows(len(unknown))} left out, because the id {self.missing_where}: {named}"
+            yield Problem("note", message, self.table.file, None, self.column)
+            return
+        advice = written_differently(unknown, self.others)
+        advice = advice or "mend one of the files, or leave out what does not match with --drop-unmatched"
+        yield from in_rows(
+            self.strange,
+            lambda row: f"{self.keys[row].as_py()!r} {self.missing_where}; {advice}",
+            file=self.table.file,
+            column=self.column,
+        )
+
+
+def without_group(match: Match, nowhere: np.ndarray) -> Iterator[Problem]:
+    """Count rows that name no group."""
+    if not nowhere.any():
+        return
+    left_out = match.drop or not match.alone
+    fate = "left out" if left_out else "without a group"
+    advice = "" if left_out else "; fill it in, or leave them out with --drop-unmatched"
+    yield Problem(
+        "note" if left_out else "error",
+        f"{_rows(int(nowhere.sum()))} {fate}, first row {int(nowhere.argmax()) + 1}{advice}",
+        match.instances.file,
+        None,
+        match.of_instances.group,
+    )
+
+
+def read_answers(table: Table, column: str, *, relations: bool = False) -> tuple[np.ndarray | None, list[Problem]]:
+    """Return a column of 0 and 1, or of relations; or say which rows hold neither.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> read_answers(Table(Path("bags.csv"), pa.table({"z": [True, False]})), "z")
+    (array([1, 0]), [])
+    >>> print(read_answers(Table(Path("bags.csv"), pa.table({"z": [1, 2]})), "z")[1][0])
+    bags.csv, row 2, column z: what was observed must be 0 or 1, got 2
+    """
+    given = table.column(column)
+    expected = "must be 0 or 1"
+    if relations and pa.types.is_string(given.type):
+        expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
+        values, known = pc.utf8_trim_whitespace(given), pa.array(RELATIONS)
+    elif pa.types.is_boolean(given.type):
+        values, known = given.cast(pa.int64()), pa.array([0, 1])
+    elif pa.types.is_integer(given.type) or pa.types.is_floating(given.type):
+        values, known = given.cast(pa.float64()), pa.array([0.0, 1.0])
+    else:
+        values, known = given.cast(pa.string()), pa.array([], pa.string())
+    fits = pc.is_in(values, value_set=known, skip_nulls=True).to_numpy(zero_copy_only=False)
+    missing = is_missing(given)
+
+    def say(row: int) -> str:
+        if missing[row]:
+            return f"what was observed is missing; it {expected}"
+        return f"what was observed {expected}, got {given[row].as_py()!r}"
+
+    if problems := list(in_rows(~fits, say, file=table.file, column=column)):
+        return None, problems
+    answers = values.to_numpy(zero_copy_only=False)
+    return (answers if answers.dtype == object else answers.astype(np.int64)), []
+
+
+def _rows(count: int) -> str:
+    return "1 row is" if count == 1 else f"{count:,} rows are"

@@ -1,0 +1,250 @@
+"""What a finished run says of rows: of any, piece by piece, and of those in observed groups."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from unbag.files import remove_drafts, whole_file
+from unbag.tables.conventions import ID, find_column
+from unbag.tables.features import Preparation, Tally
+from unbag.tables.gathering import gather
+from unbag.tables.observations import Observed
+from unbag.tables.plan import GROUPED, Plan
+from unbag.tables.problems import Problem, fail, list_some, raise_errors
+from unbag.tables.read import Table, column_names, stream_table
+from unbag.tables.runs import Run
+
+Write = Callable[[pa.Table], None]
+
+
+def predict_table(
+    run: Run,
+    instances: Path,
+    out: Path,
+    *,
+    id: str | None = None,
+    keep: Sequence[str] = (),
+    device: str = "cpu",
+    progress: Callable[[int], None] = lambda rows: None,
+) -> tuple[int, list[Problem]]:
+    """Write the class of each row and the probability of each class, in the order of the rows.
+
+    The table is read, predicted and written piece by piece, so that its length does not matter for memory.
+
+    Parameters
+    ----------
+    run
+        A finished run.
+    instances
+        Rows with the columns that the run has learned from; others are not read.
+    out
+        A file that ends in .csv or .parquet; it is complete or not there.
+    id
+        The column of ids; None: as in fit, or found by its name.
+    keep
+        Further columns to copy.
+    device
+        Where to predict.
+    progress
+        Is told how many rows are done.
+
+    Returns
+    -------
+    tuple
+        How many rows there were, and notes of what training rows did not have.
+    """
+    content = run.read_finished()
+    preparation, clf = Preparation.load(run.preparation), _load(run, device)
+    check_format(out)
+    names = column_names(instances)
+    wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
+    own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
+    kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
+    _check_columns(names, preparation, kept, str(instances))
+    results = result_names(clf.classes_, kept, str(instances))
+    tally, done = Tally(), 0
+    types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
+    with writing(out) as write:
+        for piece in stream_table(instances, list(dict.fromkeys([*kept, *preparation.names])), types):
+            table = Table(instances, _as_numbers(piece, preparation, kept))
+            X = preparation.encode(table, tally, done)
+            write(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results))
+            done += len(table)
+            progress(done)
+        if done == 0:
+            raise fail("there are no rows, only names of columns", str(instances))
+    return done, tally.as_problems(str(instances))
+
+
+def disaggregate_table(
+    run: Run,
+    instances: Path,
+    groups: Path,
+    out: Path,
+    *,
+    aggregate: str | None = None,
+    drop_unmatched: bool = False,
+    device: str = "cpu",
+) -> tuple[int, list[Problem]]:
+    """Write the probability of each class for rows in observed groups, given what was observed of these.
+
+    Of proportions and bags, one line per row that is in a group, in the order of the rows; of pairs and triplets, one
+    line per member, in the order of the pairs.
+
+    Parameters
+    ----------
+    run
+        A finished run.
+    instances, groups
+        Files with the columns that fit had; the rows of fit, or others.
+    out
+        A file that ends in .csv or .parquet.
+    aggregate
+        Which kind of observation the file of groups holds, where the run has learned from several.
+    drop_unmatched
+        Go on without rows and groups that have no partner in the other file.
+    device
+        Where to predict.
+
+    Returns
+    -------
+    tuple
+        How many lines were written, and notes.
+    """
+    content = run.read_finished()
+    preparation, clf = Preparation.load(run.preparation), _load(run, device)
+    check_format(out)
+    plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
+    names = column_names(instances)
+    _check_columns(names, preparation, [], str(instances))
+    found = gather(replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None))
+    raise_errors(found.problems)
+    one = found.observed[0]
+    if one.groups is None:
+        raise fail("no group is left", one.table.file)
+    tally = Tally()
+    X = preparation.encode(found.instances, tally)
+    alone = copy.copy(clf)
+    alone.aggregate = one.aggregate  # of several that were learned from, the one that was observed here
+    posterior = alone.disaggregate(X, one.z, groups=one.groups)
+    kept, order = _memberships(one, found.instances, found.columns.id, found.columns.group)
+    results = result_names(clf.classes_, kept.column_names, str(instances))
+    with writing(out) as write:
+        write(with_results(kept, posterior[order], clf.classes_, results))
+    problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
+    if impossible := int(np.isnan(posterior).any(1).sum()):
+        problems.append(
+            Problem(
+                "warning",
+                f"{impossible:,} lines have no probabilities: the model rules out what was observed",
+                str(out),
+            )
+        )
+    return len(posterior), problems
+
+
+def result_names(classes: Any, kept: Sequence[str], file: str) -> list[str]:
+    """Return what the columns of results are called: predicted, and p_ with the name of each class."""
+    names = ["predicted", *(f"p_{name}" for name in classes.tolist())]
+    if clash := [name for name in kept if name in names]:
+        raise fail("the column has the name of one of the results; rename it", file, None, clash[0])
+    return names
+
+
+def with_results(kept: pa.Table, probs: np.ndarray, classes: Any, names: list[str]) -> pa.Table:
+    """Return columns that are kept, the most likely class, and the probability of each."""
+    best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
+    predicted = pa.DictionaryArray.from_arrays(best, pa.array(classes.tolist())).cast(pa.string())
+    columns = [*kept.columns, predicted, *(pa.array(column) for column in probs.T)]
+    return pa.table(columns, names=[*kept.column_names, *names])
+
+
+def check_format(out: Path) -> None:
+    """Refuse a file whose name does not say in which format to write."""
+    if out.suffix not in (".csv", ".parquet"):
+        raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[Write]:
+    """Give a function that adds rows to a file, which appears when all are written, or not at all."""
+    remove_drafts(out)
+    writer: Any = None
+    with whole_file(out) as draft:
+        try:
+
+            def write(table: pa.Table) -> None:
+                nonlocal writer
+                if writer is None:
+                    writer = (pq.ParquetWriter if out.suffix == ".parquet" else pacsv.CSVWriter)(draft, table.schema)
+                writer.write_table(table)
+
+            yield write
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _load(run: Run, device: str) -> Any:
+    from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
+
+    return load(run.model, device=device)
+
+
+def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
+    for name in kept:
+        if name not in names:
+            raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
+    if missing := [name for name in preparation.names if name not in names]:
+        raise fail(
+            f"{len(missing)} of the columns that the model was fitted on are not there: {list_some(missing)}", file
+        )
+
+
+def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str]) -> pa.Table:
+    """Return a piece with numbers in columns that were read as text because they are copied as they are, too."""
+    kinds = preparation.csv_types
+    for place, name in enumerate(piece.column_names):
+        column = piece.column(name)
+        if name in kept and name in kinds and pa.types.is_string(column.type) and kinds[name] != pa.string():
+            piece = piece.set_column(place, name, column.cast(kinds[name]))
+    return piece
+
+
+def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Path, aggregate: str | None) -> Plan:
+    """Return the plan of the run for other files: the same columns and classes, and one of its kinds of observation."""
+    plan = Plan.from_dict(content["plan"])
+    kinds = [one["aggregate"] for one in content["inputs"]["observations"]]
+    kind = aggregate or kinds[0]
+    if kind not in kinds:
+        raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
+    source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind)
+    names = tuple(map(str, classes.tolist()))
+    return replace(plan, instances=instances, sources=(source,), classes=names, n_classes=None)
+
+
+def _memberships(one: Observed, instances: Table, own_id: str | None, group: str | None) -> tuple[pa.Table, np.ndarray]:
+    """Return columns that say which row each line is about, and the memberships in the order of the lines."""
+    assert one.groups is not None
+    members = one.groups.members.numpy()
+    if one.columns.aggregate in GROUPED:
+        order = np.argsort(members, kind="stable")
+        kept = [name for name in (own_id, group) if name is not None]
+        return instances.data.select(kept).take(pa.array(members[order])), order
+    size = len(one.columns.members)
+    line = {
+        "observation": pa.array(np.repeat(one.source_rows + 1, size)),
+        "member": pa.array(list(one.columns.members) * len(one.groups)),
+        str(own_id): instances.column(str(own_id)).take(pa.array(members)),
+    }
+    return pa.table(line), np.arange(len(members))

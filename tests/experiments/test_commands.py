@@ -1,0 +1,120 @@
+"""``unbag reproduce`` on the command line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from unbag import cli
+from unbag.datasets import Dataset
+from unbag.experiments import commands, render, runner
+from unbag.experiments.plan import TABLES, select
+from unbag.experiments.results import read
+
+VEHICLE = ("--table", "similarity_uci", "--dataset", "vehicle", "--method", "uum")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    def load(name):
+        rng = np.random.default_rng(0)
+        return Dataset(name, rng.random((40, 3), np.float32), np.arange(40) % 2, ("a", "b"), None, None, "", "")
+
+    monkeypatch.setattr(runner.datasets, "load", load)
+
+
+def call(*arguments):
+    return CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(cli.app, ["reproduce", *arguments])
+
+
+def test_a_cell_is_run_and_shown_beside_the_paper(tiny, tmp_path):
+    shown = call(*VEHICLE, "--trials", "2", "--epochs", "2", "--device", "cpu", "--results", "mine")
+    assert shown.exit_code == 0, shown.output
+    assert "similarity_uci, vehicle, uum: " in shown.stdout
+    assert "in 2 trials; the paper: 78.71 ± 4.20" in shown.stdout
+    assert "1 done" in shown.stdout
+    assert len(read(tmp_path / "mine")) == 2
+    again = call(*VEHICLE, "--trials", "2", "--epochs", "2", "--device", "cpu", "--results", "mine")
+    assert "nothing is missing" in again.stdout
+
+
+def test_short_runs_have_a_folder_of_their_own(tiny, tmp_path):
+    assert call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu").exit_code == 0
+    assert len(read(tmp_path / "results" / "epochs-1")) == 1
+    assert read(tmp_path / "results") == []
+    assert commands.folder_for(None, None) == commands.DEFAULT_FOLDER
+
+
+def test_a_spent_budget_ends_well_and_says_what_is_missing(tiny):
+    shown = call("--table", "similarity_uci", "--device", "cpu", "--budget", "2s")
+    assert shown.exit_code == 0
+    assert "25 still missing" in shown.stdout
+    assert "the same command goes on with similarity_uci, msplice, log_likelihood" in shown.stdout
+
+
+def test_failures_are_told_and_show_in_the_exit_code(monkeypatch):
+    def missing(name):
+        raise FileNotFoundError(f"no {name} here")
+
+    monkeypatch.setattr(runner.datasets, "load", missing)
+    shown = call(*VEHICLE, "--epochs", "1", "--device", "cpu")
+    assert shown.exit_code == 1
+    assert (
+        "failed: similarity_uci, vehicle, uum: the data set vehicle cannot be loaded: no vehicle here" in shown.stdout
+    )
+
+
+def test_cells_are_listed_in_order_with_how_far_they_are(tiny):
+    call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu")
+    shown = call("--table", "similarity_uci", "--epochs", "1", "--list").stdout.splitlines()
+    assert len(shown) == 25
+    assert shown[0] == "0/5  similarity_uci, msplice, log_likelihood"
+    assert any(line.startswith("1/5  similarity_uci, vehicle, uum: ") for line in shown)
+    assert len(call("--list").stdout.splitlines()) == len(select())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--table", "mli"), "table must be one of 'similarity_uci'"),
+        (("--dataset", "mnits"), "dataset must be one of 'mnist'"),
+        (("--method", "umu"), "method must be one of"),
+        (("--device", "tpu"), "device must be cpu or cuda, got 'tpu'"),
+        (("--budget", "9"), "budget must be"),
+    ],
+)
+def test_wrong_options_are_refused(arguments, message):
+    shown = call(*arguments)
+    assert shown.exit_code == 2
+    assert message in shown.stderr
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert commands.find_device(None) == torch.device("cpu")
+    with pytest.raises(ValueError, match="torch finds no GPU"):
+        commands.find_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert commands.find_device(None) == commands.find_device("cuda") == torch.device("cuda")
+
+
+def test_rendering_is_left_to_its_module(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(render, "write", lambda *folders: asked.append([str(folder) for folder in folders]))
+    assert call("--render").exit_code == 0
+    assert asked == [["results", "docs"]]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_cell_runs_for_a_moment(table, tmp_path):
+    shown = call("--smoke", "--table", table)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines()[-1] == f"{len(select(tables=[table]))} done"
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,318 @@
+"""The pages of results: complete, safe, readable without sight or network, and the same for the same results."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from itertools import groupby
+
+import matplotlib as mpl
+import pytest
+
+from unbag.baselines import METHODS
+from unbag.experiments.comparison import Key, Row, compare
+from unbag.experiments.listings import Field, Line, Table
+from unbag.experiments.paper import PAPER, PaperCell
+from unbag.experiments.plan import Cell, select
+from unbag.experiments.plots import dot_plot, size_plot
+from unbag.experiments.render import markdown_table, render, write
+
+TITLES = {"uum": "UUM", "log_likelihood": "Log-likelihood"}
+FOX = {"table": "mil", "problem": "multiple_instance", "dataset": "fox"}
+
+
+def trial(cell: Cell, seed: int, accuracy: float, **changes: object) -> dict[str, object]:
+    names = ("table", "problem", "dataset", "method", "protocol")
+    return {name: getattr(cell, name) for name in names} | {
+        "n_groups": cell.n_groups or 552,
+        "seed": seed,
+        "accuracy": accuracy,
+        "settings": {"epochs": cell.settings.epochs},
+        "seconds": 7200.0,
+        "hardware": "NVIDIA H200",
+        "versions": {"torch": "2.11.0", "python": "3.12.1"},
+        "commit": "0123abc",
+        "date": "2026-01-31T12:00:00+00:00",
+        **changes,
+    }
+
+
+class Page(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "br", "hr", "img", "input"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "td":
+            self.rows[-1][-1] += data
+
+    def attributes(self, *names: str) -> list[str]:
+        return [value or "" for _, found in self.elements for name, value in found.items() if name in names]
+
+
+FOX_AND_SIZES = tuple(cell for cell in PAPER if cell.dataset == "fox" or cell.table == "triplet_sizes")
+PLANNED = select(tables=["mil", "triplet_sizes", "ordinal"], names=["fox", "cifar10", "digits"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_cells():
+    """Plots of all cells take their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unbag.experiments.render.PAPER", FOX_AND_SIZES)
+        patch.setattr("unbag.experiments.render.select", lambda: PLANNED)
+        yield
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder of results: most of the plan not run, one trial run twice, and notes."""
+    folder = tmp_path_factory.mktemp("results")
+    fox = [Cell(**FOX, method=method, protocol=protocol) for protocol in ("paper", "ten_fold") for method in TITLES]
+    lines = [trial(cell, seed, 0.9 + 0.01 * seed - 0.05 * (cell.method != "uum")) for cell in fox for seed in range(3)]
+    lines.append(lines[0] | {"date": "2026-02-01"})
+    (folder / "mil.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    small, large = (
+        Cell("triplet_sizes", "triplet_comparison", "cifar10", "uum", n_groups=size) for size in (30_000, 60_000)
+    )
+    sizes = [trial(small, 0, 0.5), trial(large, 0, 0.7)]
+    (folder / "triplet_sizes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sizes))
+    (folder / "NOTES.md").write_text("# Fox\n\nIt <b>falls</b> *short*.\n\n```\n# a comment\n```\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def docs(results, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written") / "docs"
+    write(results, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(docs):
+    return Page((docs / "results.html").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def text(docs):
+    return (docs / "results.md").read_text("utf-8")
+
+
+def test_the_same_results_give_the_same_bytes_in_any_order(results, docs, tmp_path):
+    shuffled = tmp_path / "results"
+    shuffled.mkdir()
+    for path in sorted(results.iterdir(), reverse=True):
+        content = path.read_text().splitlines(keepends=True)
+        (shuffled / path.name).write_text("".join(content[::-1] if path.suffix == ".jsonl" else content))
+    paths = write(shuffled, tmp_path / "docs")
+    assert sorted(path.relative_to(tmp_path / "docs") for path in paths) == sorted(
+        path.relative_to(docs) for path in docs.rglob("*") if path.is_file()
+    )
+    for path in paths:
+        assert path.read_bytes() == (docs / path.relative_to(tmp_path / "docs")).read_bytes(), path.name
+
+
+def test_nothing_is_fetched(page):
+    assert not {"link", "img", "iframe", "object", "embed", "image"} & {tag for tag, _ in page.elements}
+    assert all(value.startswith("#") for value in page.attributes("href", "src", "xlink:href"))
+    policy = [found.get("content", "") for tag, found in page.elements if tag == "meta" and "http-equiv" in found]
+    assert "default-src 'none'" in policy[0]
+    assert all("url(" not in value.replace("url(#", "") for value in page.attributes("style", "clip-path"))
+
+
+def test_the_page_is_sound(page):
+    assert page.open == []
+    ids = page.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {value[1:] for value in page.attributes("href", "xlink:href")} <= set(ids)
+    assert set(page.attributes("aria-labelledby")) <= set(ids)
+    clips = re.findall(r"url\(#([^)]*)\)", " ".join(page.attributes("clip-path")))
+    assert clips
+    assert set(clips) <= set(ids)
+
+
+def test_every_cell_is_shown_and_what_was_not_run_says_so(page, text):
+    rows = compare([], FOX_AND_SIZES, PLANNED).rows
+    titles = {method.name: method.title for method in METHODS.values()}
+    for row in rows:
+        size = [] if row.key.n_groups is None else [f"{row.key.n_groups:,}"]
+        line = [row.key.dataset, *size, titles[row.key.method]]
+        assert line in [found[: len(line)] for found in page.rows]
+        assert re.search(r"\| \*{,2}" + r"\*{,2} +\| +\*{,2}".join(map(re.escape, line)), text)
+    missing = sum("not run" in row for row in page.rows)
+    assert missing == text.count(" not run |") == len(rows) - 6
+    assert f"6 of {len(rows)} cells" in text
+
+
+def test_a_table_of_which_nothing_is_known_is_not_run(page, text):
+    assert "\n## Pairs, UCI data\n\nNot run.\n" in text
+    assert "similarity_uci" in page.attributes("id")
+
+
+def test_the_figures_are_right(page, text):
+    fox = {
+        len(row): [field.replace("\u00a0", " ") for field in row]
+        for row in page.rows
+        if row[:1] == ["fox"] and "UUM" in row
+    }
+    assert fox[9] == ["fox", "UUM", "91.00 ± 1.00", "94.90 ± 1.98", "-3.90", "-", "-", "3", "1"]
+    assert fox[6] == ["fox", "UUM", "91.00 ± 1.00", "-", "3", "1"]  # ten-fold: nothing of the paper's
+    likelihood = {len(row): row for row in page.rows if row[:2] == ["fox", "Log-likelihood"]}
+    assert likelihood[9][4:] == ["-8.30", "• better", "level", "3", "1"]
+    assert likelihood[6][3:] == ["• better", "3", "1"]
+    size = [row for row in page.rows if row[:3] == ["cifar10", "60,000", "UUM"]]
+    assert size == [["cifar10", "60,000", "UUM", "70.00", "63.38", "+6.62", "-", "-", "1", "1"]]
+    assert re.search(r"\| multiple instances \| +1 \| +1 \| +0 \| +0 \|", text)
+    assert re.search(r"\| training-set sizes \| +5 \| +2 \| +1 \| +1 \|", text)
+    assert re.search(r"\| Multiple instances +\| fox +\| +91.00 ± 1.00 \| +94.90 ± 1.98 \| +-3.90 \| no ", text)
+    assert re.search(r"\| cifar10, 30,000 groups \| +50.00 \| +56.44 \| +-6.44 \| none printed +\|", text)
+    assert "replaced: 1." in text
+    assert re.search(
+        r"NVIDIA H200 +\| python 3.12.1, torch 2.11.0 +\| 0123abc +\| 2026-01-31 to 2026-02-01 \| +28.0", text
+    )
+
+
+def test_plots_have_words_for_those_who_cannot_see_them(docs, page, text):
+    drawn = [found for tag, found in page.elements if tag == "svg"]
+    words = [found["aria-label"] for found in drawn if found["role"] == "img"]
+    pictures = re.findall(r"!\[(.*)\]\((.*)\)", text)
+    assert len(words) == len(drawn) == len(pictures) == len(list((docs / "results").iterdir()))
+    assert "fox 91.00 ± 1.00 (paper 94.90 ± 1.98)" in " ".join(words)
+    assert "cifar10 with 60,000 groups 70.00 (paper 63.38)" in " ".join(words)
+    for alternative, path in pictures:
+        root = ET.parse(docs / path).getroot()
+        assert root.get("aria-label") == alternative
+        assert alternative in words
+
+
+def test_tables_line_up_as_plain_text(text):
+    tables = [list(lines) for table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")) if table]
+    assert len(tables) == 9  # summary, shortfalls, fox thrice, sizes, ordered classes twice, provenance
+    for lines in tables:
+        assert len({len(line) for line in lines}) == 1
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+
+
+def test_every_table_of_the_paper_and_our_own_has_a_section(page, text):
+    names = {cell.table for cell in PAPER} | {"ordinal"}
+    assert names <= set(page.attributes("id"))
+    assert len(re.findall("^## ", text, re.MULTILINE)) == len(names) + len(
+        ["reading", "summary", "notes", "provenance"]
+    )
+    headings = [found for tag, found in page.elements if tag in ("h1", "h2", "h3")]
+    assert len(headings) > len(names)
+
+
+def test_tables_can_be_sorted(docs, page):
+    heads = sum(tag == "th" for tag, _ in page.elements)
+    assert sum(tag == "button" for tag, _ in page.elements) == heads
+    assert "data-sort" in (docs / "results.html").read_text()
+    assert any(found.get("data-sort") == "91.0" for _, found in page.elements)
+
+
+def test_notes_are_part_of_both_pages_and_cannot_break_them(docs, text):
+    html = (docs / "results.html").read_text()
+    assert "\n### Fox\n\nIt <b>falls</b> *short*.\n\n```\n# a comment\n```\n" in text
+    assert "<h3>Fox</h3>" in html
+    assert "It &lt;b&gt;falls&lt;/b&gt; <em>short</em>." in html
+    pages = render(compare([], (), ()), {}, notes="![eye](http://elsewhere.example/eye.png)")
+    assert "<img" not in pages["results.html"]
+
+
+def test_there_is_no_section_of_notes_without_notes():
+    pages = render(compare([], (), ()), {})
+    assert "Notes" not in pages["results.md"]
+    assert "Nothing has been run yet" in pages["results.html"]
+    assert "No cell that has been run is below" in pages["results.md"]
+
+
+def test_what_results_say_cannot_break_the_pages():
+    evil = '<script>x</script> | *y* [z](http://a) $\\frac$ & "quoted" \'\n## new'
+    cell = Cell(**FOX, method="uum")
+    line = trial(cell, 0, 0.5, dataset=evil, hardware=evil, table=f"../{evil}")
+    pages = render(compare([line], (), ()), {})
+    page = Page(pages["results.html"])
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert evil in [row[0] for row in page.rows if row]
+    assert all(re.fullmatch(r"results(\.md|\.html|/[\w-]+\.svg)", path) for path in pages)
+    for path, content in pages.items():
+        if path.endswith(".svg"):
+            ET.fromstring(content)
+    text = pages["results.md"]
+    assert "script" in text
+    assert "<script>" not in text.replace(r"\<", "")
+    assert "\n## new" not in text
+    assert "](http" not in text.replace(r"\]", "")
+
+
+def test_an_old_page_stays_whole_when_writing_fails(results, tmp_path, monkeypatch):
+    written = tmp_path / "docs"
+    write(results, written)
+    before = {path: path.read_bytes() for path in written.rglob("*") if path.is_file()}
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write(results, written)
+    assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
+
+
+def test_markdown_marks_strong_lines_but_no_figures():
+    table = Table(
+        ("A", "B"), (Line((Field("x|y"), Field("1")), strong=True), Line((Field("-"), Field("22")))), (False, True)
+    )
+    assert markdown_table(table).splitlines() == [
+        "| A        |  B |",
+        "|:---------|---:|",
+        "| **x\\|y** |  1 |",
+        "| -        | 22 |",
+    ]
+
+
+def test_plots_show_each_cell():
+    key = Key(**FOX, method="uum")
+    paper = PaperCell(**FOX, method="uum", mean=94.9, std=None, uum_significantly=None)
+    rows = [Row(key, {0: 91.0, 1: 92.0}, paper), Row(key._replace(method="mine"), {})]
+    svg = dot_plot(rows, TITLES)
+    for words in ("fox", "UUM", "mine", "not run", "ours", "the paper's"):
+        assert f">{words}<" in svg
+    assert ">the paper&apos;s<" not in svg
+    assert ">the paper's<" not in dot_plot([Row(key, {0: 91.0})], TITLES)
+    sized = [
+        Row(Key("triplet_sizes", "triplet_comparison", dataset, "uum", n_groups=size), {0: 40.0} if size else {})
+        for dataset in ("cifar10", "svhn")
+        for size in (0, 10_000, 30_000)
+    ]
+    svg = size_plot(sized, TITLES)
+    assert all(f">{words}<" in svg for words in ("cifar10", "svhn", "UUM", "10,000", "training groups"))
+
+
+def test_plots_do_not_depend_on_the_settings_of_matplotlib():
+    rows = [Row(Key(**FOX, method="uum"), {0: 91.0, 1: 92.0})]
+    with mpl.rc_context({"font.size": 20, "svg.hashsalt": "other", "svg.fonttype": "path", "lines.linewidth": 7}):
+        other = dot_plot(rows, TITLES)
+    assert dot_plot(rows, TITLES) == other

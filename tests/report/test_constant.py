@@ -1,0 +1,89 @@
+"""The trivial predictor, against closed forms and a plain search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unbag
+from unbag.report.constant import _search, best_constant, find_distinct
+from unbag.training import Observations
+
+
+def naive(one: Observations, probs: np.ndarray) -> torch.Tensor:
+    """Return the log-likelihood of every group, each computed by itself."""
+    logits = torch.from_numpy(probs).log().expand(int(one.groups.members.max()) + 1, -1)
+    return one.aggregate.log_likelihood(logits, one.groups, one.z)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3).filter(any), min_size=1, max_size=5))
+def test_counts_make_it_the_class_frequencies(counts):
+    z = torch.tensor(counts)
+    one = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes(z.sum(1)), z, 3)
+    probs, (log_likelihood,) = best_constant([one])
+    np.testing.assert_allclose(probs, np.array(counts).sum(0) / np.array(counts).sum(), rtol=1e-12)
+    torch.testing.assert_close(log_likelihood, naive(one, probs), rtol=1e-9, atol=1e-9)
+
+
+def test_the_search_finds_what_the_closed_form_knows():
+    one = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([3, 4]), [[2, 1, 0], [0, 1, 3]], 3)
+    probs, (log_likelihood,) = best_constant([one])
+    searched = _search([find_distinct(one)], 3).numpy()
+    np.testing.assert_allclose(searched, probs, atol=1e-4)
+    assert 0 <= (log_likelihood - naive(one, searched)).mean() < 1e-6
+
+
+def test_two_sets_of_counts_count_the_same():
+    small = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([2]), [[2, 0]], 2)
+    large = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([2] * 10), [[0, 2]] * 10, 2)
+    assert best_constant([small, large])[0].tolist() == [0.5, 0.5]
+
+
+def test_bags_of_all_sizes_against_a_grid():
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 7, 60)
+    one = Observations(
+        unbag.MultipleInstance(), unbag.Groups.from_sizes(sizes), torch.from_numpy(random.integers(0, 2, 60)), 2
+    )
+    probs, (log_likelihood,) = best_constant([one])
+    grid = np.linspace(0.001, 0.999, 999)
+    # log p(z) written out: 1 - (1 - p)^m for a positive bag of m.
+    none = np.log1p(-grid)[:, None] * sizes
+    values = np.where(one.checked.numpy(), np.log1p(-np.exp(none)), none).mean(1)
+    assert abs(probs[1] - grid[values.argmax()]) < 0.001
+    assert log_likelihood.mean().item() >= values.max()
+    torch.testing.assert_close(log_likelihood, naive(one, probs), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("same", "k"), [(30, 2), (30, 4), (90, 4), (5, 4)])
+def test_pairs_agree_as_often_as_a_constant_prediction_allows(same, k):
+    z = torch.arange(100) < same
+    one = Observations(unbag.PairwiseSimilarity(), unbag.Groups.from_sizes([2] * 100), z, k)
+    probs, (log_likelihood,) = best_constant([one])
+    share = max(same / 100, 1 / k)  # no distribution over k classes agrees with itself less often
+    assert (probs**2).sum() == pytest.approx(share, abs=1e-4)
+    best = same / 100 * np.log(share) + (1 - same / 100) * np.log(1 - share)
+    assert log_likelihood.mean().item() == pytest.approx(best, abs=1e-6)
+
+
+def test_kinds_are_searched_together():
+    counts = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([4]), [[3, 1]], 2)
+    pairs = Observations(unbag.PairwiseSimilarity(), unbag.Groups.from_tuples([[0, 1], [2, 3]]), [1, 0], 2)
+    probs, both = best_constant([counts, pairs])
+    best = max(np.linspace(0.01, 0.99, 99), key=lambda p: sum(
+        naive(one, np.array([p, 1 - p])).mean().item() for one in (counts, pairs)))  # fmt: skip
+    assert abs(probs[0] - best) < 0.01
+    assert [len(one) for one in both] == [1, 2]
+
+
+def test_distinct_cases_are_sizes_and_observations():
+    groups = unbag.Groups.from_sizes([2, 3, 2, 2])
+    one = Observations(unbag.LabelProportions(), groups, [[1, 1], [1, 2], [1, 1], [2, 0]], 2)
+    found = find_distinct(one)
+    assert len(found.observations.groups) == 3
+    assert found.case[0] == found.case[2]
+    assert len(set(found.case.tolist())) == 3

@@ -1,0 +1,260 @@
+"""The page: whole, harmless, readable without its pictures, and the same every time."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+from report.runs import HOSTILE, RUNS, summary_of
+
+from unbag.report import FORMAT, plots, render
+from unbag.report.parts import Cell, Picture
+
+SECTIONS = ("data", "training", "likelihood-0", "outcome-0", "confidence-0", "balance", "diagnosis", "settings")
+
+
+class Page(HTMLParser):
+    """What is on a page: elements with their attributes, and the text of each kind of element."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.inside: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "input"):
+            self.inside.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.inside.pop() == tag  # every element is closed, in order
+
+    def handle_data(self, data):
+        for tag in set(self.inside):
+            self.texts[tag][-1] += data
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@cache
+def html_of(kind: str) -> str:
+    return render(summary_of(kind))
+
+
+@pytest.fixture(params=RUNS)
+def page(request):
+    return Page(html_of(request.param))
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Leave plots out where only words are looked at: drawing takes most of the time."""
+    for name in ("curve", "bars", "two_histograms", "against", "reliability", "balance", "confusion"):
+        monkeypatch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
+
+
+def test_nothing_is_loaded(page):
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "image", "base", "form", "audio", "video")
+        for name, value in attributes.items():
+            assert name != "src"
+            if name in ("href", "xlink:href"):
+                assert value.startswith("#")
+            assert "http" not in (value or "") or name == "http-equiv"
+            assert not name.startswith("on")
+    (policy,) = [one["content"] for one in page.attributes("meta") if "http-equiv" in one]
+    assert policy.startswith("default-src 'none'")
+    assert "url(" not in page.texts["style"][0]
+    assert "@import" not in page.texts["style"][0]
+
+
+def test_every_picture_has_words(page):
+    drawn, captions = page.attributes("svg"), page.texts["figcaption"]
+    assert len(drawn) == len(captions) == len(page.attributes("figure")) >= 4
+    for svg in drawn:
+        assert svg["role"] == "img"
+        assert len(svg["aria-label"]) > 20
+        assert "width" not in svg  # so that it fits any screen
+        assert svg["viewbox"]
+    for caption in captions:
+        assert len(caption) > 20
+        assert caption.endswith(".")
+        assert "None" not in caption
+        assert "nan" not in caption
+
+
+def test_all_sections_are_there_and_linked(page):
+    ids = [one["id"] for one in page.attributes("section")]
+    assert set(SECTIONS) <= set(ids)
+    assert [one["href"] for one in page.attributes("a")] == [f"#{one}" for one in ids]
+    given = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(given) == len(set(given))
+    for heading in ("What was learned", "How good is it", "What to be careful about"):
+        assert heading in page.texts["h2"][:3]
+
+
+def test_tables_are_marked_up_for_sorting(page):
+    tables = page.attributes("table")
+    assert len(tables) == len(page.texts["caption"]) >= 5
+    assert all(one["class"] == "sortable" for one in tables)
+    assert len(page.attributes("th")) == len(page.attributes("button"))
+    assert all(one["scope"] == "col" for one in page.attributes("th"))
+    for cell in page.attributes("td"):
+        if "data-value" in cell:
+            float(cell["data-value"])
+
+
+def test_a_phone_and_the_dark_are_thought_of(page):
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.attributes("meta")
+    assert "prefers-color-scheme: dark" in page.texts["style"][0]
+    assert page.elements[0] == ("html", {"lang": "en"})
+
+
+def test_names_cannot_break_out():
+    html = html_of("label_proportions")
+    page = Page(html)
+    assert len(page.attributes("script")) == 1
+    assert "<b>" not in html
+    for name in HOSTILE:
+        assert name in page.texts["td"]
+        assert plots.short(name) in "".join(page.texts["svg"])
+    hostile = {**summary_of("multiple_instance"), "title": '"><script>x</script>'}
+    page = Page(render(hostile))
+    assert len(page.attributes("script")) == 1
+    assert page.texts["h1"] == page.texts["title"] == ['"><script>x</script>']
+
+
+def test_colours_are_those_of_the_page():
+    html = html_of("label_proportions")
+    drawn = "".join(re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL))
+    assert "currentColor" in drawn
+    assert "var(--first)" in drawn
+    assert not re.search(r"#1011|#000000|#ffffff", drawn)
+
+
+def test_the_same_summary_gives_the_same_page_also_after_json():
+    summary = summary_of("pairwise_similarity")
+    assert html_of("pairwise_similarity") == render(json.loads(json.dumps(summary)))
+
+
+def test_labels_and_several_sets_have_sections_of_their_own():
+    ids = [one["id"] for one in Page(html_of("several")).attributes("section")]
+    assert {"labels", "likelihood-0", "likelihood-1", "outcome-1", "confidence-1"} <= set(ids)
+    assert 'id="labels"' not in html_of("multiple_instance")
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_comparison_of_methods_is_shown_where_there_is_one():
+    summary = {**summary_of("several"), "comparison": [{"method": "a <method>", "accuracy": 0.75, "seconds": 3.0}]}
+    page = Page(render(summary))
+    assert {"a <method>", "75.0 %"} <= set(page.texts["td"])
+    assert "comparison" in [one["id"] for one in page.attributes("section")]
+    without = {**summary, "labels": None}
+    assert "smaller differences" not in render(without)
+
+
+def test_sentences_follow_the_numbers():
+    text = html_of("label_proportions")
+    assert "Judged on 8 groups that were held out from training; so few make the figures rough." in text
+    assert "It learned from 80 groups of 3 to 7 rows" in text
+    assert "none was held out, or which ones is not known" in html_of("labels")
+    pairs = html_of("pairwise_similarity")
+    assert "which is which is arbitrary" in pairs
+    assert "predictions were matched with labels so that they agree best" in pairs
+    assert "their rows are also in pairs that were trained on" in pairs
+    assert "These observations do not tell how frequent each class is." in pairs
+    assert "cannot tell the order" in html_of("ordinal_triplet")
+
+
+def changed(kind, **changes):
+    """Return a summary with some of its numbers replaced, by paths of names joined by two underscores."""
+    summary = copy.deepcopy(summary_of(kind))
+    for path, value in changes.items():
+        *way, last = [int(part) if part.isdigit() else part for part in path.split("__")]
+        at = summary
+        for part in way:
+            at = at[part]
+        at[last] = value
+    return summary
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_what_goes_wrong_is_said():
+    text = render(changed("multiple_instance", sets__0__likelihood__impossible=2, sets__0__confidence__without=5))
+    assert "The model rules out what was observed of 2 bags" in text
+    assert "5 members of bags" in text
+    text = render(changed("multiple_instance", sets__0__likelihood__model=None, sets__0__likelihood__trivial=None))
+    assert "rules out what was observed of every bag" in text
+    text = render(changed("multiple_instance", sets__0__likelihood__trivial=0.0))
+    assert "no better than a constant prediction" in text
+    text = render(changed("multiple_instance", diagnosis=[{"kind": "x", "message": "it is <dark>", "fatal": False}]))
+    assert "It is &lt;dark&gt;." in text
+    text = render(changed("multiple_instance", training__history__0__loss=None, training__epochs=900))
+    assert "30 of 900 epochs, spread evenly" in text
+    best = summary_of("multiple_instance")["training"]["best_epoch"]
+    text = render(changed("multiple_instance", **{f"training__history__{best}__score": None}))
+    assert "Held-out groups chose the epoch." in text
+    text = render(
+        changed("labels", training__history=[{"epoch": 0, "phase": "likelihood", "loss": None, "score": None}])
+    )
+    assert "The loss was no number in any epoch." in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_early_end_and_a_late_best_epoch_are_said():
+    assert "stopped before 500 because nothing improved" in render(changed("Majority", training__most_epochs=500))
+    text = render(changed("Majority", training__best_epoch=29))
+    assert "training for more epochs may help" in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_many_classes_are_not_all_drawn():
+    row = {"class": "c", "predicted": 0.01, "called": 0.01, "known": 0.01, "implied": None}
+    text = render(
+        changed("ordinal_rank", balance=[{**row, "class": f"c{n}"} for n in range(60)], labels__confusion=None)
+    )
+    assert "Drawn are the 25 most frequent of 60 classes." in text
+    assert "is too large to draw" in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_no_mistakes():
+    assert "There are no mistakes." in render(changed("ordinal_rank", labels__mistakes=[]))
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_images_and_many_features_are_described():
+    text = render(changed("multiple_instance", data__input_shape=[1, 8, 8]))
+    assert "images of 1 by 8 by 8" in text
+    text = render(changed("multiple_instance", data__feature_names=[f"f{n}" for n in range(40)]))
+    assert "f29 and 10 more" in text
+
+
+@pytest.mark.parametrize("summary", [None, [], {}, {"format": "1"}, {"format": True}, {"format": 0}])
+def test_what_is_no_summary_is_refused(summary):
+    with pytest.raises(ValueError, match="this is no summary of a run: it names no format"):
+        render(summary)
+
+
+def test_a_later_format_and_missing_parts_are_refused():
+    with pytest.raises(ValueError, match=rf"later version of unbag, in format {FORMAT + 1}; .* upgrade unbag"):
+        render({"format": FORMAT + 1})
+    with pytest.raises(ValueError, match="the summary is not as unbag writes it: KeyError"):
+        render({"format": FORMAT, "title": "x"})
+
+
+def test_a_picture_escapes_what_it_shows():
+    assert 'aria-label="&lt;a&gt; &#34;b&#34; 5 %"' in Picture("<svg><text>5 %</text></svg>", '<a> "b" 5 %', "").markup
+    assert Cell("x").value is None

@@ -1,0 +1,396 @@
+"""Broken pairs of files: each gets its sentence and exit code 2, and nothing is written."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import os
+import re
+import time
+
+import numpy as np
+import pytest
+from table_files import BAGS, PAIRS, PEOPLE, RANKS, TRIPLETS, WARDS, call, write, write_parquet
+
+DAY = datetime.date(2020, 1, 1)
+IDS = [f"w{i // 3}" for i in range(12)]
+
+
+def people(folder, content=PEOPLE, name="people.csv"):
+    return write(folder / name, content)
+
+
+def wards(folder, content=WARDS, name="wards.csv"):
+    return write(folder / name, content)
+
+
+def both(instances=PEOPLE, groups=WARDS):
+    return lambda folder: (people(folder, instances), wards(folder, groups))
+
+
+def parquet_people(folder, **columns):
+    return write_parquet(folder / "people.parquet", {"ward": IDS, "age": list(range(12)), **columns})
+
+
+def cut(folder):
+    whole = parquet_people(folder).read_bytes()
+    return people(folder, whole[: len(whole) // 2], "people.parquet"), wards(folder)
+
+
+def damaged(folder):
+    whole = bytearray(parquet_people(folder, town=["Bonn" * 40] * 12).read_bytes())
+    whole[20:60] = bytes(40)
+    return people(folder, bytes(whole), "people.parquet"), wards(folder)
+
+
+def parts(folder, second):
+    (folder / "parts").mkdir()
+    write_parquet(folder / "parts" / "1.parquet", {"ward": ["w0"], "age": [1]})
+    write_parquet(folder / "parts" / "2.parquet", second)
+    return folder / "parts", wards(folder)
+
+
+def folder_without_parts(folder, name=None):
+    (folder / "parts").mkdir()
+    if name:
+        write(folder / "parts" / name, PEOPLE)
+    return folder / "parts", wards(folder)
+
+
+def nested_folder(folder):
+    (folder / "parts" / "year=2020").mkdir(parents=True)
+    return folder / "parts", wards(folder)
+
+
+def many_texts(folder):
+    rows = "".join(f"w{i % 4};{i / 7:.3f}\n".replace(".", ",") for i in range(1200))
+    return people(folder, "ward;age\n" + rows), wards(folder, "ward;ill;well\nw0;9;291\nw1;9;291\nw2;0;300\nw3;8;292\n")
+
+
+def wide(folder):
+    names = [f"x{i}" for i in range(5000)]
+    values = [["1" if i % 7 else str(row) for i in range(5000)] for row in range(12)]
+    values[7][4321] = "inf"
+    lines = [",".join(["ward", *names])] + [",".join([IDS[row], *values[row]]) for row in range(12)]
+    return people(folder, "\n".join(lines) + "\n"), wards(folder)
+
+
+LATIN = PEOPLE.replace("Bonn", "Köln")
+
+BROKEN = {
+    "empty instances": (both(instances=""), [], r"people\.csv: the file is empty; it needs a line"),
+    "blank groups": (both(groups="\n \n"), [], r"wards\.csv: the file is empty"),
+    "instances without rows": (both(instances="ward,age\n"), [], r"people\.csv: there are no rows"),
+    "groups without rows": (both(groups="ward,ill,well\n"), [], r"wards\.csv: there are no rows"),
+    "a missing file": (lambda f: (f / "persons.csv", wards(f)), [], r"there is no file .*persons\.csv; check the name"),
+    "Latin-1": (
+        both(instances=LATIN.encode("latin-1")),
+        [],
+        r"people\.csv: line 3 is not written in UTF-8 \(byte 0xf6, at place",
+    ),
+    "Latin-1 in the header": (
+        both(instances=PEOPLE.replace("town", "wärd").encode("latin-1")),
+        [],
+        r"people\.csv: line 1 is not written in UTF-8",
+    ),
+    "UTF-16": (
+        both(instances=PEOPLE.encode("utf-16")),
+        [],
+        r"people\.csv: the file is written in UTF-16; save it again",
+    ),
+    "zero bytes": (both(groups=WARDS.replace("w1", "w\0")), [], r"wards\.csv: the file holds bytes of zero"),
+    "a spreadsheet": (
+        both(instances=b"PK\x03\x04" + bytes(50)),
+        [],
+        r"this is a spreadsheet, not a CSV file; .* save it",
+    ),
+    "a row too short": (
+        both(instances=PEOPLE.replace(",27,Ulm", ",27")),
+        [],
+        r"people\.csv, row 4: the row has 3 values, but the header has 4",
+    ),
+    "a row too long": (
+        both(groups=WARDS.replace("w2,3,0", "w2,3,0,0")),
+        [],
+        r"wards\.csv, row 3: the row has 4 values, .* header has 3",
+    ),
+    "an open quotation": (
+        both(instances=PEOPLE.replace("28,Bonn", '28,"Bonn')),
+        [],
+        r"people\.csv, row 5: a quotation mark is opened here",
+    ),
+    "two columns of one name": (
+        both(instances=PEOPLE.replace("town", "age")),
+        [],
+        r"people\.csv, column age: more than one column has this name",
+    ),
+    "a column without name": (
+        both(instances=PEOPLE.replace("id,", ",", 1)),
+        [],
+        r"column 1 has no name; .* index=False",
+    ),
+    "a cut .gz": (
+        lambda f: (people(f, gzip.compress(os.urandom(9000) + PEOPLE.encode())[:5000], "people.csv.gz"), wards(f)),
+        [],
+        r"people\.csv\.gz: the file cannot be unpacked",
+    ),
+    "Parquet cut short": (cut, [], r"people\.parquet: this is no Parquet file, or it was cut short: .* copy it again"),
+    "Parquet with a damaged page": (damaged, [], r"people\.parquet: this is no Parquet file, or it was cut short"),
+    "Parquet of no bytes": (
+        lambda f: (people(f, b"", "people.parquet"), wards(f)),
+        [],
+        r"people\.parquet: the file is empty",
+    ),
+    "a folder without parts": (folder_without_parts, [], r"parts: the folder holds no Parquet files"),
+    "a folder with something else": (
+        lambda f: folder_without_parts(f, "people.csv"),
+        [],
+        r"the folder holds 'people\.csv' beside Parquet parts",
+    ),
+    "a folder in a folder": (nested_folder, [], r"the folder holds another one, 'year=2020'"),
+    "parts with other columns": (
+        lambda f: parts(f, {"ward": ["w1"], "weight": [2]}),
+        [],
+        r"2\.parquet: this part has other columns \(weight\) than",
+    ),
+    "parts of other types": (
+        lambda f: parts(f, {"ward": ["w1"], "age": ["2"]}),
+        [],
+        r"2\.parquet: column age is string here, of another type than",
+    ),
+    "lists in a column": (
+        lambda f: (parquet_people(f, tags=[["a"]] * 12), wards(f)),
+        [],
+        r"column tags: the column is of type list<.*leave it",
+    ),
+    "ids as text and as numbers": (
+        lambda f: (
+            write_parquet(f / "people.parquet", {"ward": [i // 3 for i in range(12)], "age": list(range(12))}),
+            wards(f),
+        ),
+        [],
+        r"wards\.csv, row 1, column ward: the id 'w0' is text, but ids in .*people\.parquet are whole numbers",
+    ),
+    "ids with leading zeros": (
+        lambda f: (
+            write_parquet(f / "people.parquet", {"ward": [i // 3 for i in range(12)], "age": list(range(12))}),
+            wards(f, WARDS.replace("w", "00").replace("00ard", "ward").replace("00ell", "well")),
+        ),
+        [],
+        r"wards\.csv, row 1, column ward: the id '000' is text",
+    ),
+    "ids written differently": (
+        both(PEOPLE.replace(",w", ",").replace(",ard", ",ward"), "ward,ill,well\n0.0,1,2\n1.0,0,3\n2.0,3,0\n3.0,2,1\n"),
+        [],
+        r"wards\.csv, row 1, column ward: '0\.0' has no rows in column ward of .*; '0\.0' here may be '0' there",
+    ),
+    "ids that are fractions": (
+        lambda f: (parquet_people(f, ward=[0.5] * 12), wards(f)),
+        [],
+        r"people\.parquet, row 1, column ward: 0\.5 is no id",
+    ),
+    "dates as a feature": (
+        both(instances=PEOPLE.replace("Ulm", "2020-01-01").replace("Bonn", "2021-02-03")),
+        [],
+        r"people\.csv, column town: the column holds dates or times .* leave it out with --exclude town",
+    ),
+    "dates in Parquet": (
+        lambda f: (parquet_people(f, born=[DAY] * 12), wards(f)),
+        [],
+        r"column born: the column holds dates",
+    ),
+    "a column without values": (
+        both(instances=PEOPLE.replace("Ulm", "").replace("Bonn", "")),
+        [],
+        r"column town: the column has no values at all",
+    ),
+    "numbers with decimal commas": (
+        many_texts,
+        [],
+        r"column age: the column holds 1,200 different texts, .* decimal comma",
+    ),
+    "infinity among 5,000 columns": (wide, [], r"people\.csv, row 8, column x4321: inf is infinite, or too large"),
+    "a group without rows": (
+        both(groups=WARDS + "w9,1,1\n"),
+        [],
+        r"wards\.csv, row 5, column ward: 'w9' has no rows in .*people\.csv; .*unmatched",
+    ),
+    "rows of an unknown group": (
+        both(groups=WARDS.replace("w3,2,1\n", "")),
+        [],
+        r"people\.csv, row 10, column ward: 'w3' is not in column ward of",
+    ),
+    "rows without group": (
+        both(instances=PEOPLE.replace("p01,w0", "p01,")),
+        [],
+        r"people\.csv, column ward: 1 row is without a group, first row 2",
+    ),
+    "a group twice": (
+        both(groups=WARDS + "w1,0,3\n"),
+        [],
+        r"wards\.csv, row 5, column ward: group 'w1' has a row already",
+    ),
+    "a group without id": (both(groups=WARDS + ",0,3\n"), [], r"wards\.csv, row 5, column ward: the id is missing"),
+    "counts that do not add up": (
+        both(groups=WARDS.replace("w2,3,0", "w2,3,1")),
+        [],
+        r"wards\.csv, row 3: the counts of group 'w2' add up to 4, .* 3 rows",
+    ),
+    "a negative count": (both(groups=WARDS.replace("w2,3,0", "w2,4,-1")), [], r"row 3, column well: -1 is negative"),
+    "a missing count": (both(groups=WARDS.replace("w2,3,0", "w2,3,")), [], r"row 3, column well: the count is missing"),
+    "a count in words": (
+        both(groups=WARDS.replace("w2,3,0", "w2,three,0")),
+        [],
+        r"column ill: a column of counts must hold numbers, got string",
+    ),
+    "proportions that do not fit": (
+        both(groups="ward,ill,well\nw0,0.3333,0.6667\nw1,0.5,0.5\nw2,1,0\nw3,0,1\n"),
+        [],
+        r"wards\.csv: proportions must be whole numbers of members.*group 1 \(id 'w1'\) has 3 members",
+    ),
+    "another size": (
+        both(groups="ward,ill,well,size\nw0,1,2,3\nw1,0,3,3\nw2,3,0,4\nw3,2,1,3\n"),
+        [],
+        r"wards\.csv, row 3, column size: group 'w2' is said to have 4 members, but 3 rows name it",
+    ),
+    "one class": (
+        both(groups="ward,ill\nw0,1\nw1,0\nw2,3\nw3,2\n"),
+        ["--aggregate", "label_proportions"],
+        r"wards\.csv: proportions need a column of counts for each of at least two classes, .* only ill",
+    ),
+    "no column of groups": (
+        both(PEOPLE.replace("ward", "place"), WARDS.replace("ward", "cohort")),
+        [],
+        r"people\.csv: no column tells which group",
+    ),
+    "no column of groups in groups": (
+        both(PEOPLE.replace("ward", "group"), WARDS.replace("ward", "place")),
+        [],
+        r"wards\.csv: no column holds the id of the",
+    ),
+    "nothing to learn from": (both(instances="id,ward\na,w0\n"), [], r"people\.csv: there is no column to learn from"),
+    "an unknown class": (
+        both(instances=PEOPLE.replace("Ulm", "ill").replace("Bonn", "dead")),
+        ["--label", "town"],
+        r"people\.csv, row 2, column town: the class 'dead' is none of 'ill', 'well'",
+    ),
+    "a column that is not there": (
+        both(),
+        ["--exclude", "twon"],
+        r"no column 'twon', which --exclude .* did you mean 'town'",
+    ),
+    "one row": (
+        both("ward,age\nw0,3\n", "ward,ill,well\nw0,1,0\n"),
+        [],
+        r"wards\.csv: there is only 1 group, of 1 rows",
+    ),
+    "a bag of two": (
+        both(groups=BAGS.replace("w2,1", "w2,2")),
+        [],
+        r"row 3, column positive: what was observed must be 0 or 1",
+    ),
+    "a bag without label": (
+        both(groups=BAGS.replace("w2,1", "w2,")),
+        [],
+        r"row 3, column positive: what was observed is missing; it must be 0",
+    ),
+    "bags of yes": (both(groups=BAGS.replace("1\n", "yes\n")), [], r"row 1, column positive: what was .* got 'yes'"),
+    "only positive bags": (
+        both(groups=BAGS.replace(",0", ",1")),
+        [],
+        r"a model that calls every row class 1 explains all",
+    ),
+    "a pair of an unknown row": (
+        both(groups=PAIRS.replace("p21", "q21")),
+        ["--n-classes", "2"],
+        r"row 3, column b: 'q21' is not in column id of",
+    ),
+    "a pair of one row": (
+        both(groups=PAIRS.replace("p20,p21", "p20,p20")),
+        ["--n-classes", "2"],
+        r"row 3: a row is compared with itself",
+    ),
+    "an id twice": (
+        both(PEOPLE.replace("p01", "p00"), PAIRS.replace("p01", "p02")),
+        ["--n-classes", "2"],
+        r"people\.csv, row 2, column id: the id 'p00' is that of an earlier row already",
+    ),
+    "pairs without ids": (
+        both(PEOPLE.replace("id,", "who,", 1), PAIRS),
+        ["--n-classes", "2"],
+        r"people\.csv: no column holds the ids that a, b",
+    ),
+    "pairs of how many classes": (both(groups=PAIRS), [], r"pairwise_similarity does not tell how many classes"),
+    "pairs of one class": (both(groups=PAIRS), ["--n-classes", "1"], r"there must be at least 2 classes, got 1"),
+    "pairs or ranks": (
+        both(groups=PAIRS.replace("similar", "z")),
+        ["--n-classes", "2"],
+        r"this may be pairwise_similarity or ordinal_rank",
+    ),
+    "a relation that is none": (
+        both(groups=RANKS.replace(">=", "~")),
+        ["--n-classes", "3"],
+        r"row 3, column relation: what was .* got '~'",
+    ),
+    "triplets of two": (
+        both(groups=PAIRS),
+        ["--aggregate", "triplet_comparison", "--n-classes", "2"],
+        r"no 3 columns of row ids were found",
+    ),
+    "triplets without answers": (
+        both(groups=TRIPLETS.replace(",closer", "").replace(",0\n", "\n").replace(",1\n", "\n")),
+        ["--aggregate", "triplet_comparison", "--n-classes", "2"],
+        r"no column says what was observed; add one",
+    ),
+    "three classes of bags": (
+        both(groups=BAGS),
+        ["--n-classes", "3"],
+        r"the number of classes is told in different ways: 3",
+    ),
+    "a kind that is none": (
+        both(),
+        ["--aggregate", "proportions"],
+        r"there is no aggregate 'proportions'; choose one of",
+    ),
+}
+
+
+def files_in(folder):
+    return {str(path): path.is_file() and path.read_bytes() for path in sorted(folder.rglob("*"))}
+
+
+def test_there_are_enough():
+    assert len(BROKEN) >= 30
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_pair_of_files(name, tmp_path):
+    make, options, sentence = BROKEN[name]
+    instances, groups = make(tmp_path)
+    before = files_in(tmp_path)
+    result = call("fit", instances, groups, "--out", tmp_path / "run", "--epochs", 1, *options)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    said = result.stderr.splitlines()
+    assert len(said) == 1, said
+    assert re.search(sentence, said[0]), said[0]
+    assert files_in(tmp_path) == before
+    checked = call("check", instances, groups, *options, "--json")
+    doubt = name == "pairs or ranks"  # a guess is good enough to check by
+    assert checked.exit_code == (0 if doubt else 2)
+
+
+def test_one_wrong_group_of_a_million_is_named_in_seconds(tmp_path):
+    n = 1_000_000
+    ids = np.arange(n).astype(str)
+    yes = np.arange(n) % 2
+    no = 1 - yes
+    no[765_432] = 5
+    write_parquet(tmp_path / "people.parquet", {"group": ids[::-1], "x": np.random.default_rng(0).normal(size=n)})
+    write_parquet(tmp_path / "groups.parquet", {"group": ids, "yes": yes, "no": no})
+    start = time.monotonic()
+    result = call("fit", tmp_path / "people.parquet", tmp_path / "groups.parquet", "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "groups.parquet, row 765433: the counts of group '765432' add up to 5, but it has 1 row;" in result.stderr
+    assert time.monotonic() - start < 30
+    assert not (tmp_path / "run").exists()

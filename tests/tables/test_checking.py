@@ -1,0 +1,139 @@
+"""What is suspicious about tables that can be read."""
+
+from __future__ import annotations
+
+import pytest
+from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
+
+from unbag.tables import check_tables, make_plan
+from unbag.tables.gathering import gather
+
+
+def messages(folder, instances=PEOPLE, groups=WARDS, **options):
+    people, wards = write(folder / "people.csv", instances), write(folder / "wards.csv", groups)
+    checked = check_tables(make_plan({"instances": people, "groups": wards, **options}))
+    return [f"{one.severity} {one}".replace(str(folder) + "/", "") for one in checked.problems]
+
+
+def with_column(name, values):
+    lines = PEOPLE.splitlines()
+    return "\n".join([f"{lines[0]},{name}"] + [f"{a},{b}" for a, b in zip(lines[1:], values, strict=True)]) + "\n"
+
+
+def test_clean_files_have_no_problems(tmp_path):
+    assert messages(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([5] * 12, "warning people.csv, column new: the column is 5 in every row and tells nothing"),
+        (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
+        (range(12), "warning people.csv, column new: the column is a number that counts the rows"),
+        (PEOPLE.split()[1:], None),
+        ([f"n{i}" for i in range(12)], "warning people.csv, column new: the column is another text in every row"),
+        (
+            ["1.5", "x", *["2"] * 10],
+            "warning people.csv, row 2, column new: the column is read as categories because of 'x', but 92% are",
+        ),
+        (['"1,5"', '"2,5"'] * 6, "warning people.csv, column new: the column is text, but looks like numbers"),
+    ],
+)
+def test_suspicious_features(values, sentence, tmp_path):
+    if sentence is None:  # the ids of the rows once more
+        values = [line.split(",")[0] for line in values]
+        sentence = "warning people.csv, column new: the column is the id of the row, as in column id"
+    found = messages(tmp_path, with_column("new", values))
+    assert len(found) == 1
+    assert found[0].startswith(sentence)
+
+
+def test_the_id_of_the_group_under_another_name(tmp_path):
+    found = messages(tmp_path, with_column("new", [f"w{i // 3}" for i in range(12)]))
+    assert found == [
+        "warning people.csv, column new: the column is the id of the group, as in column ward; "
+        "leave it out with --exclude new"
+    ]
+
+
+def test_observations_that_tell_little(tmp_path):
+    found = messages(tmp_path, groups="ward,ill,well,dead\nw0,1,2,0\nw1,0,3,0\nw2,3,0,0\nw3,2,1,0\n")
+    assert found == [
+        "warning wards.csv: none of the 4 groups has a member of class number 2; the model can only learn the 2 of 3 "
+        "classes that occur"
+    ]
+
+
+def test_pairs_that_contradict_or_repeat_each_other(tmp_path):
+    found = messages(tmp_path, groups=PAIRS + "p00,p01,0\np00,p11,0\n", n_classes=2)
+    assert found[:2] == [
+        "warning wards.csv, row 5: an earlier row says otherwise of the same ids",
+        "warning wards.csv: 1 row repeats an earlier one, and counts once more",
+    ]
+
+
+def test_many_wrong_rows_are_counted(tmp_path):
+    groups = "ward,ill,well\n" + "".join(f"w{i},1,1\n" for i in range(4, 20))
+    found = messages(tmp_path, groups=WARDS + groups.split("\n", 1)[1])
+    assert len(found) == 6
+    assert found[-1] == "error wards.csv, column ward: the same in 11 more rows"
+
+
+def test_relations_are_answers_to_one_question(tmp_path):
+    people, ranks = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "ranks.csv", RANKS)
+    one = gather(make_plan({"instances": people, "groups": ranks, "n_classes": 3})).observed[0]
+    order = [line.split(",")[0] for line in PEOPLE.splitlines()[1:]]
+    named = [[order[row] for row in pair] for pair in one.groups.to_tuples().tolist()]
+    # p00 < p11, p11 > p00, p20 >= p21, p30 <= p12
+    assert named == [["p00", "p11"], ["p00", "p11"], ["p20", "p21"], ["p12", "p30"]]
+    assert one.z.tolist() == [1, 1, 0, 0]
+    assert one.aggregate.relation == "<"
+
+
+def test_proportions_become_counts(tmp_path):
+    shares = "ward,ill,well,size\nw0,0.33,0.67,3\nw1,0,1,3\nw2,1,0,3\nw3,0.67,0.33,3\n"
+    people = write(tmp_path / "people.csv", PEOPLE)
+    for groups in (shares, "\n".join(line.rsplit(",", 1)[0] for line in shares.splitlines()) + "\n"):
+        wards = write(tmp_path / "wards.csv", groups)
+        one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+        assert one.z.tolist() == [[1, 2], [0, 3], [3, 0], [2, 1]]
+    pure = write(tmp_path / "wards.csv", "ward,ill,well\nw0,1,0\nw1,0,1\nw2,1,0\nw3,0,1\n")
+    one = gather(make_plan({"instances": people, "groups": pure})).observed[0]
+    assert one.z.tolist() == [[3, 0], [0, 3], [3, 0], [0, 3]]
+
+
+def test_rows_in_any_order_join_their_group(tmp_path):
+    lines = PEOPLE.splitlines()
+    mixed = [lines[0], *lines[1:][::-1]]
+    people, wards = write(tmp_path / "people.csv", "\n".join(mixed) + "\n"), write(tmp_path / "wards.csv", WARDS)
+    one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+    assert one.groups.ids == ["w0", "w1", "w2", "w3"]
+    assert one.groups.to_tuples().tolist() == [[9, 10, 11], [6, 7, 8], [3, 4, 5], [0, 1, 2]]
+
+
+def test_whole_numbers_and_text_are_matched_with_a_note(tmp_path):
+    columns = {"ward": [0, 0, 1, 1], "x": [1.0, 2.0, 3.0, 5.0], "born": ["a", "b", "a", "c"]}
+    people = write_parquet(tmp_path / "people.parquet", columns)
+    wards = write(tmp_path / "wards.csv", "ward,ill,well\n1,1,1\n0,2,0\n")
+    checked = check_tables(make_plan({"instances": people, "groups": wards}))
+    assert checked.worst() == "clean"
+    assert "these ids are text, but whole numbers in" in str(checked.problems[0])
+
+
+def test_groups_by_day_and_rows_of_other_sets(tmp_path):
+    days = PEOPLE.replace(",w", ",2020-01-0").replace("2020-01-0ard", "ward") + "p99,,1,Ulm\n"
+    people = write(tmp_path / "people.csv", days)
+    wards = write(tmp_path / "wards.csv", WARDS.replace("\nw", "\n2020-01-0"))
+    pairs = {"file": write(tmp_path / "pairs.csv", PAIRS), "aggregate": "pairwise_similarity"}
+    checked = check_tables(make_plan({"instances": people, "groups": wards, "also": [pairs]}))
+    assert checked.worst() == "clean"
+    assert "1 row is left out, first row 13" in str(checked.problems)
+
+
+def test_groups_of_different_sizes_keep_their_rows(tmp_path):
+    people = write(tmp_path / "people.csv", "ward,x\nb,1\na,2\nc,9\nb,3\nb,7\nc,8\n")
+    wards = write(tmp_path / "wards.csv", "ward,ill,well\nc,1,1\na,0,1\nb,2,1\n")
+    one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+    assert one.groups.offsets.tolist() == [0, 2, 3, 6]
+    assert one.groups.members.tolist() == [2, 5, 1, 0, 3, 4]
+    assert one.z.tolist() == [[1, 1], [0, 1], [2, 1]]

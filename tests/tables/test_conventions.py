@@ -1,0 +1,88 @@
+"""Which column is what."""
+
+from __future__ import annotations
+
+import pytest
+
+from unbag.tables.conventions import columns_of_instances, columns_of_source
+from unbag.tables.plan import make_plan
+from unbag.tables.problems import TableError
+
+
+def understand(instances, groups, **options):
+    plan = make_plan({"instances": "people.csv", "groups": "groups.csv", **options})
+    instances, groups = instances.split(","), groups.split(",")
+    of_instances = columns_of_instances(instances, plan, [groups])
+    return of_instances, columns_of_source(groups, plan.sources[0], plan, of_instances)
+
+
+@pytest.mark.parametrize(
+    ("groups", "kind", "certain"),
+    [
+        ("bag,ill,well", "label_proportions", True),
+        ("bag,ill,well,size", "label_proportions", True),
+        ("bag,positive", "multiple_instance", True),
+        ("bag,size,label", "multiple_instance", True),
+        ("a,b,similar", "pairwise_similarity", True),
+        ("First,Second,same", "pairwise_similarity", True),
+        ("i,j,z", "pairwise_similarity", False),
+        ("left,right,relation", "ordinal_rank", True),
+        ("id_1,id_2,lower", "ordinal_rank", True),
+        ("a,b,c,closer", "triplet_comparison", False),
+        ("row 1,row 2,row 3,z", "triplet_comparison", False),
+    ],
+)
+def test_the_kind_of_observation_is_told_by_the_columns(groups, kind, certain):
+    _, found = understand("id,bag,x", groups)
+    assert (found.aggregate, found.certain) == (kind, certain)
+
+
+def test_columns_that_have_a_meaning_are_no_features():
+    found, source = understand("ID,Cohort-ID,age,Label,note", "cohort id,ill,well,size", exclude=["note"])
+    assert (found.id, found.group, found.label, found.features) == ("ID", "Cohort-ID", "Label", ("age",))
+    assert (source.group, source.classes, source.size) == ("cohort id", ("ill", "well"), "size")
+
+
+def test_a_column_that_both_files_share_is_the_group():
+    found, source = understand("id,ward,age", "ward,ill,well")
+    assert (found.group, source.group) == ("ward", "ward")
+
+
+def test_names_that_are_given_win():
+    found, source = understand(
+        "key,id,team,group,age",
+        "club,won,lost,n",
+        id="key",
+        group="team",
+        group_in_groups="club",
+        classes=["won", "lost"],
+        features=["age", "group"],
+    )
+    assert (found.id, found.group, found.features) == ("key", "team", ("age", "group"))
+    assert (source.group, source.classes, source.unused) == ("club", ("won", "lost"), ("n",))
+    _, source = understand(
+        "id,x", "who,whom,what,n", members=["who", "whom"], observed="what", aggregate="ordinal_rank"
+    )
+    assert (source.members, source.observed, source.unused) == (("who", "whom"), "what", ("n",))
+
+
+def test_a_label_that_is_named_as_a_feature_is_one():
+    found, _ = understand("bag,label,x", "bag,ill,well", features=["label", "x"])
+    assert (found.label, found.features) == (None, ("label", "x"))
+
+
+@pytest.mark.parametrize(
+    ("instances", "groups", "options", "sentence"),
+    [
+        ("id,row,bag,x", "bag,ill,well", {}, "columns 'id', 'row' could both be meant; .* with --id"),
+        ("bag,group,x", "bag,ill,well", {}, "columns 'bag', 'group' could both be meant"),
+        ("bag,x", "bag,z,label,more", {"aggregate": "multiple_instance"}, "columns 'z', 'label' could both be meant"),
+        ("bag,x", "bag,n,m", {"aggregate": "multiple_instance"}, "no column says what was observed; the others are"),
+        ("id,x", "a,b,z", {"members": ["a"]}, "--members must name 2 different columns, got a"),
+        ("id,x", "a,b,z", {"members": ["a", "d"]}, "there is no column 'd', which --members names"),
+        ("id,x", "a,b,z", {"names": "label"}, "there is no column 'label', which --names names"),
+    ],
+)
+def test_columns_that_leave_a_doubt(instances, groups, options, sentence):
+    with pytest.raises(TableError, match=sentence):
+        understand(instances, groups, **options)

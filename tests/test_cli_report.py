@@ -1,0 +1,166 @@
+"""``unbag report`` and ``unbag demo``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import unbag
+from unbag import cli, demo
+from unbag.report import FORMAT, summarise
+
+
+def call(*arguments: object):
+    return CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(cli.app, [str(one) for one in arguments])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A finished run."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = unbag.target(np.arange(40) // 2, [int((X[pair * 2 : pair * 2 + 2, 0] > 0).any()) for pair in range(20)])
+    clf = unbag.AggregateClassifier("multiple_instance", epochs=1, random_state=0).fit(X, y)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps(summarise(clf, X, y, title="Bags", inputs={})))
+    (folder / "run.json").write_text(json.dumps({"status": "finished"}))
+    return folder
+
+
+def one_sentence(result) -> str:
+    """Return the error of a command that failed as it should."""
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    return result.stderr.splitlines()[0]
+
+
+def test_a_report_is_written_into_the_run_or_elsewhere(run, tmp_path):
+    result = call("report", run)
+    assert result.exit_code == 0
+    assert result.stdout == f"The report is in {run / 'report.html'}\n"
+    page = (run / "report.html").read_text()
+    assert "<title>Bags</title>" in page
+    assert call("report", run, "--out", tmp_path / "page.html").exit_code == 0
+    assert (tmp_path / "page.html").read_text() == page
+    assert {path.name for path in run.iterdir()} == {"summary.json", "run.json", "report.html"}
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    assert "missing does not exist; give the folder of a run" in one_sentence(call("report", tmp_path / "missing"))
+    (tmp_path / "file").touch()
+    assert "file is a file; give the folder of a run" in one_sentence(call("report", tmp_path / "file"))
+    assert "is no run of unbag: summary.json is missing" in one_sentence(call("report", tmp_path))
+
+
+def test_an_unfinished_run_is_refused_with_or_without_an_old_summary(run):
+    (run / "run.json").write_text(json.dumps({"status": "unfinished"}))
+    assert "holds an unfinished run; go on with the unbag fit command" in one_sentence(call("report", run))
+    (run / "summary.json").unlink()
+    assert "holds an unfinished run" in one_sentence(call("report", run))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "summary.json is damaged: Expecting value"),
+        ('{"format": 1, "ti', "summary.json is damaged"),
+        ("[" * 200_000, "summary.json is damaged"),
+        ("[]", "summary.json is not as unbag writes it"),
+        ("{}", "summary.json: this is no summary of a run"),
+        (json.dumps({"format": FORMAT + 1}), "summary.json: the summary was written by a later version of unbag"),
+        (json.dumps({"format": FORMAT}), "the summary is not as unbag writes it"),
+    ],
+)
+def test_a_damaged_summary_is_refused_and_leaves_the_old_report(run, content, said):
+    (run / "report.html").write_text("old")
+    (run / "summary.json").write_text(content)
+    assert said in one_sentence(call("report", run))
+    assert (run / "report.html").read_text() == "old"
+    assert len(list(run.iterdir())) == 3
+
+
+def test_a_summary_that_is_no_text_is_damaged(run):
+    (run / "summary.json").write_bytes(b"\xff\xfe\x00garbage")
+    assert "summary.json is damaged" in one_sentence(call("report", run))
+
+
+def test_a_folder_in_place_of_the_page_is_refused(run, tmp_path):
+    assert "is a folder; name a file in it" in one_sentence(call("report", run, "--out", tmp_path))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Let the demonstration train for two epochs, and keep how it was called."""
+    calls, slow = [], demo.run
+
+    def fast(seed, **options):
+        calls.append(seed)
+        return slow(seed, epochs=2, **options)
+
+    monkeypatch.setattr(demo, "run", fast)
+    return calls
+
+
+def test_the_demonstration_ends_with_a_table_and_a_report(quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    result = call("demo", "--seed", 3)
+    assert result.exit_code == 0, result.stderr
+    assert torch.get_num_threads() == threads
+    assert quick == [3]
+    assert result.stderr.count("% of 450 new images right") == 4
+    assert "673 groups of 6 images" in result.stderr
+    rows = re.findall(r"^\s*(\S.*?)\s{2,}(\d+\.\d)%\s+\d+\s*$", result.stdout, flags=re.MULTILINE)
+    assert [method for method, _ in rows] == [
+        "unbiased risk (UUM)",
+        "log-likelihood",
+        "mean proportion (DLLP)",
+        "every label (supervised ceiling)",
+    ]
+    assert min(float(accuracy) for _, accuracy in rows) > 40  # where guessing is right one time in ten
+    page = tmp_path / "unbag-demo" / "report.html"
+    assert result.stdout.endswith(f"The report is in {page}\n")
+    summary = json.loads((tmp_path / "unbag-demo" / "summary.json").read_text())
+    assert summary["labels"]["rows"] == 450
+    assert summary["labels"]["rows_in_groups"] == 0
+    assert summary["labels"]["accuracy"] == summary["comparison"][0]["accuracy"]
+    assert summary["sets"][0]["groups"] == 673
+    first = page.read_bytes()
+    assert call("report", "unbag-demo").exit_code == 0
+    assert page.read_bytes() == first
+
+
+def test_the_demonstration_touches_no_folder_of_somebody_else(quick, run, tmp_path):
+    assert "holds other files, such as run.json" in one_sentence(call("demo", "--out", run))
+    (tmp_path / "file").touch()
+    assert "file is a file; give a folder with --out" in one_sentence(call("demo", "--out", tmp_path / "file"))
+    assert quick == []
+
+
+def test_a_full_disk_costs_the_report_but_not_the_table(quick, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("unbag.cli.report.write_whole", full)
+    monkeypatch.setattr(
+        demo, "run", lambda seed, **_: {"comparison": [{"method": "m", "accuracy": 0.5, "seconds": 1.0}]}
+    )
+    result = call("demo", "--out", tmp_path / "new")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "no space left on device")
+    assert "50.0%" in result.stdout
+
+
+def test_help_gives_examples_that_work(quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command in ("demo", "report"):
+        result = call(command, "--help")
+        assert result.exit_code == 0
+        example = re.search(r"Example: unbag (.*\S)", result.stdout).group(1).split()
+        assert call(*example).exit_code == 0
+    assert (tmp_path / "digits.html").exists()

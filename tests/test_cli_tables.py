@@ -1,0 +1,415 @@
+"""The commands on tables, from two files to predictions."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_parquet
+
+import unbag
+from unbag.tables import learning
+from unbag.training import loop
+
+KINDS = {
+    "counts.csv": [],
+    "bags.csv": [],
+    "pairs.csv": ["--n-classes", "2"],
+    "ranks.csv": ["--n-classes", "2"],
+    "triplets.csv": ["--aggregate", "triplet_comparison", "--n-classes", "2"],
+    "ordinal_triplets.csv": ["--aggregate", "ordinal_triplet", "--n-classes", "2"],
+}
+QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
+
+
+def table(path):
+    return (pq.read_table(path) if path.suffix == ".parquet" else pacsv.read_csv(path)).to_pydict()
+
+
+@pytest.mark.parametrize("file", KINDS)
+def test_all_commands_on_each_kind_of_observation(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    checked = call("check", "people.csv", file, *KINDS[file])
+    assert checked.exit_code == 0, checked.output
+    fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], *QUICK)
+    assert fitted.exit_code == 0, fitted.output
+    assert "Accuracy on 160 labelled rows:" in fitted.stdout
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["data"]["rows"] == 160
+    assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
+    predicted = table(tmp_path / "predicted.csv")
+    assert list(predicted) == ["id", "predicted", "p_0", "p_1"]
+    assert predicted["id"] == [f"p{i}" for i in range(160)]
+    assert np.allclose(np.add(predicted["p_0"], predicted["p_1"]), 1)
+    assert predicted["predicted"] == [int(b > a) for a, b in zip(predicted["p_0"], predicted["p_1"], strict=True)]
+    told = call("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
+    assert told.exit_code == 0, told.output
+    labels = table(tmp_path / "labels.parquet")
+    lines = {"counts.csv": 160, "bags.csv": 160, "pairs.csv": 120, "ranks.csv": 120}.get(file, 180)
+    assert len(labels["p_0"]) == lines
+    assert np.allclose(np.add(labels["p_0"], labels["p_1"]), 1)
+    if file == "counts.csv":  # the probabilities of a group add up to its counts, row by row in the order of people.csv
+        assert labels["id"] == predicted["id"]
+        counts = table(tmp_path / "counts.csv")
+        assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
+    elif file != "bags.csv":
+        assert labels["observation"][:3] == [1, 1, 1 if "triplets" in file else 2]
+
+
+def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    assert call("fit", "people.csv", "counts.csv", "--out", "run", *QUICK, "--seed", 3).exit_code == 0
+    call("predict", "run", "people.csv", "--out", "predicted.parquet")
+    people, counts = table(tmp_path / "people.csv"), table(tmp_path / "counts.csv")
+    letters = np.array(people["letter"])
+    X = np.stack([people["x"], letters == "a", letters == "b"], 1).astype(float)
+    groups = unbag.Groups.from_ids(np.arange(160) // 4)
+    clf = unbag.AggregateClassifier(model="linear", epochs=2, scaling="standard", random_state=3)
+    probs = clf.fit(X, np.stack([counts["0"], counts["1"]], 1), groups=groups).predict_proba(X)
+    assert np.allclose(table(tmp_path / "predicted.parquet")["p_1"], probs[:, 1])
+
+
+def test_several_files_learn_together_and_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    also = ["--also", "pairwise_similarity=pairs.csv", "--also", "multiple_instance=bags.csv"]
+    fitted = call("fit", "people.csv", "counts.csv", *also, "--out", "run", *QUICK, "--json")
+    assert fitted.exit_code == 0, fitted.output
+    kinds = [one["kind"] for one in json.loads(fitted.stdout)["summary"]["sets"]]
+    assert kinds == ["label_proportions", "pairwise_similarity", "multiple_instance"]
+    call("disaggregate", "run", "people.csv", "pairs.csv", "-a", "pairwise_similarity", "-o", "labels.csv")
+    assert len(table(tmp_path / "labels.csv")["id"]) == 120
+    wrong = call("disaggregate", "run", "people.csv", "ranks.csv", "-a", "ordinal_rank", "-o", "labels.csv")
+    assert wrong.exit_code == 2
+    assert "the run has learned from label_proportions, pairwise_similarity, multiple_instance, not" in wrong.stderr
+    assert call("fit", "people.csv", "counts.csv", "--also", "pairs.csv", "--out", "x").exit_code == 2
+
+
+def test_a_few_labels_name_the_classes_of_pairs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    y = blobs(tmp_path)
+    lines = (tmp_path / "people.csv").read_text().splitlines()
+    few = [*np.flatnonzero(y == 0)[:5].tolist(), *np.flatnonzero(y == 1)[:5].tolist()]
+    told = ["known", *(("low", "high")[y[i]] if i in few else "" for i in range(160))]
+    rows = [f"{line.rsplit(',', 1)[0]},{name}\n" for line, name in zip(lines, told, strict=True)]
+    write(tmp_path / "people.csv", "".join(rows))
+    fit = ["fit", "people.csv", "pairs.csv", "--n-classes", 2, "--names", "known", "--out", "run"]
+    assert (
+        call(*fit, "--epochs", 60, "--learning-rate", 0.1, "--model", "linear", "--scaling", "standard").exit_code == 0
+    )
+    call("predict", "run", "people.csv", "--out", "predicted.csv")
+    predicted = np.array(table(tmp_path / "predicted.csv")["predicted"])
+    assert (predicted == np.array(["low", "high"])[y]).mean() > 0.8
+
+
+def test_check_says_what_it_understood(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", WARDS)
+    for width in (60, 200):
+        result = call("check", "people.csv", "wards.csv", width=width)
+        assert result.exit_code == 0
+        said = " ".join(result.stdout.split())
+        assert "features 1 number: age 1 category: town" in said
+        assert "aggregate label_proportions group column ward" in said
+        assert "3  ████████████████████████ 4" in result.stdout
+        assert "ill, well" in result.stdout
+    content = json.loads(call("check", "people.csv", "wards.csv", "--json").stdout)
+    assert content["result"] == "clean"
+    assert content["understood"]["instances"]["features"] == {"age": "number", "town": "category"}
+    assert content["understood"]["observations"][0]["sizes"] == [{"from": 3, "to": 3, "groups": 4}]
+
+
+def test_warnings_fail_only_when_asked_to(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE.replace("27,Ulm", ",Ulm"))
+    write(tmp_path / "wards.csv", WARDS)
+    files = ["check", tmp_path / "people.csv", tmp_path / "wards.csv"]
+    result = call(*files)
+    assert result.exit_code == 0
+    assert re.search(r"warning +\S+people\.csv, column age: 1 of 12 values are missing, first row 4;", result.stdout)
+    assert result.stdout.endswith("1 warning. Rows are counted from 1, without the header.\n")
+    assert call(*files, "--strict").exit_code == 1
+
+
+def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE + "p90,w8,1,Ulm\np91,,1,Ulm\n")
+    write(tmp_path / "wards.csv", WARDS + "w9,1,1\n")
+    files = [tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
+    assert call("fit", *files).exit_code == 2
+    result = call("fit", *files, "--drop-unmatched")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stderr.split())
+    assert "wards.csv, column ward: 1 row is left out, because the id has no rows in column ward of" in said
+    assert "people.csv, column ward: 1 row is left out, because the id is not in column ward of" in said
+    assert ": 'w8' " in said
+    assert ": 'w9' " in said
+    assert "people.csv, column ward: 1 row is left out, first row 14" in said
+    told = ["disaggregate", tmp_path / "run", *files[:2], "--out", tmp_path / "labels.csv"]
+    assert call(*told).exit_code == 2
+    assert call(*told, "--drop-unmatched").exit_code == 0
+    assert table(tmp_path / "labels.csv")["id"] == [f"p{ward}{place}" for ward in range(4) for place in range(3)]
+
+
+def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", WARDS)
+    config = write(
+        tmp_path / "fit.toml",
+        'instances = "people.csv"\ngroups = "wards.csv"\nout = "run"\n'
+        'epochs = 3\nexclude = ["town"]\nmodel = "linear"\n',
+    )
+    assert call("fit", "--config", config, "--epochs", 2, "--classes", "well,ill").exit_code == 0
+    settings = json.loads((tmp_path / "run" / "model" / "model.json").read_text())["content"]["settings"]
+    assert (settings["epochs"], settings["model"], settings["classes"]) == (2, "linear", ["well", "ill"])
+    assert json.loads((tmp_path / "run" / "preparation.json").read_text())["features"][0]["name"] == "age"
+    also = '[[also]]\nfile = "pairs.csv"\nmembers = ["a", "b"]\naggregate = "pairwise_similarity"\n'
+    several = write(tmp_path / "more.toml", config.read_text() + also)
+    write(tmp_path / "pairs.csv", PAIRS)
+    assert call("fit", "--config", several, "--out", tmp_path / "other").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("epohcs = 3", "there is no setting 'epohcs'; did you mean epochs?"),
+        ("epochs = true", "epochs must be of type int, got True"),
+        ("learning_rate = 'fast'", "learning_rate must be of type float or int, got 'fast'"),
+        ("epochs = ", "this is no TOML that can be read"),
+        ("also = ['pairs.csv']", "each entry of also needs a file"),
+        ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
+        ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
+        ("method = 'magic'", "method must be one of 'uum', 'likelihood', got 'magic'"),
+    ],
+)
+def test_settings_that_are_wrong(content, sentence, tmp_path):
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", WARDS)
+    config = write(tmp_path / "fit.toml", content)
+    result = call("fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", "--config", config)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+def test_files_that_were_not_named(tmp_path):
+    assert "name the folder to keep the run in" in call("fit", "people.csv", "wards.csv").stderr
+    assert "name the file of instances" in call("fit", "--out", tmp_path / "run").stderr
+    assert "there is no file" in call("fit", "--config", tmp_path / "fit.toml").stderr
+
+
+def test_a_finished_run_is_replaced_by_force_alone(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", WARDS)
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
+    assert call(*fit).exit_code == 0
+    again = call(*fit)
+    assert again.exit_code == 2
+    assert "holds a finished run; name another folder with --out, or replace it with --force" in again.stderr
+    assert call(*fit, "--force", "--seed", 1).exit_code == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["plan"]["training"]["seed"] == 1
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other" / "thesis.txt", "mine")
+    fit[4] = tmp_path / "other"
+    assert "holds other files and no run" in call(*fit, "--force").stderr
+    fit[4] = tmp_path / "people.csv"
+    assert "is a file; name a folder" in call(*fit).stderr
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_an_interrupted_run_goes_on(saved, tmp_path, monkeypatch):
+    blobs(tmp_path)
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", *QUICK[2:], "--epochs", 3, "--out"]
+    assert call(*fit, tmp_path / "whole").exit_code == 0
+    close_epoch = loop.Run._close_epoch
+
+    def interrupted(run, *arguments):
+        close_epoch(run, *arguments)
+        if run.epoch_number >= 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.Run, "_close_epoch", interrupted)
+    if saved:
+        monkeypatch.setattr("unbag.training.checkpoints.Checkpoint.due", lambda self: True)
+    result = call(*fit, tmp_path / "run")
+    assert result.exit_code == 130
+    assert "is not finished; to go on with it, from" in result.stderr
+    assert ("from where it was last saved" in result.stderr) == saved
+    assert (
+        "is not finished" in call("predict", tmp_path / "run", tmp_path / "people.csv", "-o", tmp_path / "p.csv").stderr
+    )
+    other = call(*fit[:-3], "--epochs", 4, "--out", tmp_path / "run")
+    assert "holds an unfinished run with another epochs (3 there, 4 now)" in other.stderr
+    monkeypatch.setattr(loop.Run, "_close_epoch", close_epoch)
+    result = call(*fit, tmp_path / "run")
+    assert result.exit_code == 0
+    assert "going on with an unfinished run" in result.stdout
+    for run in ("whole", "run"):
+        call("predict", tmp_path / run, tmp_path / "people.csv", "--out", tmp_path / f"{run}.csv")
+    assert table(tmp_path / "run.csv") == table(tmp_path / "whole.csv")
+
+
+def test_an_interruption_before_training_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(plan):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learning, "gather", interrupted)
+    result = call("fit", "people.csv", "wards.csv", "--out", tmp_path / "run")
+    assert (result.exit_code, list(tmp_path.iterdir())) == (130, [])
+    assert result.stderr == "Stopped before training began; nothing was written.\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", WARDS)
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
+    assert call(*fit).exit_code == 0
+    return tmp_path / "run"
+
+
+def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, tmp_path):
+    write(tmp_path / "new.csv", "town,id,age,extra\nBonn,007,30,x\nParis,008,,y\n")
+    result = call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--keep", "town,age", "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert (said["rows"], [one["column"] for one in said["problems"]]) == (2, ["town", "age"])
+    assert "1 values are categories that training rows did not have" in said["problems"][0]["message"]
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert lines[0].replace('"', "") == "id,town,age,predicted,p_ill,p_well"
+    assert lines[2].replace('"', "").startswith("008,Paris,,")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "sentence"),
+    [
+        ("id,age\np,3\n", [], "1 of the columns that the model was fitted on are not there: 'town'"),
+        (
+            "id,age,town\np,3,Ulm\nq,old,Ulm\n",
+            [],
+            "row 2, column age: the column held numbers when the model was fitted, but 'old'",
+        ),
+        ("id,age,town\np,3,Ulm\nq,inf,Ulm\n", [], "row 2, column age: inf is infinite"),
+        ("id,age,town\np,3,Ulm\nq,4\n", [], "row 2: the row has 2 values, but the header has 3"),
+        ("id,age,town\n", [], "there are no rows"),
+        ("id,age,town\np,3,Ulm\n", ["--id", "name"], "there is no column 'name', which --id names"),
+        ("id,age,town\np,3,Ulm\n", ["--keep", "name"], "there is no column 'name' to keep"),
+        ("p_ill,age,town\np,3,Ulm\n", ["--id", "p_ill"], "column p_ill: the column has the name of one of the results"),
+    ],
+)
+def test_rows_that_cannot_be_predicted_leave_the_old_file(content, options, sentence, run, tmp_path):
+    new, out = write(tmp_path / "new.csv", content), write(tmp_path / "p.csv", "old")
+    before = sorted(tmp_path.iterdir())
+    result = call("predict", run, new, "--out", out, *options)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert (out.read_text(), sorted(tmp_path.iterdir())) == ("old", before)
+
+
+def test_predictions_of_parquet_are_refused_by_row(run, tmp_path):
+    write_parquet(tmp_path / "new.parquet", {"age": [None, "old"], "town": ["Ulm", "Ulm"]})
+    result = call("predict", run, tmp_path / "new.parquet", "--out", tmp_path / "p.csv")
+    assert "row 2, column age: the column held numbers when the model was fitted, but 'old' here" in result.stderr
+
+
+def test_places_where_nothing_can_be_written(run, tmp_path):
+    for out, sentence in (
+        (tmp_path / "p.xlsx", "must end in .csv or .parquet, got 'p.xlsx'"),
+        (tmp_path / "missing" / "p.csv", "does not exist; make it first"),
+        (tmp_path, "is a folder"),
+    ):
+        result = call("predict", run, tmp_path / "people.csv", "--out", out)
+        assert (result.exit_code, sentence in result.stderr) == (2, True), result.stderr
+
+
+def test_runs_that_are_none(tmp_path, run):
+    write(tmp_path / "people.csv", PEOPLE)
+    predict = ["predict", tmp_path, tmp_path / "people.csv", "--out", tmp_path / "p.csv"]
+    assert "run.json is missing; make one with unbag fit" in call(*predict).stderr
+    predict[1] = run
+    head = (run / "run.json").read_text()
+    write(run / "preparation.json", "{")
+    assert "the file is cut short or was altered" in call(*predict).stderr
+    write(run / "preparation.json", '{"format": 9}')
+    assert "another version of unbag" in call(*predict).stderr
+    (run / "preparation.json").unlink()
+    assert "fit the run again" in call(*predict).stderr
+    write(run / "run.json", head[:50])
+    assert "the file is cut short or was altered" in call(*predict).stderr
+    write(run / "run.json", '{"format": 9, "status": "finished"}')
+    assert "another version of unbag" in call(*predict).stderr
+
+
+def test_a_folder_of_parts_is_predicted_as_one_table(run, tmp_path):
+    (tmp_path / "parts").mkdir()
+    write_parquet(tmp_path / "parts" / "b.parquet", {"id": [3], "age": [44], "town": ["Ulm"]})
+    write_parquet(tmp_path / "parts" / "a.parquet", {"id": [1, 2], "age": [22, 33], "town": ["Ulm", "Bonn"]})
+    write(tmp_path / "parts" / "_SUCCESS", "")
+    assert call("predict", run, tmp_path / "parts", "--out", tmp_path / "p.parquet").exit_code == 0
+    found = pq.read_table(tmp_path / "p.parquet")
+    assert found.column("id").to_pylist() == [1, 2, 3]
+    assert found.schema.field("id").type == pa.int64()
+
+
+def test_predictions_come_in_pieces(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("unbag.tables.parquet_files.ROWS_AT_ONCE", 7)
+    columns = {"id": list(range(100)), "age": list(range(100)), "town": ["Ulm", "Bonn"] * 50}
+    write_parquet(tmp_path / "many.parquet", columns)
+    call("predict", run, tmp_path / "many.parquet", "--out", tmp_path / "pieces.parquet")
+    monkeypatch.undo()
+    call("predict", run, tmp_path / "many.parquet", "--out", tmp_path / "whole.parquet")
+    assert table(tmp_path / "pieces.parquet")["id"] == list(range(100))
+    assert np.allclose(table(tmp_path / "pieces.parquet")["p_ill"], table(tmp_path / "whole.parquet")["p_ill"])
+
+
+def test_help_gives_examples_that_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", WARDS)
+    monkeypatch.setattr(learning, "_settings", lambda plan: {"epochs": 1, "random_state": 0})
+    for command in ("check", "fit", "predict", "disaggregate"):
+        shown = call(command, "--help")
+        assert shown.exit_code == 0
+        example = re.search(r"Example: unbag (.*\S)", shown.stdout).group(1).split()
+        assert call(*example).exit_code == 0, example
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "people.csv",
+        "wards.csv",
+        "run",
+        "predicted.csv",
+        "labels.csv",
+    }
+
+
+def test_an_error_shows_where_it_comes_from_on_request(tmp_path):
+    write(tmp_path / "people.csv", "")
+    result = call("--debug", "fit", tmp_path / "people.csv", tmp_path / "people.csv", "--out", tmp_path / "run")
+    assert isinstance(result.exception, ValueError)
+
+
+def test_true_and_false_are_labels_of_bags(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE.replace("Ulm", "true").replace("Bonn", "false"))
+    write(tmp_path / "bags.csv", BAGS)
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "bags.csv", "--label", "town", "--out", tmp_path / "run", *QUICK]
+    result = call(*fit)
+    assert result.exit_code == 0, result.output
+    assert "Accuracy on 12 labelled rows" in result.stdout
+
+
+def test_posteriors_stand_beside_their_rows_whatever_the_order(tmp_path):
+    people = write(tmp_path / "people.csv", "id,ward,x\np,b,1\nq,a,2\nr,c,9\ns,b,3\nt,b,7\nu,c,8\n")
+    wards = write(tmp_path / "wards.csv", "ward,ill,well\nc,2,0\na,0,1\nb,2,1\n")
+    assert call("fit", people, wards, "--out", tmp_path / "run", *QUICK).exit_code == 0
+    assert call("disaggregate", tmp_path / "run", people, wards, "--out", tmp_path / "labels.csv").exit_code == 0
+    labels = table(tmp_path / "labels.csv")
+    assert (labels["id"], labels["ward"]) == (list("pqrstu"), list("bacbbc"))
+    ill = np.array(labels["p_ill"])
+    assert np.allclose(ill[[1, 2, 5]], [0, 1, 1])
+    assert np.isclose(ill[[0, 3, 4]].sum(), 2)

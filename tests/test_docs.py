@@ -1,0 +1,121 @@
+"""The documents are true: their code runs, their links lead somewhere, their commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from code_blocks import find_blocks, run_block
+from typer.testing import CliRunner
+
+from unbag.cli import app
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts]
+NAMES = [page.relative_to(DOCS).as_posix() for page in PAGES]
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
+SHELL_BLOCK = re.compile(r"^```(?:console|bash)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+COMMAND_IN_TEXT = re.compile(r"`(unbag [a-z][^`]*)`")
+
+
+def commands_of(page: Path) -> list[str]:
+    """Return everything on a page that one would type to run unbag."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line.removeprefix("$ ") for block in SHELL_BLOCK.findall(text) for line in block.splitlines()]
+    return [line for line in lines if line.startswith("unbag ")] + COMMAND_IN_TEXT.findall(text)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as MyST makes them."""
+    headings = re.findall(r"^#{1,3} (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def check_command(command: str) -> None:
+    """Refuse a command, or an option, that the command line does not have."""
+    found = typer.main.get_command(app)
+    words = shlex.split(command, comments=True)[1:]
+    while words and words[0] in getattr(found, "commands", {}):
+        found = found.commands[words.pop(0)]
+    # A group may stand alone; otherwise what follows it must be one of its commands.
+    assert not hasattr(found, "commands") or not words or words[0].startswith("-"), f"{command}: no such command"
+    options = {name for parameter in found.params for name in parameter.opts} | {"--help"}
+    for word in words:
+        if word.startswith("--"):
+            assert word.split("=")[0] in options, f"{command}: no option {word}"
+
+
+def test_every_kind_of_user_finds_a_page():
+    start = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert start.count("**You ") >= 5
+    assert len(find_blocks(DOCS / "index.md")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [(name, line) for name, page in zip(NAMES, PAGES, strict=True) for line in find_blocks(page)]
+)
+def test_code(name, line, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # what a block sets stays in it
+    output = run_block(DOCS / name, line)
+    assert capsys.readouterr().out == output
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links(name):
+    page = DOCS / name
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if "_pictures" in path:
+            continue  # the build draws them, and test_pictures looks for them
+        assert found.is_file(), f"{name} links to {path}, which is not there"
+        assert not anchor or anchor in anchors_of(found), f"{name} links to {target}, but there is no such heading"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_exist(name):
+    for command in commands_of(DOCS / name):
+        check_command(command)
+
+
+def test_a_command_that_does_not_exist_is_noticed():
+    with pytest.raises(AssertionError, match="no such command"):
+        check_command("unbag bench spaceship")
+    with pytest.raises(AssertionError, match="no option --fast"):
+        check_command("unbag bench engine --fast")
+
+
+def test_every_command_is_described():
+    headings = anchors_of(DOCS / "command_line.md")
+    missing = [name for name in typer.main.get_command(app).commands if f"unbag-{name}" not in headings]
+    assert not missing
+
+
+def test_pictures(tmp_path):
+    draw_all = runpy.run_path(str(DOCS / "pictures.py"))["draw_all"]
+    for folder in ("once", "again"):
+        draw_all(tmp_path / folder)
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
+    assert drawn == {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}  # the same every time
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == set(drawn)  # none is missing, none is left over
+    assert not re.search(r"!\[\]\(", text)  # each has words for people who cannot see it
+
+
+def test_the_whole_way_on_the_command_line(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "command_line.md"
+    run_block(page, min(find_blocks(page)))
+    shown, *_ = SHELL_BLOCK.findall(page.read_text(encoding="utf-8"))
+    for command in shown.splitlines():
+        done = CliRunner().invoke(app, [*shlex.split(command)[1:], *(["--epochs", "5"] if " fit " in command else [])])
+        assert done.exit_code == 0, f"{command}: {done.output}"
+    assert (tmp_path / "predicted.csv").read_text(encoding="utf-8").count("\n") == 901
+    assert (tmp_path / "labels.csv").read_text(encoding="utf-8").count("\n") == 901
+    assert (tmp_path / "run" / "report.html").is_file()
