@@ -30,15 +30,6 @@ def test_examples_are_short_and_tested(path):
     assert f'"{path.stem}' in Path(__file__).read_text(encoding="utf-8")
 
 
-def test_digits_learn_from_counts(capsys):
-    accuracies = runpy.run_path(str(EXAMPLES / "digits.py"))["main"](epochs=8)
-    assert list(accuracies) == ["by the unbiased risk", "by the likelihood", "from every label"]
-    assert min(accuracies.values()) > 0.8  # where guessing is right one time in ten
-    printed = capsys.readouterr().out
-    assert "right after 8 epochs" in printed
-    assert "from every label" in printed
-
-
 def test_conversions_per_cohort(capsys):
     printed = run("conversions_per_cohort", capsys)
     from_counts, from_labels = numbers(r"curve\): ([\d.]+) from counts, ([\d.]+) from every label", printed)

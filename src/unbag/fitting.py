@@ -195,7 +195,7 @@ def _checkpoint(
     model = choices["model"] if isinstance(choices["model"], str) else "own"
     tensors = [part for one in observations for part in (one.groups.members, one.groups.offsets, one.checked)]
     run = repr((named, hows, model, int(choices["random_state"]), fingerprint(X, *tensors)))
-    return Checkpoint(Path(choices["checkpoint"]) / hashlib.sha256(run.encode()).hexdigest()[:16])
+    return Checkpoint(Path(choices["checkpoint"]) / hashlib.sha256(run.encode()).hexdigest()[:16], seconds=5.0)
 
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:

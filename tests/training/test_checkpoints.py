@@ -173,6 +173,17 @@ def test_a_run_that_ends_in_time_does_not_complain(tmp_path):
     assert len(train(partial(network, 3), X, [seen], settings, checkpoint=over).models) == 1
 
 
+def test_a_run_of_slow_steps_is_saved_by_the_clock(tmp_path):
+    often = Checkpoint(tmp_path / "often", every=10**6, seconds=0.0)
+    seldom = Checkpoint(tmp_path / "seldom", every=10**6, seconds=3600.0)
+    assert [often.due(), seldom.due()] == [True, False]
+    seldom._saved -= 3601
+    assert seldom.due()
+    seldom.save({"x": torch.ones(1)}, {})
+    assert not seldom.due()
+    assert often.part("one").seconds == 0.0
+
+
 def test_saving_changes_nothing(tmp_path):
     assert_identical(undisturbed(RUNS["score"]), train(**RUNS["score"], checkpoint=Checkpoint(tmp_path, 1)))
 

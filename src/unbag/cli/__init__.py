@@ -13,7 +13,7 @@ from unbag.cli import bench, report, reproduce, tables
 
 app = typer.Typer(
     help="Learn a classifier for single instances when only groups of them carry labels.",
-    epilog="Example: unbag bench engine --quick",
+    epilog="Example: unbag demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ class Checkpoint:
         Made if it does not exist. Keep one folder for each run.
     every
         Steps from one save to the next; the end of the run is always saved.
+    seconds
+        Save also after so many, where steps are slow or few.
     until
         A moment of ``time.monotonic()``. The first step after it is saved, and the run stops with :class:`OutOfTime`.
 
@@ -48,8 +51,10 @@ class Checkpoint:
 
     folder: Path
     every: int = 500
+    seconds: float = math.inf
     until: float | None = None
     _since: int = field(default=0, init=False, repr=False)
+    _saved: float = field(default_factory=time.monotonic, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
@@ -64,12 +69,13 @@ class Checkpoint:
 
     def part(self, name: str) -> Checkpoint:
         """Return a place of its own for a part of the run."""
-        return Checkpoint(self.folder / name, self.every, self.until)
+        return Checkpoint(self.folder / name, self.every, self.seconds, self.until)
 
     def due(self) -> bool:
         """Count a step, and say whether it is time to save."""
         self._since += 1
-        return self._since >= self.every or self.time_is_up
+        late = time.monotonic() - self._saved >= self.seconds
+        return self._since >= self.every or late or self.time_is_up
 
     @property
     def time_is_up(self) -> bool:
@@ -78,7 +84,7 @@ class Checkpoint:
 
     def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Replace what was saved before; a disk that is full or read-only leaves that as it was, and is logged."""
-        self._since = 0
+        self._since, self._saved = 0, time.monotonic()
         head = json.dumps({"format": FORMAT, **numbers})
         content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"unbag": head})
         try:
