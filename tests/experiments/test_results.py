@@ -113,7 +113,7 @@ def test_missing_seeds_are_those_without_a_line():
     lines = [line(0), line(3, 0.75), line(3, 0.25), line(4, method="siamese")]
     assert missing_seeds(lines, CELL) == [1, 2, 4]
     assert missing_seeds(lines, CELL, 2) == [1]
-    assert finished(lines, CELL)[3]["accuracy"] == 0.75
+    assert finished(lines, CELL)[3]["accuracy"] == 0.25
 
 
 def test_work_is_claimed_once_and_free_again_after_that(tmp_path):

@@ -78,12 +78,8 @@ def belongs(line: Mapping[str, Any], cell: Cell) -> bool:
 
 
 def finished(lines: Iterable[Mapping[str, Any]], cell: Cell) -> dict[int, Mapping[str, Any]]:
-    """Return the finished trials of a cell by their seeds; of two with the same seed, the first."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for line in lines:
-        if belongs(line, cell):
-            found.setdefault(line["seed"], line)
-    return found
+    """Return the finished trials of a cell by their seeds; of two with the same seed, the later."""
+    return {line["seed"]: line for line in lines if belongs(line, cell)}
 
 
 def missing_seeds(lines: Iterable[Mapping[str, Any]], cell: Cell, trials: int | None = None) -> Sequence[int]:

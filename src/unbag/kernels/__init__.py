@@ -1,1 +1,1 @@
-"""The numerics that aggregates share: pure functions of tensors, without gradients and without checks."""
+"""The numerics that aggregates share: pure functions of tensors, without checks."""

@@ -101,7 +101,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         z,
         groups,
         title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
-        inputs={**inputs, "features made": len(preparation.encoded_names)},
+        inputs=_in_words(inputs) | {"features made": len(preparation.encoded_names)},
         labels=found.labels,
         labelled_rows=found.labelled_rows,
     )
@@ -133,6 +133,12 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
 
 def _describe_source(columns: SourceColumns, file: str, kept: np.ndarray) -> dict[str, Any]:
     return {"file": file, "aggregate": columns.aggregate, "columns": list(columns.keys), "used": len(kept)}
+
+
+def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the same for people alone."""
+    said = [f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}" for one in inputs["observations"]]
+    return {**inputs, "observations": said}
 
 
 def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:
