@@ -112,7 +112,7 @@ def docs(results, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(docs):
-    return Page((docs / "results.html").read_text("utf-8"))
+    return Page((docs / "results/tables.html").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_plots_have_words_for_those_who_cannot_see_them(docs, page, text):
     drawn = [found for tag, found in page.elements if tag == "svg"]
     words = [found["aria-label"] for found in drawn if found["role"] == "img"]
     pictures = re.findall(r"!\[(.*)\]\((.*)\)", text)
-    assert len(words) == len(drawn) == len(pictures) == len(list((docs / "results").iterdir()))
+    assert len(words) == len(drawn) == len(pictures) == len(list((docs / "results").glob("*.svg")))
     assert "fox 91.00 ± 1.00 (paper 94.90 ± 1.98)" in " ".join(words)
     assert "cifar10 with 60,000 groups 70.00 (paper 63.38)" in " ".join(words)
     for alternative, path in pictures:
@@ -228,23 +228,23 @@ def test_every_table_of_the_paper_and_our_own_has_a_section(page, text):
 def test_tables_can_be_sorted(docs, page):
     heads = sum(tag == "th" for tag, _ in page.elements)
     assert sum(tag == "button" for tag, _ in page.elements) == heads
-    assert "data-sort" in (docs / "results.html").read_text()
+    assert "data-sort" in (docs / "results/tables.html").read_text()
     assert any(found.get("data-sort") == "91.0" for _, found in page.elements)
 
 
 def test_notes_are_part_of_both_pages_and_cannot_break_them(docs, text):
-    html = (docs / "results.html").read_text()
+    html = (docs / "results/tables.html").read_text()
     assert "\n### Fox\n\nIt <b>falls</b> *short*.\n\n```\n# a comment\n```\n" in text
     assert "<h3>Fox</h3>" in html
     assert "It &lt;b&gt;falls&lt;/b&gt; <em>short</em>." in html
     pages = render(compare([], (), ()), {}, notes="![eye](http://elsewhere.example/eye.png)")
-    assert "<img" not in pages["results.html"]
+    assert "<img" not in pages["results/tables.html"]
 
 
 def test_there_is_no_section_of_notes_without_notes():
     pages = render(compare([], (), ()), {})
     assert "Notes" not in pages["results.md"]
-    assert "Nothing has been run yet" in pages["results.html"]
+    assert "Nothing has been run yet" in pages["results/tables.html"]
     assert "No cell that has been run is below" in pages["results.md"]
 
 
@@ -253,10 +253,10 @@ def test_what_results_say_cannot_break_the_pages():
     cell = Cell(**FOX, method="uum")
     line = trial(cell, 0, 0.5, dataset=evil, hardware=evil, table=f"../{evil}")
     pages = render(compare([line], (), ()), {})
-    page = Page(pages["results.html"])
+    page = Page(pages["results/tables.html"])
     assert sum(tag == "script" for tag, _ in page.elements) == 1
     assert evil in [row[0] for row in page.rows if row]
-    assert all(re.fullmatch(r"results(\.md|\.html|/[\w-]+\.svg)", path) for path in pages)
+    assert all(re.fullmatch(r"results(\.md|/tables\.html|/[\w-]+\.svg)", path) for path in pages)
     for path, content in pages.items():
         if path.endswith(".svg"):
             ET.fromstring(content)

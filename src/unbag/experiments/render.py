@@ -1,4 +1,4 @@
-"""The pages of results: ``docs/results.md``, ``docs/results.html`` and their plots, from ``results/*.jsonl`` alone."""
+"""The pages of results, in Markdown and in HTML, and their plots, from ``results/*.jsonl`` alone."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def write(results: Path, docs: Path) -> list[Path]:
     results
         The folder of the results.
     docs
-        The folder to write ``results.md``, ``results.html`` and ``results/*.svg`` to; it is made if need be.
+        The folder to write ``results.md``, ``results/tables.html`` and ``results/*.svg`` to; it is made if need be.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> [path.name for path in write(folder, folder / "docs")][:3]
-    ['results.md', 'results.html', 'similarity_benchmark.svg']
+    ['results.md', 'tables.html', 'similarity_benchmark.svg']
     """
     notes = results / NOTES
     pages = render(
@@ -70,7 +70,7 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
     Examples
     --------
     >>> pages = render(Comparison((), ()), titles={}, notes="# Why")
-    >>> "### Why" in pages["results.md"], "<h3>Why</h3>" in pages["results.html"]
+    >>> "### Why" in pages["results.md"], "<h3>Why</h3>" in pages["results/tables.html"]
     (True, True)
     """
     shown = view(comparison, titles)
@@ -78,7 +78,9 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
     drawn = [part.plot for section in shown.sections for part in section.parts if part.plot is not None]
     return {
         "results.md": _markdown.get_template("results.md.j2").render(view=shown, notes=notes),
-        "results.html": _html.get_template("results.html.j2").render(view=shown, notes=Markup(_reader.render(notes))),
+        "results/tables.html": _html.get_template("results.html.j2").render(
+            view=shown, notes=Markup(_reader.render(notes))
+        ),
         **{f"results/{plot.name}.svg": plots.describe(plot.svg, plot.description) for plot in drawn},
     }
 
