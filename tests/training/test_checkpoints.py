@@ -103,7 +103,7 @@ def undisturbed(run):
 def test_interrupted_in_the_middle_of_steps_it_ends_the_same(run, every, tmp_path):
     expected = undisturbed(run)
     # So many forward passes get through each time that every attempt reaches another save, if only just.
-    allowed = (every + 1) * len(run["observations"])
+    allowed = (every + 1) * len(run["observations"]) * len(run["seeds"])
     for attempt in range(100):
         Fuse.left = allowed
         torch.manual_seed(attempt)  # what else draws random numbers must not matter

@@ -23,6 +23,7 @@ from training.problems import (
 )
 
 from unbag import Groups
+from unbag.models import LeNet
 from unbag.training import Checkpoint, Settings, held_out_likelihood, train
 from unbag.training.replicas import Replicas, make_models
 
@@ -322,3 +323,16 @@ def test_making_models_leaves_the_random_numbers_of_the_caller_alone():
     torch.manual_seed(0)
     make_models(partial(network, 3), [3, 4], torch.device("cpu"))
     assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize("shape", [(COLUMNS,), (1, 12, 12)], ids=["rows", "images"])
+def test_at_once_is_the_same_as_in_turn(shape):
+    """A GPU runs them at once, a processor in turn."""
+    make = partial(network, 3) if len(shape) == 1 else partial(LeNet, 3, size=12)
+    replicas = Replicas(make_models(make, SEEDS, torch.device("cpu")))
+    inputs = torch.randn(3, 5, *shape)
+    found = []
+    for run in (replicas._at_once, replicas._in_turn):
+        outputs = run(replicas.state, inputs)
+        found.append([outputs, *torch.autograd.grad(outputs.square().sum(), replicas.parameters())])
+    torch.testing.assert_close(*found)

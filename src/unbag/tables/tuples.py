@@ -79,4 +79,5 @@ def _repetitions(places: np.ndarray, z: np.ndarray, table: Table, kept: np.ndarr
     )
     if same := int((again & ~contrary).sum()):
         rows = "1 row repeats" if same == 1 else f"{same:,} rows repeat"
-        yield Problem("warning", f"{rows} an earlier one, and counts once more", table.file)
+        more = "counts" if same == 1 else "count"
+        yield Problem("warning", f"{rows} an earlier one, and {more} once more", table.file)

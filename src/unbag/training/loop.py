@@ -163,12 +163,11 @@ class Run:
         self.best_score = torch.full((n_replicas,), float("-inf"), dtype=torch.float64, device=self.X.device)
         self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
         self.improved = self.best_epoch.clone()  # the last epoch that was better than all before it
-        # What the model said at the last visit, as log-probabilities, class by class; before the first, the same chance
-        # for every class.
+        # What the model said at the last visit, as log-probabilities; before the first, all classes are as likely.
         k = self.sets[0][0].n_classes
         remembers = self.settings.remembers and self.objective is None
         remembered = [batches.n_memberships if remembers else 0 for batches in self.batches]
-        self.memory = [torch.full((k, n), -math.log(k), device=self.X.device) for n in remembered]
+        self.memory = [torch.full((n, k), -math.log(k), device=self.X.device) for n in remembered]
         self.captured: CapturedSteps | None = None
         if self.settings.capture and on_gpu and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
@@ -241,9 +240,9 @@ class Run:
             own = self.objective
             return differentiate(lambda outputs: own(outputs, groups, z), outputs)
         log_probs = log_softmax(class_by_class(outputs))
-        known = memory[:, batch.memory].t() if phase == "remembered weights" else log_probs
-        if memory.numel():
-            memory[:, batch.memory] = log_probs.t()
+        known = class_by_class(memory[batch.memory]) if phase == "remembered weights" else log_probs
+        if len(memory):
+            memory[batch.memory] = log_probs
         if phase == "likelihood":
             return likelihood(aggregate, log_probs, groups, z)
         if self.settings.loss == "cross_entropy":

@@ -41,8 +41,8 @@ def can_be_stacked(model: nn.Module) -> bool:
 class Replicas:
     """Models that run and learn side by side.
 
-    One model runs as it is. Several are stacked: parameters and buffers get a leading dimension, which one vectorised
-    forward pass and one optimiser handle; Adam on stacked parameters is Adam on each.
+    One model runs as it is. Several are stacked: parameters and buffers get a leading dimension, which one optimiser
+    handles, and on a GPU one vectorised forward pass; Adam on stacked parameters is Adam on each.
 
     Parameters
     ----------
@@ -72,9 +72,16 @@ class Replicas:
         self._model.to("meta")
         if next(iter(self.state.values())).is_cuda:
             convolve_by_products(self._model)
-        self._forward = torch.vmap(
-            lambda state, inputs: functional_call(self._model, state, (inputs,)), randomness="different"
-        )
+        self._at_once = torch.vmap(self._one, randomness="different")
+
+    def _one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return functional_call(self._model, state, (inputs,))
+
+    def _in_turn(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        """Run one after the other: what one model needs at a time stays in the caches of a processor."""
+        parts = {name: tensor.unbind() for name, tensor in state.items()}
+        own = [{name: part[replica] for name, part in parts.items()} for replica in range(self.n)]
+        return torch.stack([self._one(one, rows) for one, rows in zip(own, inputs.unbind(), strict=True)])
 
     def parameters(self) -> list[Tensor]:
         """Return what an optimiser changes."""
@@ -83,7 +90,9 @@ class Replicas:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Run each replica on its own inputs: (replicas, n, ...) to logits (replicas, n, k)."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
-            return self._single(inputs[0])[None] if self.n == 1 else self._forward(self.state, inputs)
+            if self.n == 1:
+                return self._single(inputs[0])[None]
+            return self._at_once(self.state, inputs) if inputs.is_cuda else self._in_turn(self.state, inputs)
 
     def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
         """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
