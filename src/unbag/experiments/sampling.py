@@ -8,14 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.aggregates import (
-    LabelProportions,
-    MultipleInstance,
-    OrdinalRank,
-    OrdinalTriplet,
-    PairwiseSimilarity,
-    TripletComparison,
-)
+from unbag import inputs
 from unbag.aggregates.base import Aggregate
 from unbag.baselines.base import Judged, Task
 from unbag.datasets import Dataset
@@ -25,14 +18,7 @@ from unbag.experiments.splits import split_official, split_whole
 from unbag.groups import Groups
 from unbag.training import Observations
 
-AGGREGATES: dict[str, Aggregate] = {
-    "pairwise_similarity": PairwiseSimilarity(),
-    "triplet_comparison": TripletComparison(),
-    "label_proportions": LabelProportions(),
-    "multiple_instance": MultipleInstance(),
-    "ordinal_rank": OrdinalRank(),
-    "ordinal_triplet": OrdinalTriplet(),
-}
+AGGREGATES: dict[str, Aggregate] = {name: kind() for name, kind in inputs.AGGREGATES.items()}
 
 PROPORTION_SIZE = 6
 """Members of a group whose proportions are known."""
