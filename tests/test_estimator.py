@@ -138,6 +138,7 @@ def test_plain_labels_of_any_type():
     assert classifier.classes_.tolist() == ["apple", "fig", "kiwi"]
     assert accuracy(classifier, X, names[labels]) > 0.95
     probabilities = classifier.predict_proba(X)
+    np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), probabilities)
     assert probabilities.dtype == np.float64
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-12)
     assert classifier.diagnosis_ == []

@@ -40,6 +40,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Return the probability of each class for each row, ``(n, classes)``."""
         return self._log_probs(X).exp().numpy()
 
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of the same, also of those too small to tell from zero."""
+        return self._log_probs(X).numpy()
+
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely class of each row."""
         best = self._log_probs(X).argmax(1).numpy()

@@ -74,7 +74,8 @@ def summarise(
     >>> summary["data"]["rows"], summary["sets"][0]["kind"], summary["sets"][0]["groups"]
     (40, 'pairwise_similarity', 20)
     """
-    log_probs = clf._log_probs(X)  # as probabilities, those far below others would be lost
+    # As probabilities, those far below others would be lost.
+    log_probs = torch.from_numpy(clf.predict_log_proba(X))
     seen = read_sets(clf.aggregate, y, groups, len(log_probs))
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
