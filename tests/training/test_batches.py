@@ -54,7 +54,7 @@ def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(pl
         if batch is None:
             continue
         replica = torch.arange(n_replicas)[:, None].expand_as(batch.rows)
-        told = batch.of_members(torch.stack([replica, batch.rows], -1)).long()
+        told = batch.of_members(torch.stack([replica, batch.rows], -1).flatten(0, 1)).long()
         sizes = batch.groups.sizes.tolist()
         for members, numbers, z in zip(told.split(sizes), batch.memory.split(sizes), batch.z, strict=True):
             assert len(members[:, 0].unique()) == 1
@@ -158,4 +158,4 @@ def test_half_precision_is_widened():
     _, labels = table(10, K)
     batches = Batches([observe("PairwiseSimilarity", labels, drawn(10, 3, 2), K)], 1, 1)
     _, (batch,) = epoch_of(batches, 1, 1)
-    assert batch.of_members(torch.zeros(1, 6, K, dtype=torch.bfloat16)).dtype == torch.float32
+    assert batch.of_members(torch.zeros(6, K, dtype=torch.bfloat16)).dtype == torch.float32

@@ -188,10 +188,10 @@ def test_dropout_draws_for_each_replica_and_is_off_in_predictions():
     model = network(3, nn.Dropout)
     replicas = Replicas([model, model])
     X, _ = table(50, 3)
-    first, second = replicas(X.expand(2, *X.shape))
+    first, second = replicas(X.expand(2, *X.shape)).chunk(2)
     assert not torch.allclose(first, second)
     torch.testing.assert_close(*replicas.predict(X))
-    first, second = replicas(X.expand(2, *X.shape))
+    first, second = replicas(X.expand(2, *X.shape)).chunk(2)
     assert not torch.allclose(first, second)
 
 

@@ -24,9 +24,8 @@ class Batch:
     z: Tensor  # of these groups
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """Pick one row per membership: (replicas, n, width) to (memberships, width)."""
-        flat = outputs.flatten(0, 1).float()
-        return flat if self.place is None else flat[self.place]
+        """Pick one row per membership: (replicas * n, width) to (memberships, width)."""
+        return outputs.float() if self.place is None else outputs[self.place].float()
 
 
 class Batches:

@@ -72,32 +72,37 @@ class Replicas:
         self._model.to("meta")
         if next(iter(self.state.values())).is_cuda:
             convolve_by_products(self._model)
-        self._at_once = torch.vmap(self._one, randomness="different")
+        self._vectorised = torch.vmap(self._one, randomness="different")
 
     def _one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return functional_call(self._model, state, (inputs,))
+
+    def _at_once(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return self._vectorised(state, inputs).flatten(0, 1)
 
     def _in_turn(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Run one after the other: what one model needs at a time stays in the caches of a processor."""
         parts = {name: tensor.unbind() for name, tensor in state.items()}
         own = [{name: part[replica] for name, part in parts.items()} for replica in range(self.n)]
-        return torch.stack([self._one(one, rows) for one, rows in zip(own, inputs.unbind(), strict=True)])
+        return torch.cat([self._one(one, rows) for one, rows in zip(own, inputs.unbind(), strict=True)])
 
     def parameters(self) -> list[Tensor]:
         """Return what an optimiser changes."""
         return [tensor for tensor in self.state.values() if tensor.requires_grad]
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Run each replica on its own inputs: (replicas, n, ...) to logits (replicas, n, k)."""
+        """Run each replica on its own inputs, (replicas, n, ...), and return its logits after those before it."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
             if self.n == 1:
-                return self._single(inputs[0])[None]
-            return self._at_once(self.state, inputs) if inputs.is_cuda else self._in_turn(self.state, inputs)
+                return self._single(inputs[0])
+            run = self._at_once if inputs.is_cuda else self._in_turn
+            return run(self.state, inputs)  # (replicas * n, k)
 
     def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
         """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
         with _predicting(self._model):
-            return torch.cat([self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)], 1)
+            parts = [self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)]
+            return torch.cat([part.view(self.n, -1, part.shape[1]) for part in parts], 1)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""
