@@ -43,7 +43,7 @@ class Scaling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return scaled rows."""
         # Not x * factor - shift * factor: far from zero that would lose what rows differ by.
-        return ((x - self.shift) * self.factor).to(self.factor.dtype)
+        return (x - self.shift).mul_(self.factor).to(self.factor.dtype)
 
 
 def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
