@@ -35,7 +35,8 @@ class AggregateClassifier(Predictor):
         ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, or an :class:`unbag.Aggregate`. A list of
         them learns from several sets at once; see :meth:`fit`.
     model
-        ``"linear"``, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a function that returns one.
+        ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a
+        function that returns one.
     method
         ``"uum"``, the universal unbiased method, or ``"likelihood"``.
     loss

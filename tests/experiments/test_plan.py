@@ -60,7 +60,7 @@ def test_no_two_cells_share_a_name():
         (cell("similarity_sizes", dataset="cifar10", n_groups=10_000), "densenet", 100, 20, 20),
         (cell("similarity_noinit", dataset="mnist"), "lenet", 100, 0, 30),
         (cell("similarity_noinit", dataset="cifar10"), "densenet", 100, 0, 50),
-        (cell("mil", "multiple_instance", "fox"), "linear", 3500, 0, None),
+        (cell("mil", "multiple_instance", "fox"), "logistic", 3500, 0, None),
         (cell("ordinal", "ordinal_rank", "diabetes"), "mlp", 200, 100, 100),
     ],
 )
@@ -68,20 +68,24 @@ def test_settings_are_those_of_the_appendix(given, model, epochs, warm_up, remem
     settings = given.settings
     assert given.model == model
     assert (settings.epochs, settings.warm_up, settings.remember_from) == (epochs, warm_up, remember_from)
-    assert settings.learning_rate == (0.2 if model == "linear" else 1e-3)
+    assert settings.learning_rate == (0.2 if model == "logistic" else 1e-3)
     assert settings.weight_decay == 0
     assert {choice.changes.get("batch_size", settings.batch_size) for choice in given.choices} == (
-        {128, 512, 4096} if model == "linear" else {128}
+        {128, 512, 4096} if model == "logistic" else {128}
     )
     assert (settings.precision == "bfloat16") == settings.compiled == (model == "densenet") == given.one_by_one
 
 
-def test_scaling_and_weight_decay_are_open_for_tables_alone():
+def test_scaling_is_open_for_tables_and_bags():
     scalings = {
         one.model: [choice.scaling for choice in one.choices]
         for one in (cell(), cell("similarity_benchmark", dataset="mnist"), cell("mil", "multiple_instance", "fox"))
     }
-    assert scalings == {"mlp": ["none", "table", "standard"] * 2, "lenet": ["table"], "linear": ["standard"] * 3}
+    assert scalings == {
+        "mlp": ["none", "table", "standard"] * 2,
+        "lenet": ["table"],
+        "logistic": ["none", "standard"] * 3,
+    }
     assert [choice.changes for choice in cell().choices] == [{}] * 3 + [{"weight_decay": 1e-4}] * 3
 
 
@@ -115,7 +119,7 @@ def test_the_most_important_comes_first():
         elif cell.table.endswith("_sizes"):
             name = "sizes"
         else:
-            kind = {"mlp": "UCI", "linear": "MIL", "lenet": "MNIST", "densenet": "CIFAR"}[cell.model]
+            kind = {"mlp": "UCI", "logistic": "MIL", "lenet": "MNIST", "densenet": "CIFAR"}[cell.model]
             later = cell.method not in FIRST or one.seeds[0] > 0
             name = f"{kind} later" if later else kind
         places.setdefault(name, []).append(place)

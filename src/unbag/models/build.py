@@ -26,8 +26,8 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     Parameters
     ----------
     model
-        A name: ``"linear"`` or ``"mlp"`` for rows of any shape, ``"lenet"`` or ``"densenet"`` for images of shape
-        ``(height, width)`` or ``(channels, height, width)``.
+        A name: ``"linear"`` or ``"mlp"`` for rows of any shape, ``"logistic"``, linear with one output, for two
+        classes, ``"lenet"`` or ``"densenet"`` for images of shape ``(height, width)`` or ``(channels, height, width)``.
 
         Or a module. It is left alone: every replica is a copy in which each part with a ``reset_parameters`` starts
         anew, so that restarts differ. What has none, such as a parameter of the module itself, and what is frozen
@@ -142,6 +142,7 @@ def _with_channel(net: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "linear": lambda shape, n_classes: Linear(prod(shape), n_classes),
+    "logistic": lambda shape, _: Linear(prod(shape), 1),
     "mlp": lambda shape, n_classes: MLP(prod(shape), n_classes),
     "lenet": _lenet,
     "densenet": _densenet,
