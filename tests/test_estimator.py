@@ -474,7 +474,7 @@ def target_of_blobs(k: int = 3):
         ({"aggregate": "pairs"}, "aggregate must be one of pairwise_similarity, .*; got 'pairs'"),
         ({"aggregate": unbag.OrdinalRank}, "got the class OrdinalRank"),
         ({"aggregate": []}, "aggregate is an empty list"),
-        ({"model": "forest"}, "model must be one of linear, mlp"),
+        ({"model": "forest"}, "model must be one of linear, logistic, mlp"),
         ({"method": "em"}, "method must be one of 'uum', 'likelihood', got 'em'"),
         ({"weights": "old"}, "weights must be one of 'auto', 'current', 'remembered', got 'old'"),
         ({"scaling": "minmax"}, "scaling must be one of 'auto', 'none', 'standard', 'table', got 'minmax'"),

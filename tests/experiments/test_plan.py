@@ -91,7 +91,9 @@ def test_scaling_is_open_for_tables_and_bags():
 
 def test_the_batch_size_is_open_where_there_are_bags_enough():
     sizes = {
-        protocol: [one.changes["batch_size"] for one in cell("mil", "multiple_instance", protocol=protocol).choices]
+        protocol: sorted(
+            {one.changes["batch_size"] for one in cell("mil", "multiple_instance", protocol=protocol).choices}
+        )
         for protocol in ("paper", "copies_together", "ten_fold")
     }
     assert sizes == {"paper": [128, 512, 4096], "copies_together": [128, 512, 4096], "ten_fold": [128]}

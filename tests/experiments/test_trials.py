@@ -163,7 +163,7 @@ def test_every_replica_is_scaled_by_its_own_trial():
 
 
 def test_batch_sizes_are_runs_of_their_own():
-    assert [len(run) for run in trials._runs(FOX.choices)] == [1, 1, 1]
+    assert [len(run) for run in trials._runs(FOX.choices)] == [2, 2, 2]
     assert [len(run) for run in trials._runs(PAIRS.choices)] == [3, 3]
     mixed = [Choice("none", {"batch_size": 1}), Choice("table"), Choice("standard", {"batch_size": 1})]
     assert trials._runs(mixed) == [[mixed[0], mixed[2]], [mixed[1]]]
