@@ -84,9 +84,10 @@ def test_clusters_are_looked_for_every_few_epochs(given, then):
     assert Contrastive().settings(replace(GIVEN, score_every=given)).score_every == then
 
 
-def test_attention_trains_by_a_rate_of_its_own():
-    settings = Attention(learning_rate=0.01, weight_decay=0.1).settings(replace(GIVEN, learning_rate=0.2))
-    assert (settings.learning_rate, settings.weight_decay) == (0.01, 0.1)
+def test_attention_trains_by_a_rate_of_its_own_and_no_longer_than_it_needs():
+    settings = Attention(learning_rate=0.01, weight_decay=0.1).settings(replace(GIVEN, learning_rate=0.2, epochs=3500))
+    assert (settings.learning_rate, settings.weight_decay, settings.epochs) == (0.01, 0.1, 350)
+    assert Attention().settings(replace(GIVEN, epochs=20)).epochs == 20
 
 
 # ------------------------------------------------------------------------------------------------------ models

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from unbag.baselines import METHODS
 from unbag.experiments.comparison import Key, Row, compare, families, paired_test, shortfalls
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
@@ -27,7 +28,7 @@ def trial(cell: Cell = UCI, seed: int = 0, accuracy: float = 0.8, **changes: obj
         "n_groups": cell.n_groups or 1692,
         "seed": seed,
         "accuracy": accuracy,
-        "settings": {"epochs": cell.settings.epochs},
+        "settings": {"model": cell.model, "epochs": METHODS[cell.method].settings(cell.settings).epochs},
         "seconds": 1.5,
         "hardware": "one CPU",
         "versions": {"torch": "2.11"},

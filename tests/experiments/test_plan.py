@@ -138,6 +138,13 @@ def test_the_largest_size_is_the_cell_of_the_main_table():
     assert cell("similarity_sizes", dataset="cifar10", n_groups=SIZES[0]).same_as is None
 
 
+def test_the_ceiling_of_triplets_is_that_of_pairs():
+    [ceiling] = select(tables=["triplet_uci"], names=["vehicle"], methods=["supervised"])
+    assert [ceiling.same_as] == select(tables=["similarity_uci"], names=["vehicle"], methods=["supervised"])
+    [of_pairs] = select(tables=["similarity_uci"], names=["vehicle"], methods=["supervised"])
+    assert of_pairs.same_as is None
+
+
 @pytest.mark.parametrize(
     ("option", "argument"),
     [

@@ -29,7 +29,7 @@ def trial(cell: Cell, seed: int, accuracy: float, **changes: object) -> dict[str
         "n_groups": cell.n_groups or 552,
         "seed": seed,
         "accuracy": accuracy,
-        "settings": {"epochs": cell.settings.epochs},
+        "settings": {"model": cell.model, "epochs": METHODS[cell.method].settings(cell.settings).epochs},
         "seconds": 7200.0,
         "hardware": "NVIDIA H200",
         "versions": {"torch": "2.11.0", "python": "3.12.1"},

@@ -31,7 +31,7 @@ def line(seed=0, accuracy=0.5, **changes):
         "n_groups": 1692,
         "seed": seed,
         "accuracy": accuracy,
-        "settings": {"epochs": 200},
+        "settings": {"model": "mlp", "epochs": 200},
         **changes,
     }
 
@@ -103,7 +103,8 @@ def test_a_line_belongs_to_its_cell_alone():
     assert belongs(line(), CELL)
     for name in ("table", "problem", "dataset", "method", "protocol"):
         assert not belongs(line(**{name: "other"}), CELL)
-    assert not belongs(line(settings={"epochs": 3}), CELL)
+    assert not belongs(line(settings={"model": "mlp", "epochs": 3}), CELL)
+    assert not belongs(line(settings={"model": "linear", "epochs": 200}), CELL)
     sized = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum", n_groups=1000)
     assert not belongs(line(), sized)
     assert belongs(line(n_groups=1000), sized)
@@ -198,10 +199,13 @@ def test_cells_and_results_in_words():
     assert name_cell(Cell("ordinal", "ordinal_rank", "digits", "uum")) == "ordinal, ordinal_rank, digits, uum"
     told = tell_result(CELL, [line(0, 0.70), line(1, 0.80)])
     assert told == "similarity_uci, vehicle, uum: 75.00 ± 7.07 in 2 trials; the paper: 78.71 ± 4.20"
-    one = line(table="similarity_sizes", dataset="cifar10", n_groups=10_000, settings={"epochs": 100})
+    one = line(
+        table="similarity_sizes", dataset="cifar10", n_groups=10_000, settings={"model": "densenet", "epochs": 100}
+    )
     assert tell_result(sized, [one]).endswith("uum: 50.00 in 1 trial; the paper: 34.14")
     honest = Cell("mil", "multiple_instance", "fox", "uum", "ten_fold")
-    fold = line(table="mil", problem="multiple_instance", dataset="fox", protocol="ten_fold", settings={"epochs": 3500})
+    settings = {"model": "logistic", "epochs": 3500}
+    fold = line(table="mil", problem="multiple_instance", dataset="fox", protocol="ten_fold", settings=settings)
     assert tell_result(honest, [fold]).endswith("in 1 trial")
 
 

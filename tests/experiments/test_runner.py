@@ -144,7 +144,13 @@ def test_a_data_set_that_cannot_be_loaded_is_tried_once(tmp_path):
 
 def test_the_largest_size_takes_over_what_the_main_table_has(tmp_path):
     sized = Cell("similarity_sizes", "pairwise_similarity", "cifar10", "uum", n_groups=120_000)
-    line = {**vars(sized), "table": "similarity_benchmark", "seed": 0, "accuracy": 0.5, "settings": {"epochs": 100}}
+    line = {
+        **vars(sized),
+        "table": "similarity_benchmark",
+        "seed": 0,
+        "accuracy": 0.5,
+        "settings": {"model": "densenet", "epochs": 100},
+    }
     append(tmp_path, line)
     summary = reproduce([sized], tmp_path, device=CPU, trials=1, load=pytest.fail, quiet=True)
     assert [work.cell for work in summary.done] == [sized]

@@ -88,7 +88,7 @@ class Comparison:
     rows: tuple[Row, ...]
     provenance: tuple[Provenance, ...]
     replaced: int = 0  # trials for which there was a later one of the same cell and seed
-    set_aside: int = 0  # trials of another length or number of groups than is planned
+    set_aside: int = 0  # trials of another length, model or number of groups than is planned
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
     paper
         The paper's figures.
     planned
-        All cells that are to be run. A trial of one of them that was trained for another number of epochs, or on
-        another number of groups, is set aside.
+        All cells that are to be run. A trial of one of them that was trained for another number of epochs, with
+        another model or on another number of groups, is set aside.
 
     Examples
     --------

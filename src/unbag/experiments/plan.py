@@ -186,9 +186,15 @@ class Cell:
 
     @property
     def same_as(self) -> Cell | None:
-        """The cell of another table that asks for the very same trials, as the largest of the sizes does."""
+        """The cell of another table that asks for the very same trials, as the largest of the sizes does.
+
+        The supervised ceiling does not look at pairs or triplets, and is judged alike beside both.
+        """
         if self.table.endswith("_sizes") and self.n_groups == SIZES[-1]:
             return replace(self, table=self.table.replace("_sizes", "_benchmark"))
+        if self.method == "supervised" and self.problem == "triplet_comparison":
+            table = self.table.replace("triplet", "similarity")
+            return replace(self, table=table, problem="pairwise_similarity")
         return None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unbag.baselines import METHODS
 from unbag.experiments.plan import Cell
 from unbag.training.progress import logger
 
@@ -69,11 +70,13 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def belongs(line: Mapping[str, Any], cell: Cell) -> bool:
-    """Whether a line is a trial of a cell, trained for as long as the cell asks."""
+    """Whether a line is a trial of a cell, with the model and for as long as the cell asks."""
+    planned = METHODS[cell.method].settings(cell.settings)
     return (
         all(line[name] == getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol"))
         and cell.n_groups in (None, line["n_groups"])
-        and line["settings"].get("epochs") == cell.settings.epochs
+        and line["settings"].get("model") == cell.model
+        and line["settings"].get("epochs") == planned.epochs
     )
 
 

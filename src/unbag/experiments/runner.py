@@ -184,7 +184,7 @@ def _do(work: Work, run: _Run, progress: Silent) -> None:
     if cell.same_as is not None:
         for seed, line in results.finished(lines, cell.same_as).items():
             if seed in seeds:
-                results.append(run.folder, {**line, "table": cell.table})
+                results.append(run.folder, {**line, "table": cell.table, "problem": cell.problem})
                 seeds.remove(seed)
     if seeds:
         try:
