@@ -1,18 +1,21 @@
 """Convolutions of stacked models on a GPU.
 
 Stacked convolutions become one with as many groups of channels as there are replicas, for which a GPU has slow kernels
-only. Stacked products are products. Patches of many channels would take too much memory.
+only. Where a rectifier and a pooling follow, all three are one kernel of our own; elsewhere the convolution becomes a
+product, since stacked products are products. Patches of many channels would take too much memory.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from importlib.util import find_spec
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 FEW_CHANNELS = 8
+MOST_OUTPUTS = 32
 
 
 class _Products(nn.Conv2d):
@@ -37,10 +40,40 @@ class _Products(nn.Conv2d):
 def convolve_by_products(model: nn.Module) -> None:
     """Change how the convolutions of few channels in a model are computed; what they compute stays the same."""
     for part in model.modules():
-        if type(part) is nn.Conv2d and part.in_channels <= FEW_CHANNELS and _is_plain(part):
+        if _is_simple(part):
             part.__class__ = _Products
 
 
-def _is_plain(part: nn.Conv2d) -> bool:
+def join_pooling(model: nn.Module) -> None:
+    """Let convolutions of few channels do the rectifier and the pooling that follow them, where triton is installed."""
+    if find_spec("triton") is None:
+        return
+    from unbag.gpu.convolve_and_pool import ConvolveAndPool  # noqa: PLC0415  # not everyone has triton
+
+    for layers in [part for part in model.modules() if isinstance(part, nn.Sequential)]:
+        parts = list(layers)
+        for place, (convolution, rectifier, pooling) in enumerate(zip(parts, parts[1:], parts[2:], strict=False)):
+            if _can_be_joined(convolution) and type(rectifier) is nn.ReLU and _is_two_by_two(pooling):
+                convolution.__class__ = ConvolveAndPool
+                layers[place + 1], layers[place + 2] = nn.Identity(), nn.Identity()
+
+
+def _can_be_joined(part: nn.Module) -> TypeGuard[nn.Conv2d]:
+    if not _is_simple(part) or part.bias is None or part.out_channels > MOST_OUTPUTS:
+        return False
+    same_both_ways = part.kernel_size[0] == part.kernel_size[1] and part.padding[0] == part.padding[1]
+    return same_both_ways and part.stride == (1, 1)
+
+
+def _is_simple(part: nn.Module) -> TypeGuard[nn.Conv2d]:
+    if type(part) is not nn.Conv2d or part.in_channels > FEW_CHANNELS:
+        return False
     padded = part.padding_mode == "zeros" and not isinstance(part.padding, str)
     return padded and part.groups == 1 and part.dilation == (1, 1)
+
+
+def _is_two_by_two(part: nn.Module) -> bool:
+    if type(part) is not nn.MaxPool2d:
+        return False
+    sizes = {part.kernel_size, part.stride} <= {2, (2, 2)}
+    return sizes and part.padding == 0 and part.dilation == 1 and not part.ceil_mode and not part.return_indices

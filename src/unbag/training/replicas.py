@@ -13,7 +13,7 @@ from torch.func import functional_call, stack_module_state
 from unbag.checks import describe
 from unbag.losses import Loss
 from unbag.models.build import MakeModel
-from unbag.training.convolutions import convolve_by_products
+from unbag.training.convolutions import convolve_by_products, join_pooling
 
 
 def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
@@ -71,6 +71,7 @@ class Replicas:
         self.state = {**parameters, **buffers}
         self._model.to("meta")
         if next(iter(self.state.values())).is_cuda:
+            join_pooling(self._model)
             convolve_by_products(self._model)
         self._vectorised = torch.vmap(self._one, randomness="different")
 

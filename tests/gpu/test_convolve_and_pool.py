@@ -1,0 +1,111 @@
+"""Convolution, rectifier and pooling in one kernel, against torch's; Triton's interpreter stands in for a GPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state
+from torch.nn.functional import conv2d, max_pool2d, relu
+
+from unbag.models import LeNet
+from unbag.training.convolutions import convolve_by_products, join_pooling
+
+os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are first imported
+pytest.importorskip("triton")
+
+from unbag.gpu.convolve_and_pool import ConvolveAndPool
+
+SHAPES = {
+    "first layer of LeNet": (2, 3, (1, 8, 8), 6, 5, 2),
+    "second layer of LeNet": (1, 2, (6, 14, 14), 16, 5, 0),
+    "odd sizes": (2, 3, (3, 9, 7), 5, 3, 1),
+    "even kernel": (2, 2, (2, 7, 8), 3, 4, 1),
+}
+
+
+def run(layer, x, weight, bias):
+    """Run one layer for many replicas."""
+    return torch.vmap(lambda x, w, b: functional_call(layer, {"weight": w, "bias": b}, (x,)))(x, weight, bias)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_values_and_slopes_are_those_of_the_three_layers(shape):
+    replicas, n, image, outputs, side, pad = shape
+    torch.manual_seed(0)
+    x = torch.randn(replicas, n, *image).requires_grad_()
+    weight = torch.randn(replicas, outputs, image[0], side, side).requires_grad_()
+    bias = torch.randn(replicas, outputs).requires_grad_()
+    layer = ConvolveAndPool(image[0], outputs, side, padding=pad)
+    found = run(layer, x, weight, bias)
+    expected = torch.stack(
+        [max_pool2d(relu(conv2d(x[i], weight[i], bias[i], padding=pad)), 2) for i in range(replicas)]
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    slope = torch.randn_like(expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, (x, weight, bias), slope),
+        torch.autograd.grad(expected, (x, weight, bias), slope),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_equal_outputs_pass_their_slope_to_the_first_and_outputs_that_are_not_positive_to_none():
+    layer = ConvolveAndPool(1, 1, 1)
+    x = torch.tensor([[2.0, 2.0, 0.0, -1.0], [2.0, 1.0, -3.0, 0.0]]).view(1, 1, 1, 2, 4).requires_grad_()
+    run(layer, x, torch.ones(1, 1, 1, 1, 1), torch.zeros(1, 1)).sum().backward()
+    assert x.grad.view(2, 4).tolist() == [[1, 0, 0, 0], [0, 0, 0, 0]]
+
+
+def test_models_of_several_replicas_say_the_same_with_it():
+    torch.manual_seed(0)
+    models = [LeNet(3, size=12) for _ in range(2)]
+    parameters, _ = stack_module_state(models)
+    joined = copy.deepcopy(models[0])
+    join_pooling(joined)
+    convolve_by_products(joined)
+    assert [type(part) for part in joined.convolutions] == [ConvolveAndPool, nn.Identity, nn.Identity] * 2
+    x = torch.randn(3, 1, 12, 12)
+    found = torch.vmap(lambda state, x: functional_call(joined, state, (x,)))(
+        parameters, x.expand(2, *x.shape)
+    )  # the same rows for both, as when they predict
+    expected = torch.stack([model(x) for model in models])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    for name, stack in parameters.items():
+        theirs = torch.stack([model.get_parameter(name).grad for model in models])
+        torch.testing.assert_close(stack.grad, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_other_precisions_take_the_layers_of_torch():
+    layer = ConvolveAndPool(1, 2, 3).double()
+    x = torch.randn(2, 1, 6, 6, dtype=torch.float64)
+    expected = max_pool2d(relu(conv2d(x, layer.weight, layer.bias)), 2)
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 4, 3, bias=False), nn.ReLU(), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 4, (3, 5)), nn.ReLU(), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 4, 3, padding=(1, 0)), nn.ReLU(), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 4, 3), nn.Tanh(), nn.MaxPool2d(2)),
+        (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AvgPool2d(2)),
+        (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(3)),
+        (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2, stride=1)),
+        (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)),
+    ],
+)
+def test_what_it_does_not_compute_is_left_alone(layers):
+    model = nn.Sequential(*layers)
+    kinds = [type(part) for part in model]
+    join_pooling(model)
+    assert [type(part) for part in model] == kinds
