@@ -1,12 +1,17 @@
-"""What all tests share: one thread each, and the same examples in every run."""
+"""What all tests share: one thread each, the same examples in every run, and kernels without a GPU."""
 
 from __future__ import annotations
+
+import os
 
 import torch
 from hypothesis import settings
 
 # Tests run side by side, and their tensors are small: more threads would only wait for each other.
 torch.set_num_threads(1)
+
+# Kernels for a GPU are run by Triton's interpreter, which has to be known before any of them is imported.
+os.environ["TRITON_INTERPRET"] = "1"
 
 # A test that fails for one in a million inputs should fail for whoever caused it, not for whoever runs it next.
 settings.register_profile("same every time", deadline=None, derandomize=True, print_blob=False)

@@ -7,7 +7,7 @@ import pytest
 from unbag import datasets
 from unbag.baselines import METHODS
 from unbag.experiments.paper import PAPER
-from unbag.experiments.plan import FIRST, SIZES, TABLES, Cell, Work, select
+from unbag.experiments.plan import FIRST, PATIENCE, SIZES, TABLES, Cell, Work, select
 
 
 def cell(table="similarity_uci", problem="pairwise_similarity", dataset="usps", method="uum", **more):
@@ -70,6 +70,7 @@ def test_settings_are_those_of_the_appendix(given, model, epochs, warm_up, remem
     assert (settings.epochs, settings.warm_up, settings.remember_from) == (epochs, warm_up, remember_from)
     assert settings.learning_rate == (0.2 if model == "logistic" else 1e-3)
     assert settings.weight_decay == 0
+    assert settings.patience == (PATIENCE if model == "densenet" and given.table != "similarity_noinit" else None)
     assert {choice.changes.get("batch_size", settings.batch_size) for choice in given.choices} == (
         {128, 512, 4096} if model == "logistic" else {128}
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from torch.nn.functional import conv2d, max_pool2d, relu
 from unbag.models import LeNet
 from unbag.training.convolutions import convolve_by_products, join_pooling
 
-os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are first imported
 pytest.importorskip("triton")
 
 from unbag.gpu.convolve_and_pool import ConvolveAndPool

@@ -23,6 +23,9 @@ SIZES = (10_000, 30_000, 60_000, 90_000, 120_000)
 FIRST = ("uum", "log_likelihood")
 """Methods that matter most."""
 TRIALS = 5
+PATIENCE = 15
+"""Epochs without a better validation accuracy after which a DenseNet is trained no longer; the paper trains all 100 and
+takes the best."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,8 @@ class Cell:
             settings = replace(settings, warm_up=0, remember_from=50 if self.dataset in COLOURED else 30)
         if self.model == "densenet":
             settings = replace(settings, precision="bfloat16", compiled=True)
+            if self.table != "similarity_noinit":  # whose second phase begins after half of the epochs
+                settings = replace(settings, patience=PATIENCE)
         return settings
 
     @property

@@ -45,7 +45,7 @@ class DenseNet(nn.Module):
         layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
         for block in range(3):
             for _ in range(per_block):
-                layers.append(_Layer(width, growth, norm))
+                layers.append(DenseLayer(width, growth, norm))
                 width += growth
             if block < 2:
                 layers += [*_rectified(width, norm), nn.Conv2d(width, width // 2, 1, bias=False), nn.AvgPool2d(2)]
@@ -58,15 +58,16 @@ class DenseNet(nn.Module):
         return self.output(self.features(x).mean((-2, -1)))
 
 
-class _Layer(nn.Module):
-    """Appends new channels to those that it reads."""
+class DenseLayer(nn.Module):
+    """Appends new channels to those that it reads: norm, rectifier and convolution."""
 
     def __init__(self, width: int, growth: int, norm: Norm) -> None:
         super().__init__()
         self.new = nn.Sequential(*_rectified(width, norm), nn.Conv2d(width, growth, 3, padding=1, bias=False))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.new(x)], 1)  # (n, width + growth, height, width)
+        """Return all channels so far, (n, width + growth, height, width)."""
+        return torch.cat([x, self.new(x)], 1)
 
 
 def _rectified(width: int, norm: Norm) -> list[nn.Module]:

@@ -1,8 +1,9 @@
-"""Convolutions of stacked models on a GPU.
+"""Convolutions on a GPU: which are computed otherwise than torch does; what they compute stays the same.
 
 Stacked convolutions become one with as many groups of channels as there are replicas, for which a GPU has slow kernels
 only. Where a rectifier and a pooling follow, all three are one kernel of our own; elsewhere the convolution becomes a
-product, since stacked products are products. Patches of many channels would take too much memory.
+product, since stacked products are products. Patches of many channels would take too much memory. A single DenseNet in
+half precision has kernels of our own too.
 """
 
 from __future__ import annotations
@@ -42,6 +43,15 @@ def convolve_by_products(model: nn.Module) -> None:
     for part in model.modules():
         if _is_simple(part):
             part.__class__ = _Products
+
+
+def run_dense_blocks_fast(model: nn.Module) -> bool:
+    """Have DenseNets with batch norm trained by kernels of our own, where triton is installed; say if there are any."""
+    if find_spec("triton") is None:
+        return False
+    from unbag.gpu.fast_densenet import run_blocks_fast  # noqa: PLC0415  # not everyone has triton
+
+    return run_blocks_fast(model)
 
 
 def join_pooling(model: nn.Module) -> None:

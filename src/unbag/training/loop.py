@@ -215,7 +215,7 @@ class Run:
 
     def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
         """Learn from one batch of each set, where it has one."""
-        self.optimiser.zero_grad(set_to_none=self.captured is None)
+        self.optimiser.zero_grad()
         for batches, batch, memory in zip(self.batches, visited, self.memory, strict=True):
             if batch is None:
                 continue

@@ -13,7 +13,7 @@ from torch.func import functional_call, stack_module_state
 from unbag.checks import describe
 from unbag.losses import Loss
 from unbag.models.build import MakeModel
-from unbag.training.convolutions import convolve_by_products, join_pooling
+from unbag.training.convolutions import convolve_by_products, join_pooling, run_dense_blocks_fast
 
 
 def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
@@ -51,7 +51,7 @@ class Replicas:
     half
         Run them in bfloat16 where that is safe.
     compiled
-        Compile the forward pass of a single model.
+        Compile the forward pass of a single model, unless there are kernels for it.
     """
 
     state: dict[str, Tensor]
@@ -65,15 +65,20 @@ class Replicas:
             if half:  # the order in memory in which convolutions in half precision are fastest
                 self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types lack it
             self.state = _named_tensors(self._model)
-            self._single = torch.compile(self._model) if compiled else self._model
+            fast = half and self._on_gpu and run_dense_blocks_fast(self._model)
+            self._single = torch.compile(self._model) if compiled and not fast else self._model
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
         self._model.to("meta")
-        if next(iter(self.state.values())).is_cuda:
+        if self._on_gpu:
             join_pooling(self._model)
             convolve_by_products(self._model)
         self._vectorised = torch.vmap(self._one, randomness="different")
+
+    @property
+    def _on_gpu(self) -> bool:
+        return next(iter(self.state.values())).is_cuda
 
     def _one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return functional_call(self._model, state, (inputs,))

@@ -1,0 +1,56 @@
+"""A DenseNet by kernels of our own, against the same by torch's layers; Triton's interpreter stands in for a GPU."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from unbag.models import DenseNet
+
+pytest.importorskip("triton")
+
+from unbag.gpu import fast_densenet
+from unbag.gpu.fast_densenet import FastDenseNet, run_blocks_fast
+
+
+@pytest.fixture
+def pair(monkeypatch):
+    """Return a model and its fast copy, which takes single precision too, so that the two can be compared."""
+    torch.manual_seed(0)
+    model = DenseNet(3, depth=10, growth=4)
+    fast = copy.deepcopy(model)
+    assert run_blocks_fast(fast)
+    monkeypatch.setattr(fast_densenet.torch, "is_autocast_enabled", lambda device: True)
+    return model, fast
+
+
+def test_a_step_is_that_of_the_layers(pair):
+    x = torch.randn(3, 3, 8, 8)
+    found = []
+    for model in pair:
+        logits = model(x)
+        logits.square().sum().backward()
+        found.append((logits, [parameter.grad for parameter in model.parameters()], list(model.buffers())))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
+def test_predictions_are_those_of_the_layers(pair):
+    model, fast = (one.eval() for one in pair)
+    x = torch.randn(3, 3, 8, 8)
+    torch.testing.assert_close(fast(x), model(x))
+
+
+def test_only_models_with_batch_norm_run_fast():
+    grouped = DenseNet(3, depth=7, growth=4, norm="group")
+    assert not run_blocks_fast(grouped)
+    assert type(grouped) is DenseNet
+    assert not run_blocks_fast(torch.nn.Linear(2, 2))
+
+
+def test_oblong_images_take_the_layers_of_torch(pair):
+    x = torch.randn(2, 3, 4, 9)
+    model, fast = pair
+    assert type(fast) is FastDenseNet
+    torch.testing.assert_close(fast(x), model(x))
