@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -178,9 +180,22 @@ class _InferWithGradient(torch.autograd.Function):
         return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
 
 
+_recorded = ContextVar("_recorded", default=False)
+
+
 def is_being_captured(tensor: Tensor) -> bool:
     """Whether what is done with a tensor becomes part of a CUDA graph, which must not wait for a number."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return _recorded.get() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@contextmanager
+def as_if_captured() -> Iterator[None]:
+    """Have all that is done be as if it became part of such a graph."""
+    before = _recorded.set(True)
+    try:
+        yield
+    finally:
+        _recorded.reset(before)
 
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:

@@ -23,7 +23,7 @@ SIZES = (10_000, 30_000, 60_000, 90_000, 120_000)
 FIRST = ("uum", "log_likelihood")
 """Methods that matter most."""
 TRIALS = 5
-PATIENCE = 15
+PATIENCE = 10
 """Epochs without a better validation accuracy after which a DenseNet is trained no longer; the paper trains all 100 and
 takes the best."""
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unbag.aggregates.base import full_precision
+from unbag.aggregates.base import Aggregate, full_precision
+from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.models.build import MakeModel
 from unbag.risks import group_risks
+from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, OutOfTime
+from unbag.training.fusing import Operations, can_be_fused, fuse
 from unbag.training.objectives import Objective, Slope, cross_entropy, differentiate, likelihood
 from unbag.training.observations import Observations, check_sets
 from unbag.training.progress import Silent, logger
@@ -25,6 +29,11 @@ from unbag.training.replicas import Replicas, can_be_stacked, check_outputs, mak
 from unbag.training.resuming import resume, save
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
+
+WORTH_FUSING = 50_000
+"""Steps of a run from which on it pays to spend some seconds on a compiler."""
+
+Measure = Callable[..., tuple[Tensor, Slope]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +154,7 @@ class Run:
             self.X = self.X.contiguous(memory_format=torch.channels_last)
         self.replicas = Replicas(self.models, half=half, compiled=self.settings.compiled)
         on_gpu = self.X.device.type == "cuda"
-        self.optimiser = torch.optim.Adam(
+        self.optimiser = (PiecewiseAdam if on_gpu else torch.optim.Adam)(
             self.replicas.parameters(),
             lr=self.settings.learning_rate,
             weight_decay=self.settings.weight_decay,
@@ -168,9 +177,12 @@ class Run:
         remembers = self.settings.remembers and self.objective is None
         remembered = [batches.n_memberships if remembers else 0 for batches in self.batches]
         self.memory = [torch.full((n, k), -math.log(k), device=self.X.device) for n in remembered]
+        self.fused: dict[tuple[Phase, int, int], tuple[Operations, float]] = {}
         self.captured: CapturedSteps | None = None
         if self.settings.capture and on_gpu and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
+        long = self.n_steps * self.settings.epochs >= WORTH_FUSING
+        self._fuses = self.captured is not None and long and can_be_fused()
 
     @property
     def finished(self) -> bool:
@@ -216,12 +228,13 @@ class Run:
     def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
         """Learn from one batch of each set, where it has one."""
         self.optimiser.zero_grad()
-        for batches, batch, memory in zip(self.batches, visited, self.memory, strict=True):
+        for place, batch in enumerate(visited):
             if batch is None:
                 continue
+            batches = self.batches[place]
             outputs = batch.of_members(self.replicas(self.X[batch.rows]))
             with full_precision(outputs.device.type):
-                found = self._slope(phase, batches, batch, outputs.detach(), memory)
+                found = self._slope(phase, place, batch, outputs.detach())
             # The mean over the groups of each replica.
             share = found.scale * batches.weight * len(self.seeds) / len(batch.groups)
             outputs.backward(found.slope.mul_(share))
@@ -233,23 +246,54 @@ class Run:
         of_optimiser = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
         return [*self.replicas.state.values(), *self.memory, self.loss_sum, *of_optimiser]
 
-    def _slope(self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor) -> Slope:
-        """Return what the groups of a batch cost, of all replicas, and which way is down."""
-        aggregate, groups, z = batches.aggregate, batch.groups, batch.z
+    def _slope(self, phase: Phase, place: int, batch: Batch, outputs: Tensor) -> Slope:
+        """Return what the groups of a batch of one of the sets cost, of all replicas, and which way is down."""
+        memory = self.memory[place]
+        recalls = phase == "remembered weights" and self.objective is None
+        inputs = (outputs, batch.z, *([memory[batch.memory]] if recalls else []))
+        measure: Measure = partial(self._measure, phase, (self.batches[place].aggregate, batch.groups))
+        if self._fuses:
+            measure = self._fused(measure, (phase, place, len(batch.groups)), inputs)
+        said, found = measure(*inputs)
+        if len(memory):
+            memory[batch.memory] = said
+        return found
+
+    def _measure(
+        self, phase: Phase, seen: tuple[Aggregate, Groups], outputs: Tensor, z: Tensor, known: Tensor | None = None
+    ) -> tuple[Tensor, Slope]:
+        """Return what the models say, and what it costs; ``known`` is what they said before."""
+        aggregate, groups = seen
         if self.objective is not None:
             own = self.objective
-            return differentiate(lambda outputs: own(outputs, groups, z), outputs)
+            return outputs, differentiate(lambda outputs: own(outputs, groups, z), outputs)
         log_probs = log_softmax(class_by_class(outputs))
-        known = class_by_class(memory[batch.memory]) if phase == "remembered weights" else log_probs
-        if len(memory):
-            memory[batch.memory] = log_probs
         if phase == "likelihood":
-            return likelihood(aggregate, log_probs, groups, z)
+            return log_probs, likelihood(aggregate, log_probs, groups, z)
+        known = log_probs if known is None else class_by_class(known)
         if self.settings.loss == "cross_entropy":
-            return cross_entropy(aggregate, log_probs, known, groups, z)
+            return log_probs, cross_entropy(aggregate, log_probs, known, groups, z)
         _, weights = aggregate.checked_infer(known, groups, z)
         loss = self.settings.loss_function
-        return differentiate(lambda outputs: group_risks(loss(outputs), weights, groups), outputs)
+        return log_probs, differentiate(lambda outputs: group_risks(loss(outputs), weights, groups), outputs)
+
+    def _fused(self, measure: Measure, key: tuple[Phase, int, int], inputs: tuple[Tensor, ...]) -> Measure:
+        """Return the same with few kernels, made when it is first asked for."""
+        if key not in self.fused:
+            scale = measure(*inputs)[1].scale
+
+            def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                said, found = measure(*inputs)
+                return said, found.values, found.slope
+
+            self.fused[key] = fuse(as_tensors, inputs), scale
+        fused, scale = self.fused[key]
+
+        def run(*inputs: Tensor) -> tuple[Tensor, Slope]:
+            said, values, slope = fused(*inputs)
+            return said, Slope(values, slope, scale)
+
+        return run
 
     def _scores(self) -> Tensor | None:
         done = self.epoch_number + 1

@@ -1,0 +1,36 @@
+"""On a GPU, many small operations as few kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from unbag.aggregates.base import as_if_captured
+
+Operations = Callable[..., tuple[Tensor, ...]]
+
+
+def can_be_fused() -> bool:
+    """Whether there is a compiler for kernels."""
+    return find_spec("triton") is not None
+
+
+def fuse(operations: Operations, inputs: tuple[Tensor, ...], *, backend: str = "inductor") -> Operations:
+    """Return what does the same with tensors of the same shapes, in as few kernels as `torch.compile` finds.
+
+    The operations are run once and recorded, so that the compiler sees them alone, whatever Python is around them; they
+    may differentiate on their way, and must not ask for a number.
+
+    Examples
+    --------
+    >>> double = fuse(lambda x: (x + x,), (torch.ones(2),), backend="eager")
+    >>> double(torch.tensor([3.0, 4.0]))
+    (tensor([6., 8.]),)
+    """
+    with as_if_captured():
+        recorded = make_fx(operations)(*inputs)
+    return torch.compile(recorded, backend=backend, dynamic=False)
