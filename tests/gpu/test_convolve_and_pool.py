@@ -61,13 +61,16 @@ def test_equal_outputs_pass_their_slope_to_the_first_and_outputs_that_are_not_po
 
 def test_models_of_several_replicas_say_the_same_with_it():
     torch.manual_seed(0)
-    models = [LeNet(3, size=12) for _ in range(2)]
+    layers = (nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 3))
+    models = [copy.deepcopy(nn.Sequential(*layers)) for _ in range(2)]
+    for parameter in models[1].parameters():
+        nn.init.normal_(parameter)
     parameters, _ = stack_module_state(models)
     joined = copy.deepcopy(models[0])
     join_pooling(joined)
     convolve_by_products(joined)
-    assert [type(part) for part in joined.convolutions] == [ConvolveAndPool, nn.Identity, nn.Identity] * 2
-    x = torch.randn(3, 1, 12, 12)
+    assert [type(part) for part in joined][:3] == [ConvolveAndPool, nn.Identity, nn.Identity]
+    x = torch.randn(3, 1, 8, 8)
     found = torch.vmap(lambda state, x: functional_call(joined, state, (x,)))(
         parameters, x.expand(2, *x.shape)
     )  # the same rows for both, as when they predict
@@ -78,6 +81,12 @@ def test_models_of_several_replicas_say_the_same_with_it():
     for name, stack in parameters.items():
         theirs = torch.stack([model.get_parameter(name).grad for model in models])
         torch.testing.assert_close(stack.grad, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_all_of_lenet_is_joined():
+    model = LeNet(10)
+    join_pooling(model)
+    assert [type(part) for part in model.convolutions] == [ConvolveAndPool, nn.Identity, nn.Identity] * 2
 
 
 def test_other_precisions_take_the_layers_of_torch():

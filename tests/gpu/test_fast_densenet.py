@@ -19,7 +19,7 @@ from unbag.gpu.fast_densenet import FastDenseNet, run_blocks_fast
 def pair(monkeypatch):
     """Return a model and its fast copy, which takes single precision too, so that the two can be compared."""
     torch.manual_seed(0)
-    model = DenseNet(3, depth=10, growth=4)
+    model = DenseNet(3, depth=7, growth=4)
     fast = copy.deepcopy(model)
     assert run_blocks_fast(fast)
     monkeypatch.setattr(fast_densenet.torch, "is_autocast_enabled", lambda device: True)
