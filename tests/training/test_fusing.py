@@ -85,6 +85,16 @@ def test_an_impossible_observation_leaves_nan_when_fused_too(monkeypatch):
     torch.testing.assert_close(found[1].slope, found[0].slope, equal_nan=True)
 
 
+def test_an_objective_that_cannot_be_recorded_runs_as_it_is(monkeypatch, caplog):
+    def objective(outputs, groups, z):
+        largest = outputs.detach().max().item()  # a number that has to be waited for
+        return (outputs.view(len(groups), -1) - largest).square().sum(1)
+
+    plain, fused = both_ways(make_run("pairs", objective), "likelihood", monkeypatch)
+    torch.testing.assert_close(fused, plain)
+    assert "what a step computes is not compiled" in caplog.text
+
+
 def test_while_operations_are_recorded_nothing_waits():
     tensor = torch.zeros(1)
     assert not is_being_captured(tensor)

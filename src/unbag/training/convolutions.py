@@ -8,12 +8,13 @@ half precision has kernels of our own too.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+
+from unbag import gpu
 
 FEW_CHANNELS = 8
 MOST_OUTPUTS = 32
@@ -46,8 +47,8 @@ def convolve_by_products(model: nn.Module) -> None:
 
 
 def run_dense_blocks_fast(model: nn.Module) -> bool:
-    """Have DenseNets with batch norm trained by kernels of our own, where triton is installed; say if there are any."""
-    if find_spec("triton") is None:
+    """Have DenseNets with batch norm trained by kernels of our own, where these work; say if there are any."""
+    if not gpu.available():
         return False
     from unbag.gpu.fast_densenet import run_blocks_fast  # noqa: PLC0415  # not everyone has triton
 
@@ -55,8 +56,8 @@ def run_dense_blocks_fast(model: nn.Module) -> bool:
 
 
 def join_pooling(model: nn.Module) -> None:
-    """Let convolutions of few channels do the rectifier and the pooling that follow them, where triton is installed."""
-    if find_spec("triton") is None:
+    """Let convolutions of few channels do the rectifier and the pooling that follow them, where kernels work."""
+    if not gpu.available():
         return
     from unbag.gpu.convolve_and_pool import ConvolveAndPool  # noqa: PLC0415  # not everyone has triton
 

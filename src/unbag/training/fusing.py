@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -12,11 +11,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from unbag.aggregates.base import as_if_captured
 
 Operations = Callable[..., tuple[Tensor, ...]]
-
-
-def can_be_fused() -> bool:
-    """Whether there is a compiler for kernels."""
-    return find_spec("triton") is not None
 
 
 def fuse(operations: Operations, inputs: tuple[Tensor, ...], *, backend: str = "inductor") -> Operations:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unbag import gpu
 from unbag.aggregates.base import Aggregate, full_precision
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
@@ -21,7 +22,7 @@ from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, OutOfTime
-from unbag.training.fusing import Operations, can_be_fused, fuse
+from unbag.training.fusing import fuse
 from unbag.training.objectives import Objective, Slope, cross_entropy, differentiate, likelihood
 from unbag.training.observations import Observations, check_sets
 from unbag.training.progress import Silent, logger
@@ -177,12 +178,12 @@ class Run:
         remembers = self.settings.remembers and self.objective is None
         remembered = [batches.n_memberships if remembers else 0 for batches in self.batches]
         self.memory = [torch.full((n, k), -math.log(k), device=self.X.device) for n in remembered]
-        self.fused: dict[tuple[Phase, int, int], tuple[Operations, float]] = {}
+        self.fused: dict[tuple[Phase, int, int], Measure] = {}
         self.captured: CapturedSteps | None = None
         if self.settings.capture and on_gpu and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
         long = self.n_steps * self.settings.epochs >= WORTH_FUSING
-        self._fuses = self.captured is not None and long and can_be_fused()
+        self._fuses = self.captured is not None and long and gpu.available()
 
     @property
     def finished(self) -> bool:
@@ -280,20 +281,8 @@ class Run:
     def _fused(self, measure: Measure, key: tuple[Phase, int, int], inputs: tuple[Tensor, ...]) -> Measure:
         """Return the same with few kernels, made when it is first asked for."""
         if key not in self.fused:
-            scale = measure(*inputs)[1].scale
-
-            def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                said, found = measure(*inputs)
-                return said, found.values, found.slope
-
-            self.fused[key] = fuse(as_tensors, inputs), scale
-        fused, scale = self.fused[key]
-
-        def run(*inputs: Tensor) -> tuple[Tensor, Slope]:
-            said, values, slope = fused(*inputs)
-            return said, Slope(values, slope, scale)
-
-        return run
+            self.fused[key] = _fuse(measure, inputs)
+        return self.fused[key]
 
     def _scores(self) -> Tensor | None:
         done = self.epoch_number + 1
@@ -346,6 +335,27 @@ class Run:
             )
         best_score = None if self.score is None else self.best_score.tolist()
         return Trained(unstack(models, self.best), self.history, self.best_epoch.tolist(), best_score)
+
+
+def _fuse(measure: Measure, inputs: tuple[Tensor, ...]) -> Measure:
+    """Return the same with few kernels or, where an objective cannot be compiled, as it is."""
+    scale = measure(*inputs)[1].scale
+
+    def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        said, found = measure(*inputs)
+        return said, found.values, found.slope
+
+    def run(*inputs: Tensor) -> tuple[Tensor, Slope]:
+        said, values, slope = fused(*inputs)
+        return said, Slope(values, slope, scale)
+
+    try:
+        fused = fuse(as_tensors, inputs)
+        run(*inputs)  # the first call compiles
+    except Exception as error:
+        logger.warning("what a step computes is not compiled, which failed: %s: %s", type(error).__name__, error)
+        return measure
+    return run
 
 
 def _side_by_side(runs: Sequence[Trained]) -> Trained:
