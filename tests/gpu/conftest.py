@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
-interpreter = pytest.importorskip("triton.runtime.interpreter")
+if find_spec("triton") is None:
+    collect_ignore_glob = ["test_*"]
+else:
+    from triton.runtime import interpreter
 
 
 @pytest.fixture(autouse=True)

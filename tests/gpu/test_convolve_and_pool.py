@@ -10,12 +10,9 @@ from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.functional import conv2d, max_pool2d, relu
 
+from unbag.gpu.convolve_and_pool import ConvolveAndPool
 from unbag.models import LeNet
 from unbag.training.convolutions import convolve_by_products, join_pooling
-
-pytest.importorskip("triton")
-
-from unbag.gpu.convolve_and_pool import ConvolveAndPool
 
 SHAPES = {
     "first layer of LeNet": (2, 3, (1, 8, 8), 6, 5, 2),

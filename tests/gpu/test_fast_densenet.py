@@ -7,12 +7,9 @@ import copy
 import pytest
 import torch
 
-from unbag.models import DenseNet
-
-pytest.importorskip("triton")
-
 from unbag.gpu import fast_densenet
 from unbag.gpu.fast_densenet import FastDenseNet, run_blocks_fast
+from unbag.models import DenseNet
 
 
 @pytest.fixture
@@ -46,6 +43,9 @@ def test_only_models_with_batch_norm_run_fast():
     grouped = DenseNet(3, depth=7, growth=4, norm="group")
     assert not run_blocks_fast(grouped)
     assert type(grouped) is DenseNet
+    averaged = DenseNet(3, depth=7, growth=4)
+    averaged.features[-2].momentum = None  # statistics are means of all batches, which the kernels' side does not keep
+    assert not run_blocks_fast(averaged)
     assert not run_blocks_fast(torch.nn.Linear(2, 2))
 
 

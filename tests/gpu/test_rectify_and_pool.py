@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d, relu
 
-pytest.importorskip("triton")
-
 from unbag.gpu.rectify_and_pool import rectify_and_pool
 
 SHAPES = {"two by two": ((3, 5, 4, 6), 8, 2), "whole image": ((9, 7, 4, 4), 16, 4), "many": ((5, 3, 8, 8), 3, 2)}

@@ -56,7 +56,7 @@ def _run(block: list[DenseLayer], end: nn.BatchNorm2d, x: Tensor) -> Tensor:
         widths = [norm.num_features for norm in norms]
         for kept, seen in (("running_mean", mean), ("running_var", spread)):
             torch._foreach_lerp_(
-                [getattr(norm, kept) for norm in norms], [seen[:w] for w in widths], end.momentum or 0.0
+                [getattr(norm, kept) for norm in norms], [seen[:w] for w in widths], cast(float, end.momentum)
             )
         torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for norm in norms], 1)
     return xhat
@@ -64,9 +64,12 @@ def _run(block: list[DenseLayer], end: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 def run_blocks_fast(model: nn.Module) -> bool:
     """Have the DenseNets with batch norm in a model run by these kernels; say whether there were any."""
-    found = [
-        part for part in model.modules() if type(part) is DenseNet and isinstance(part.features[-2], nn.BatchNorm2d)
-    ]
+    found = [part for part in model.modules() if type(part) is DenseNet and _is_plain(part.features[-2])]
     for part in found:
         part.__class__ = FastDenseNet
     return bool(found)
+
+
+def _is_plain(norm: nn.Module) -> bool:
+    """Whether it is a batch norm whose statistics fade; without momentum they are means of all batches."""
+    return isinstance(norm, nn.BatchNorm2d) and norm.momentum is not None
