@@ -6,7 +6,9 @@ stays in place: the order of the groups, the number of the step, the memory of w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -25,6 +27,18 @@ def can_be_captured(sets: Sequence[Batches]) -> bool:
         and batches.aggregate.never_waits(batches.groups.uniform_size, batches.n_classes)
         for batches in sets
     )
+
+
+@contextmanager
+def garbage_waits() -> Iterator[None]:
+    """Collect no garbage for a while: the graph of a run before this one that went away now would spoil a capture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class CapturedSteps:
@@ -69,7 +83,7 @@ class CapturedSteps:
                 self._step.copy_(step)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        with garbage_waits(), torch.cuda.graph(graph, stream=side):
             self._once(phase, sizes)
         after = [tensor.detach() for tensor in self._state()]
         for tensor, old in zip(after, before, strict=False):
