@@ -90,6 +90,12 @@ def test_scaling_is_open_for_tables_and_bags():
     assert [choice.changes for choice in cell().choices] == [{}] * 3 + [{"weight_decay": 1e-4}] * 3
 
 
+def test_indicators_are_left_as_they_are_and_dropped_instead():
+    choices = cell(dataset="msplice").choices
+    assert {choice.scaling for choice in choices} == {"none"}
+    assert [choice.dropout for choice in choices] == [0.0, 0.0, 0.2]
+
+
 def test_the_batch_size_is_open_where_there_are_bags_enough():
     sizes = {
         protocol: sorted(

@@ -165,6 +165,16 @@ def test_trials_that_go_one_by_one_are_pieces_of_work():
     assert [work.seeds for work in to_do([dense, CELLS[0]], [], 2)] == [(0, 1), (0,), (1,)]
 
 
+def test_what_another_table_has_comes_first():
+    small, largest = (
+        Cell("similarity_sizes", "pairwise_similarity", "cifar10", "uum", n_groups=size) for size in (10_000, 120_000)
+    )
+    settings = {"model": "densenet", "epochs": 100}
+    there = {**vars(largest.same_as), "seed": 0, "settings": settings}
+    work = to_do([small, largest], [there], 2)
+    assert [(one.cell, one.seeds) for one in work] == [(largest, (0,)), (small, (0,)), (small, (1,)), (largest, (1,))]
+
+
 def test_data_sets_are_found_by_name(monkeypatch):
     monkeypatch.setattr(runner.datasets, "load", lambda name: f"loaded {name}")
     assert runner.load("mnist") == "loaded mnist"

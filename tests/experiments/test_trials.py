@@ -169,6 +169,20 @@ def test_batch_sizes_are_runs_of_their_own():
     assert trials._runs(mixed) == [[mixed[0], mixed[2]], [mixed[1]]]
 
 
+def test_dropout_is_a_run_of_its_own_and_gone_when_the_model_predicts(monkeypatch):
+    dropped = [Choice("none"), Choice("none", dropout=0.5), Choice("standard", dropout=0.5)]
+    assert trials._runs(dropped) == [dropped[:1], dropped[1:]]
+    monkeypatch.setattr(trials.Cell, "choices", dropped[1:])
+    found, train = [], trials.train
+    monkeypatch.setattr(trials, "train", lambda *given, **named: found.append(train(*given, **named)) or found[-1])
+    outcomes = run_trials(replace(PAIRS, epochs=1), pairs())
+    assert {outcome.settings["dropout"] for outcome in outcomes} == {0.5}
+    for model in found[0].models:
+        assert model[1].p == 0.5
+        rows = torch.randn(5, 2)
+        assert torch.equal(model(rows), model[2](model[0](rows)))
+
+
 def test_tasks_with_tables_of_their_own_are_stacked():
     tasks = make_tasks(bags(), "multiple_instance", "paper", seeds=[0, 1], n_groups=None, device=CPU)
     assert stack(tasks) == tasks

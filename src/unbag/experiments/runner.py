@@ -82,13 +82,18 @@ def load(name: str) -> Any:
 
 
 def to_do(cells: Sequence[Cell], lines: Sequence[Mapping[str, Any]], trials: int | None) -> list[Work]:
-    """Return what is missing, the most important first."""
+    """Return what is missing, the most important first; before all else, what has only to be taken from elsewhere."""
     work = []
     for cell in cells:
         seeds = results.missing_seeds(lines, cell, trials)
         parts = [(seed,) for seed in seeds] if cell.one_by_one else [tuple(seeds)] if seeds else []
         work += [Work(cell, part) for part in parts]
-    return Work.in_order(work)
+    return sorted(Work.in_order(work), key=lambda one: not _is_elsewhere(one, lines))
+
+
+def _is_elsewhere(work: Work, lines: Sequence[Mapping[str, Any]]) -> bool:
+    same = work.cell.same_as
+    return same is not None and set(work.seeds) <= set(results.finished(lines, same))
 
 
 def reproduce(

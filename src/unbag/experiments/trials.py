@@ -138,10 +138,10 @@ def _moved(task: Task, X: Tensor, first: int) -> Task:
 
 
 def _runs(choices: Sequence[Choice]) -> list[list[Choice]]:
-    """Put choices together that can be trained at once: scalings, of one and the same settings."""
+    """Put choices together that can be trained at once: scalings, with all else the same."""
     runs: list[list[Choice]] = []
     for choice in choices:
-        alike = [run for run in runs if run[0].changes == choice.changes]
+        alike = [run for run in runs if replace(run[0], scaling=choice.scaling) == choice]
         if alike:
             alike[0].append(choice)
         else:
@@ -165,7 +165,9 @@ def _train(
     progress: Silent | None,
 ) -> Trained:
     X = tasks[replicas[0][0]].X
-    # A number that depends on the trial and the scaling alone: a trial comes out the same, whichever run beside it.
+    dropout = replicas[0][1].dropout
+    # A number that depends on the trial and the choice alone: a trial comes out the same, whichever run beside it, unless
+    # there is dropout, which draws for all at once.
     seeds = [100 * seed + cell.choices.index(choice) for seed, choice in replicas]
     scalings: dict[int, Scaling] = {
         own: fit_scaling(X[tasks[seed].train_rows], choice.scaling)
@@ -176,7 +178,7 @@ def _train(
         # The seed that train has just set is all that tells one replica from another here.
         scaling = copy.deepcopy(scalings[torch.initial_seed()]).cpu()
         net = method.make_model(cell.model, tuple(X.shape[1:]), tasks[replicas[0][0]].n_classes)
-        return nn.Sequential(scaling, net)
+        return nn.Sequential(scaling, nn.Dropout(dropout), net) if dropout else nn.Sequential(scaling, net)
 
     return train(
         make_model,
@@ -224,6 +226,7 @@ def _judge(cell: Cell, seed: int, task: Task, candidates: Sequence[_Candidate], 
         settings={
             "model": cell.model,
             "scaling": chosen.choice.scaling,
+            "dropout": chosen.choice.dropout,
             "method": dict(vars(method)),  # margins and the like
             **_as_numbers(chosen.settings),
         },
