@@ -48,7 +48,13 @@ def test_without_it_the_run_would_go_away() -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_the_collector_is_left_as_it_was_also_after_an_error(on: bool) -> None:
     (gc.enable if on else gc.disable)()
-    with pytest.raises(RuntimeError), garbage_waits():
-        assert not gc.isenabled()
-        raise RuntimeError
-    assert gc.isenabled() == on
+    seen = []
+
+    def fail() -> None:
+        with garbage_waits():
+            seen.append(gc.isenabled())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert (seen, gc.isenabled()) == ([False], on)

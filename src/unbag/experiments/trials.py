@@ -166,8 +166,8 @@ def _train(
 ) -> Trained:
     X = tasks[replicas[0][0]].X
     dropout = replicas[0][1].dropout
-    # A number that depends on the trial and the choice alone: a trial comes out the same, whichever run beside it, unless
-    # there is dropout, which draws for all at once.
+    # A number that depends on the trial and the choice alone: a trial comes out the same, whichever run beside it. Not
+    # so with dropout, which draws for all at once.
     seeds = [100 * seed + cell.choices.index(choice) for seed, choice in replicas]
     scalings: dict[int, Scaling] = {
         own: fit_scaling(X[tasks[seed].train_rows], choice.scaling)
