@@ -15,15 +15,31 @@ posterior adds up to its counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from unbag.groups import Groups
-from unbag.kernels.logspace import normalise
-from unbag.kernels.segments import spread, sum_per_group
+from unbag.kernels.assignments import can_be_assigned
+from unbag.kernels.tilts import find_tilt, tilted_probs
+
+# Numbers that the members of one block of groups may take.
+BLOCK = 2**18
+# Groups of one block differ in size by less than this factor, so that little of it is padding.
+ALIKE = 1.25
 
 
-def infer_counts_approximately(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+class Block(NamedTuple):
+    """Groups of about one size, padded to a dense table; of each only the classes that occur in it."""
+
+    which: Tensor  # (groups,), their numbers
+    rows: Tensor  # (groups, members), the membership in each place; padding repeats one
+    weights: Tensor | None  # (groups, members), 0 for padding, else 1; None where nothing is padded
+
+
+def infer_counts_approximately(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return approximations of the log-probability of counts and of each membership's posterior, in float64.
 
     Parameters
@@ -34,99 +50,75 @@ def infer_counts_approximately(log_probs: Tensor, groups: Groups, z: Tensor) -> 
         Which memberships belong together; their members are not looked at.
     z
         Counts, (groups, k), adding up to the size of the group.
-    """
-    absent = spread(z == 0, groups)
-    scores = log_probs.double().masked_fill(absent, float("-inf"))
-    z = z.double()
-    ruled_out = (scores == float("-inf")) & ~absent
-    impossible = sum_per_group((scores == float("-inf")).all(1).double(), groups) > 0
-    scores = scores.masked_fill(spread(impossible, groups)[:, None], 0.0)
-    tilt, log_partition, chances = find_tilt(scores, groups, z)
-    # Where members that rule classes out leave no way to make the counts, no tilt comes near them.
-    out_of_reach = (z - sum_per_group(chances, groups)).abs().amax(1) > 1e-3
-    impossible |= out_of_reach & (sum_per_group(ruled_out.any(1).double(), groups) > 0)
-    log_factors, slope = _normaliser(_covariance(chances, groups), z)
-    log_total = log_partition - (tilt * z).sum(1) + log_factors
-    own_effect = _diagonal(slope, groups) - 2 * _times(chances, slope, groups)
-    _, _, posterior = find_tilt(scores + own_effect, groups, z, start=tilt)
-    return log_total.masked_fill(impossible, float("-inf")), posterior
-
-
-def find_tilt(scores: Tensor, groups: Groups, z: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the shift of each class for which the expected counts of each group are z.
-
-    It minimises the convex function ``sum_i logsumexp(scores_i + tilt) - tilt . z`` by the method of Levenberg and
-    Marquardt: Newton's where that helps, and along a flat stretch, where a confident classifier has no curvature,
-    ever longer steps.
 
     Returns
     -------
-    tilt
-        (groups, k); 0 for classes that do not occur.
-    log_partition
-        (groups,), ``sum_i logsumexp(scores_i + tilt)``.
-    chances
-        (memberships, k), the tilted probabilities.
+    log_total
+        (groups,), ``-inf`` where log-probabilities of ``-inf`` leave no way to make the counts.
+    posterior
+        (memberships, k).
+    converged
+        (groups,); where not, the other two say nothing.
     """
-    present = (z > 0).double()
-    tilt = torch.zeros_like(z) if start is None else start
-    log_partition, chances = _partition(scores, tilt, groups)
-    value = log_partition - (tilt * z).sum(1)
-    missing = z - sum_per_group(chances, groups)
-    damping = torch.full_like(value, 1e-3)
-    for _ in range(200):
-        # Where no step, however short, is an improvement, rounding allows no more.
-        todo = (missing.abs().amax(1) > 1e-10 * groups.sizes) & (damping < 1e8)
-        if not bool(todo.any()):
-            break
-        # A shift common to all classes changes nothing; fixing it makes the system regular.
-        system = _covariance(chances, groups) + present[:, :, None] * present[:, None]
-        system.diagonal(dim1=1, dim2=2).add_(damping[:, None] * z + 1 - present)
-        new_tilt = tilt + torch.linalg.solve(system, missing) * todo[:, None]
-        new_partition, new_chances = _partition(scores, new_tilt, groups)
-        new_value = new_partition - (new_tilt * z).sum(1)
-        new_missing = z - sum_per_group(new_chances, groups)
-        # Near the minimum its value is all rounding; then the smaller slope decides.
-        rounding = 1e-13 * log_partition.abs()
-        smaller = (new_value < value + rounding) & (new_missing.norm(dim=1) < missing.norm(dim=1))
-        better = (new_value < value - rounding) | smaller
-        damping = torch.where(better, damping / 10, damping * 10).clamp_min_(1e-10)
-        tilt, missing = torch.where(better[:, None], new_tilt, tilt), torch.where(better[:, None], new_missing, missing)
-        value, log_partition = torch.where(better, new_value, value), torch.where(better, new_partition, log_partition)
-        chances = torch.where(spread(better, groups)[:, None], new_chances, chances)
-    return tilt, log_partition, chances
+    log_total = torch.empty(len(groups), dtype=torch.float64, device=z.device)
+    posterior = torch.zeros(log_probs.shape, dtype=torch.float64, device=z.device)
+    converged = torch.ones_like(log_total, dtype=torch.bool)
+    for which, rows, weights in _blocks(groups, z.shape[1]):
+        # The counts add up, so one class follows from the others: the largest one, which comes last.
+        counts, classes = z[which].sort(1)
+        n_present = int((counts > 0).sum(1).max())
+        counts, classes = counts[:, -n_present:].double(), classes[:, -n_present:]
+        columns = classes[:, None].expand(-1, rows.shape[1], -1)  # (groups, members, present classes)
+        scores = log_probs[rows].gather(2, columns).double().transpose(1, 2).contiguous()
+        scores.masked_fill_((counts == 0)[:, :, None], float("-inf"))
+        possible = can_be_assigned(scores, weights, counts)
+        if not bool(possible.all()):
+            scores.masked_fill_(~possible[:, None, None], 0.0)
+        of_groups, probs, reached = _infer_block(scores, weights, counts)
+        log_total[which] = of_groups.masked_fill(~possible, float("-inf"))
+        converged[which] = reached | ~possible
+        of_classes = torch.zeros(*rows.shape, z.shape[1], dtype=torch.float64, device=z.device)
+        of_classes.scatter_(2, columns, probs.transpose(1, 2))
+        posterior[rows.flatten()] = of_classes.flatten(0, 1)  # padding writes what its member has
+    return log_total, posterior, converged
 
 
-def _partition(scores: Tensor, tilt: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
-    log_sums, chances = normalise(scores + spread(tilt, groups))
-    return sum_per_group(log_sums, groups), chances
+def _blocks(groups: Groups, k: int) -> Iterator[Block]:
+    """Put groups of about one size into dense blocks of bounded memory."""
+    sizes, order = groups.sizes.sort()
+    ends = sizes.tolist()
+    first = 0
+    while first < len(order):
+        last = first + 1
+        while last < len(order) and ends[last] <= ALIKE * ends[first] and (last + 1 - first) * ends[last] * k <= BLOCK:
+            last += 1
+        which, width = order[first:last], ends[last - 1]
+        place = torch.arange(width, device=order.device)
+        real = place < sizes[first:last, None]
+        rows = groups.offsets[which][:, None] + place * real
+        yield Block(which, rows, None if ends[first] == width else real.double())
+        first = last
 
 
-def _covariance(chances: Tensor, groups: Groups) -> Tensor:
-    """Covariance of the counts of each group, (groups, k, k).
-
-    The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
-    """
-    if groups.uniform_size is not None:
-        block = chances.view(len(groups), groups.uniform_size, -1)
-        products = block.transpose(1, 2) @ block
-    else:
-        columns = [sum_per_group(chances * column[:, None], groups) for column in chances.unbind(1)]
-        products = torch.stack(columns, 1)
-    products.diagonal(dim1=1, dim2=2).zero_()
-    return torch.diag_embed(products.sum(2)) - products
+def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    # An error of the tilt enters the likelihood squared, so it need not be as small as that of the posterior.
+    tilt = find_tilt(scores, weights, z, tolerance=1e-6)
+    log_factors, slope = _normaliser(tilt.moments.covariance, z)
+    log_total = tilt.moments.log_sums.sum(1) - (tilt.shift * z).sum(1) + log_factors
+    _, probs = tilted_probs(scores, tilt.shift)
+    own_effect = slope.diagonal(dim1=1, dim2=2)[:, :, None] - 2 * slope @ probs
+    corrected = own_effect.add_(scores)
+    again = find_tilt(corrected, weights, z, start=tilt.shift)
+    _, posterior = tilted_probs(corrected, again.shift)
+    return log_total, posterior, tilt.converged & again.converged
 
 
 def _normaliser(covariance: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability that counts are at their mean, (groups,), and its slope by the covariance, (groups, k, k)."""
-    # The counts add up, so one class follows from the others: the largest one, which comes last.
-    order = z.argsort(dim=1, stable=True)
-    back = order.argsort(dim=1)
-    left, unit_lower = _eliminate(_reorder(covariance, order))  # variance left to each class, and L of L D L^T
-    log_factor, factor_slope = _chain_factors(left, z.gather(1, order))
+    left, unit_lower = _eliminate(covariance)  # variance left to each class, and L of L D L^T
+    log_factor, factor_slope = _chain_factors(left, z)
     inverse = torch.linalg.solve_triangular(unit_lower, torch.eye(z.shape[1]).to(z), upper=False, unitriangular=True)
-    slope = inverse.transpose(1, 2) @ (factor_slope[:, :, None] * inverse)
-    return log_factor.sum(1), _reorder(slope, back)
+    return log_factor.sum(1), inverse.transpose(1, 2) @ (factor_slope[:, :, None] * inverse)
 
 
 def _chain_factors(left: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,34 +147,23 @@ def _chain_factors(left: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 
 def _eliminate(covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Split covariances into L D L^T, class after class; the last follows from the others and is left out."""
+    left = torch.zeros_like(covariance[:, 0])
+    unit_lower = torch.eye(covariance.shape[1]).to(covariance).repeat(len(covariance), 1, 1)
+    root, failed = torch.linalg.cholesky_ex(covariance[:, :-1, :-1])
+    pivots = root.diagonal(dim1=1, dim2=2)
+    certain = pivots.square() <= 1e-12 * covariance.diagonal(dim1=1, dim2=2)[:, :-1]
+    if not bool((failed > 0).any() | certain.any()):
+        left[:, :-1] = pivots.square()
+        unit_lower[:, :-1, :-1] = root / pivots[:, None]
+        return left, unit_lower
     rest = covariance.clone()
     own = covariance.diagonal(dim1=1, dim2=2)
-    k = covariance.shape[1]
-    unit_lower = torch.eye(k).to(covariance).repeat(len(covariance), 1, 1)
-    left = torch.zeros_like(own)
-    for j in range(k - 1):
+    for j in range(covariance.shape[1] - 1):
         pivot = rest[:, j, j]
         certain = pivot <= 1e-12 * own[:, j]  # only rounding: the classes before decide this one
         left[:, j] = pivot.masked_fill(certain, 0.0)
         factor = (rest[:, j + 1 :, j] / pivot[:, None]).masked_fill(certain[:, None], 0.0)
         unit_lower[:, j + 1 :, j] = factor
         rest[:, j + 1 :] -= factor[:, :, None] * rest[:, j, None, :]
-    # The last class follows from the others.
     unit_lower[:, -1, :-1] = 0.0
     return left, unit_lower
-
-
-def _reorder(matrices: Tensor, order: Tensor) -> Tensor:
-    rows = matrices.gather(1, order[:, :, None].expand_as(matrices))
-    return rows.gather(2, order[:, None, :].expand_as(matrices))
-
-
-def _diagonal(slope: Tensor, groups: Groups) -> Tensor:
-    return spread(slope.diagonal(dim1=1, dim2=2), groups)
-
-
-def _times(chances: Tensor, slope: Tensor, groups: Groups) -> Tensor:
-    """Multiply each membership's row by the matrix of its group: (memberships, k)."""
-    if groups.uniform_size is not None:
-        return (chances.view(len(groups), groups.uniform_size, -1) @ slope).view_as(chances)
-    return torch.stack([(chances * spread(row, groups)).sum(1) for row in slope.unbind(2)], 1)

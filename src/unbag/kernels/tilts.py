@@ -1,0 +1,151 @@
+"""Tilts: the shift of each class for which the expected counts of a group are the observed ones.
+
+The tilt of a group minimises the convex function ``F(t) = sum_i logsumexp_j(scores_ij + t_j) - t . z``, whose gradient
+is the expected counts less the observed ones. The method of Levenberg and Marquardt does so in a few steps unless a
+classifier is confident and wrong. Then the function is all but piecewise linear, the dual of an assignment problem
+with the scores as costs, and every bend stops it. With all scores divided by a high temperature the bends are round;
+following the minimum while the temperature falls to one reaches it for any finite scores.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Numbers that one pass over members may hold, so that they stay in a processor's cache.
+CHUNK = 2**17
+# Expected counts may be off by this share of the members.
+TOLERANCE = 1e-9
+# Steps after which a group is followed from a high temperature, and those it may take at the last one.
+FEW_STEPS, MANY_STEPS = 20, 200
+
+
+class Moments(NamedTuple):
+    """The counts of tilted members: what is expected, and how it scatters."""
+
+    log_sums: Tensor  # (groups, members), the logsumexp over classes
+    expected: Tensor  # (groups, classes)
+    covariance: Tensor  # (groups, classes, classes)
+
+
+class Tilt(NamedTuple):
+    """The tilt of each group, and what it leads to."""
+
+    shift: Tensor  # (groups, classes)
+    moments: Moments
+    converged: Tensor  # (groups,)
+
+
+def tilted_probs(scores: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logsumexp of tilted scores over classes, and the softmax: (groups, [classes,] members)."""
+    tilted = scores + shift[:, :, None]
+    top = tilted.amax(1, keepdim=True)
+    probs = tilted.sub_(top).exp_()
+    total = probs.sum(1, keepdim=True)
+    return total.log().add_(top).squeeze(1), probs.div_(total)
+
+
+def find_tilt(
+    scores: Tensor, weights: Tensor | None, z: Tensor, start: Tensor | None = None, tolerance: float = TOLERANCE
+) -> Tilt:
+    """Find the shift of each class for which the expected counts of each group are z.
+
+    Parameters
+    ----------
+    scores
+        Log-probabilities in float64, (groups, classes, members); every member has a class that is possible.
+    weights
+        1 for a member and 0 for padding, (groups, members); None where nothing is padded.
+    z
+        Counts, (groups, classes), in float64; scores of a class that is not there are ``-inf``.
+    start
+        Where to begin, (groups, classes).
+    tolerance
+        The share of the members by which an expected count may be off.
+    """
+    start = torch.zeros_like(z) if start is None else start
+    found = _minimise(scores, weights, z, start, n_steps=FEW_STEPS, tolerance=tolerance)
+    if bool(found.converged.all()):
+        return found
+    again = (~found.converged).nonzero().flatten()
+    cooled = _cool(scores[again], None if weights is None else weights[again], z[again], tolerance)
+    found.shift[again], found.converged[again] = cooled.shift, cooled.converged
+    for old, new in zip(found.moments, cooled.moments, strict=True):
+        old[again] = new
+    return found
+
+
+def _cool(scores: Tensor, weights: Tensor | None, z: Tensor, tolerance: float) -> Tilt:
+    """Follow the tilt from a temperature at which all classes are about as likely down to one."""
+    lowest = scores.where(scores > float("-inf"), float("inf")).amin(1)
+    temperature = ((scores.amax(1) - lowest).amax(1) / 4).clamp_min(1.0)  # (groups,)
+    shift = torch.zeros_like(z)
+    while bool((temperature > 1).any()):
+        scale = temperature[:, None]
+        divided = scores / scale[:, :, None]
+        shift = scale * _minimise(divided, weights, z, shift / scale, n_steps=FEW_STEPS, tolerance=1e-3).shift
+        temperature = (temperature / 3).clamp_min(1.0)
+    return _minimise(scores, weights, z, shift, n_steps=MANY_STEPS, tolerance=tolerance)
+
+
+def _minimise(
+    scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, *, n_steps: int, tolerance: float
+) -> Tilt:
+    """Minimise F by the method of Levenberg and Marquardt: Newton's where that helps, else ever longer steps."""
+    present = (z > 0).double()
+    # A shift common to all classes changes nothing; fixing it makes the system regular.
+    regular = present[:, :, None] * present[:, None] + torch.diag_embed(1 - present)
+    allowed = tolerance * z.sum(1)
+    now = _moments(scores, weights, shift)
+    missing = z - now.expected
+    damping = torch.full_like(allowed, 1e-4)
+    for _ in range(n_steps):
+        todo = missing.abs().amax(1) > allowed
+        if not bool(todo.any()):
+            break
+        system = now.covariance + regular
+        system.diagonal(dim1=1, dim2=2).add_(damping[:, None] * z)
+        step = torch.linalg.solve(system, missing) * todo[:, None]
+        new = _moments(scores, weights, shift + step)
+        new_missing = z - new.expected
+        change = (new.log_sums - now.log_sums).sum(1) - (step * z).sum(1)
+        # Near the minimum the change of its value is all rounding; then the smaller gradient decides.
+        rounding = 1e-15 * now.log_sums.abs().sum(1)
+        better = (change < -rounding) | ((change <= rounding) & (new_missing.norm(dim=1) < missing.norm(dim=1)))
+        damping = torch.where(better, damping / 10, damping * 10).clamp_(1e-10, 1e10)
+        if bool((better | ~todo).all()):
+            shift, missing, now = shift + step, new_missing, new
+        else:
+            shift, missing = _choose(better, shift + step, shift), _choose(better, new_missing, missing)
+            now = Moments(*(_choose(better, *both) for both in zip(new, now, strict=True)))
+    return Tilt(shift, now, missing.abs().amax(1) <= allowed)
+
+
+def _choose(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(where.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def _moments(scores: Tensor, weights: Tensor | None, shift: Tensor) -> Moments:
+    log_sums, expected, products = [], [], []
+    n_members = max(1, CHUNK // shift.numel())
+    for start in range(0, scores.shape[2], n_members):
+        some = slice(start, start + n_members)
+        log_sum, probs = tilted_probs(scores[:, :, some], shift)
+        counted = probs
+        if weights is not None:
+            log_sum, counted = log_sum * weights[:, some], probs * weights[:, None, some]
+        log_sums.append(log_sum)
+        expected.append(counted.sum(2))
+        products.append(counted @ probs.transpose(1, 2))
+    covariance = -_add_up(products)
+    # The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
+    diagonal = covariance.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    diagonal.copy_(-covariance.sum(2))
+    return Moments(torch.cat(log_sums, 1) if len(log_sums) > 1 else log_sums[0], _add_up(expected), covariance)
+
+
+def _add_up(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
