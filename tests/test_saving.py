@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import json
 import os
@@ -174,6 +175,62 @@ def test_classes_that_json_cannot_hold_are_refused(fitted, tmp_path):
     with pytest.raises(TypeError, match=r"the class .* cannot be saved as JSON; call classes by strings or numbers"):
         classifier.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array(["été", "夏天", "🌞\u200d"]),
+        np.array(["a", "b", "c"], dtype="<U99"),
+        np.array(["a", "b", "c"], dtype=">U3"),
+        np.array(["one", "two", "three"], dtype=object),
+        np.array([-5, 0, 2**62]),
+        np.array([1, 2, 3], dtype=np.uint8),
+        np.array([1, 2, 3], dtype=">i4"),
+        np.array([0.1, 1e-300, 5.0]),
+        np.array([0.1, 0.2, 0.3], dtype=np.float32),
+        np.array([1.0, 2.0, 3.0], dtype=np.float16),
+        np.array([10**30, -(10**30), 0], dtype=object),
+        np.array(["x", 1, 2.5], dtype=object),
+    ],
+    ids=lambda names: f"{names.dtype.str} {names.tolist()}",
+)
+def test_classes_of_any_type_come_back_as_they_were(fitted, names, tmp_path):
+    classifier = copy.copy(fitted[0])
+    classifier.classes_ = names
+    classifier.save(tmp_path / "model")
+    again = unbag.load(tmp_path / "model").classes_
+    assert (again.dtype, again.tolist()) == (names.dtype, names.tolist())
+    assert [type(one) for one in again.tolist()] == [type(one) for one in names.tolist()]
+
+
+def test_truth_values_as_classes(tmp_path):
+    X, labels = blobs(k=2)
+    classifier = AggregateClassifier(**QUICK).fit(X, labels == 1)
+    classifier.save(tmp_path / "model")
+    assert unbag.load(tmp_path / "model").predict(X).dtype == bool
+
+
+@pytest.mark.parametrize("unit", ["ns", "D"])
+def test_dates_as_classes_are_refused(fitted, unit, tmp_path):
+    classifier = copy.copy(fitted[0])
+    classifier.classes_ = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype=f"M8[{unit}]")
+    with pytest.raises(TypeError, match=r"the class .*2020-01-01.* cannot be saved as JSON; call classes by strings"):
+        classifier.save(tmp_path / "model")
+
+
+def test_what_could_not_be_loaded_is_not_saved(fitted, tmp_path):
+    classifier = copy.copy(fitted[0]).set_params(epochs=-1)
+    with pytest.raises(ValueError, match=r"could not be loaded again, and is not saved: epochs must be"):
+        classifier.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_long_histories_come_back(fitted, tmp_path):
+    classifier = copy.copy(fitted[0])
+    classifier.history_ = fitted[0].history_ * 2000
+    classifier.save(tmp_path / "model")
+    assert unbag.load(tmp_path / "model").history_ == classifier.history_
 
 
 # Replacing

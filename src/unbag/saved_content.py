@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Iterable
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,8 +46,8 @@ _TYPES: dict[str, set[type]] = {
 _ENTRIES = ("epoch", "phase", "loss", "score", "seconds")
 
 
-def check_content(content: Any, defaults: dict[str, Any]) -> None:
-    """Refuse anything that save does not write, but for the names of classes; see :func:`check_classes`.
+def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
+    """Refuse anything that save does not write; return how many bytes are left beside the array of classes.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def check_content(content: Any, defaults: dict[str, Any]) -> None:
         What the file holds beside format and checksum.
     defaults
         The settings that a classifier has, each with the value that it takes where the file has none.
+    spare
+        How many bytes may be taken beside the content.
     """
     _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights"))
     versions, own, weights = content["versions"], content["own"], content["weights"]
@@ -63,38 +66,10 @@ def check_content(content: Any, defaults: dict[str, Any]) -> None:
     _need(_is_text(weights["file"]) and _is_file_name(weights["file"]), "weights.file", "a name", weights["file"])
     _need(_is_text(weights["sha256"]), "weights.sha256", "a checksum", weights["sha256"])
     _check_settings(content["settings"], own, defaults)
+    _check_names("fitted", content["fitted"], _FITTED)
+    size = _check_classes(content["fitted"]["classes"], spare)
     _check_fitted(content["fitted"])
-
-
-def check_classes(entry: dict[str, Any], spare: int) -> int:
-    """Refuse names of classes that are not those of an array; return how many bytes it takes.
-
-    Parameters
-    ----------
-    entry
-        Names, and the dtype of the array.
-    spare
-        How many bytes it may take.
-    """
-    _check_names("classes", entry, ("names", "dtype"))
-    names, dtype = entry["names"], entry["dtype"]
-    _need(isinstance(names, list) and len(names) >= 2, "classes.names", "a list of at least 2 names", names)
-    _need(isinstance(dtype, str) and _DTYPE.fullmatch(dtype) is not None, "classes.dtype", "a dtype of names", dtype)
-    try:
-        kind = np.dtype(dtype)
-    except TypeError:
-        kind = np.dtype("V")
-    size = kind.itemsize * len(names)
-    _need(kind.kind in _TYPES and size <= spare, "classes.dtype", f"one that {len(names)} names need", dtype)
-    types, own = {type(name) for name in names}, _TYPES[kind.kind]
-    _need(types <= own, "classes.names", f"of type {' or '.join(sorted(one.__name__ for one in own))}", names)
-    _need(len(set(names)) == len(names), "classes.names", "different from each other", names)
-    try:
-        fit = read_classes(entry).tolist() == names
-    except OverflowError:
-        fit = False
-    _need(fit, "classes.names", f"such as {dtype} can hold", names)
-    return size
+    return spare - size
 
 
 def read_classes(entry: dict[str, Any]) -> np.ndarray:
@@ -156,16 +131,14 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     read_settings({**given, "loss": "cross_entropy"} if "loss" in own else given, [])
 
 
-def _check_fitted(fitted: Any) -> None:
-    _check_names("fitted", fitted, _FITTED)
+def _check_fitted(fitted: dict[str, Any]) -> None:
     for name, (is_right, expected) in _FITTED.items():
         _need(is_right(fitted[name]), name, expected, fitted[name])
     shape, features = fitted["input_shape_"], fitted["n_features_in_"]
     _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
     names = fitted["feature_names"]
     _need(names is None or len(names) == features, "feature_names", f"{features} names", names)
-    classes = fitted["classes"].get("names")
-    n_classes = len(classes) if isinstance(classes, list) else 0
+    n_classes = len(fitted["classes"]["names"])
     numbers = list(range(n_classes))
     for order in fitted["orders"]:
         right = _is_list(order, _is_whole) and sorted(order) == numbers
@@ -181,6 +154,29 @@ def _check_fitted(fitted: Any) -> None:
         _check_names("diagnosis", found, ("kind", "message", "fatal"))
         right = _is_text(found["kind"]) and _is_text(found["message"]) and isinstance(found["fatal"], bool)
         _need(right, "diagnosis", "a list of findings with kind, message and fatal", found)
+
+
+def _check_classes(entry: dict[str, Any], spare: int) -> int:
+    """Refuse names of classes that are not those of an array within a number of bytes; return how many it takes."""
+    _check_names("classes", entry, ("names", "dtype"))
+    names, dtype = entry["names"], entry["dtype"]
+    _need(isinstance(names, list) and len(names) >= 2, "classes.names", "a list of at least 2 names", names)
+    _need(isinstance(dtype, str) and _DTYPE.fullmatch(dtype) is not None, "classes.dtype", "a dtype of names", dtype)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype("V")
+    size = kind.itemsize * len(names)
+    _need(kind.kind in _TYPES and size <= spare, "classes.dtype", f"one that {len(names)} names need", dtype)
+    types, own = {type(name) for name in names}, _TYPES[kind.kind]
+    _need(types <= own, "classes.names", f"of type {' or '.join(sorted(one.__name__ for one in own))}", names)
+    _need(len(set(names)) == len(names), "classes.names", "different from each other", names)
+    try:
+        fit = read_classes(entry).tolist() == names
+    except OverflowError:
+        fit = False
+    _need(fit, "classes.names", f"such as {dtype} can hold", names)
+    return size
 
 
 def _check_names(field: str, value: Any, names: Iterable[str]) -> None:
@@ -235,7 +231,9 @@ def _is_column(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    return _is_list(value, lambda size: _is_whole(size, 1)) and 1 <= len(value) <= MOST_DIMENSIONS
+    return (
+        _is_list(value, lambda size: _is_whole(size, 1)) and 1 <= len(value) <= MOST_DIMENSIONS and prod(value) < 2**63
+    )
 
 
 Rules = dict[str, tuple[Callable[[Any], bool], str]]
@@ -249,7 +247,7 @@ _FITTED: Rules = {
     "replicas_": (lambda value: isinstance(value, list), "a list of replicas"),
     "best_epoch_": (_is_whole, "a whole number, not negative"),
     "n_iter_": (_is_whole, "a whole number, not negative"),
-    "classes": (lambda value: isinstance(value, dict), "a table with names and dtype"),
+    "classes": (lambda value: isinstance(value, dict), "a table with names and dtype"),  # checked before
     "feature_names": (lambda value: value is None or _is_list(value, _is_text), "null, or a list of names"),
     "orders": (lambda value: isinstance(value, list) and len(value) > 0, "a list with an order for each model"),
     "diagnosis": (lambda value: isinstance(value, list), "a list of findings"),

@@ -50,10 +50,16 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
         How many bytes models may take beside their tensors, and beside as many as the file has.
     """
     model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
-    make_net = _make_net(model, input_shape, len(classifier.classes_))
-    net = make_net()
+    try:
+        make_net = _make_net(model, input_shape, len(classifier.classes_))
+        net = make_net()
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the classifier in {path.parent} reads rows of shape {input_shape} and has {len(classifier.classes_)} "
+            f"classes, for which its model cannot be made: {_first_line(error)}"
+        ) from error
     content = _read_checked(path, digest)
-    if len(list(net.modules())) * MODULE_BYTES * n_models > spare + len(content):
+    if (2 + len(list(net.modules()))) * MODULE_BYTES * n_models > spare + len(content):
         raise ValueError(f"{path} has {len(content)} bytes, too few for the weights of {n_models} models")
     dtype = torch.get_default_dtype() if classifier.scaling_ == "none" else torch.float32
     shift = torch.empty(scaling_shape(input_shape), dtype=dtype, device="meta")
@@ -87,10 +93,7 @@ def _make_net(model: Any, input_shape: tuple[int, ...], n_classes: int) -> Calla
         with torch.device("meta") if isinstance(model, str) else nullcontext(), torch.random.fork_rng(devices=[]):
             return function()
 
-    try:
-        make = on_meta(lambda: build(model, input_shape, n_classes))
-    except (OverflowError, RuntimeError, TypeError) as error:
-        raise ValueError(f"rows of shape {input_shape} are none that model {model!r} can read: {error}") from error
+    make = on_meta(lambda: build(model, input_shape, n_classes))
     return lambda: on_meta(make)
 
 
@@ -118,7 +121,7 @@ def _decode(path: Path, content: bytes, expected: dict[str, Tensor]) -> dict[str
         found = safetensors.torch.load(content)
     except (SafetensorError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} is no file of safetensors that can be read: {error}; save the classifier again"
+            f"{path} is no file of safetensors: {_first_line(error)}; save the classifier again"
         ) from error
     if differ := sorted(name for name in {*expected, *found} if not _is_as(expected.get(name), found.get(name))):
         first = differ[0]
@@ -153,6 +156,10 @@ def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def _told(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else describe(tensor)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]  # torch adds its own stack
 
 
 def _escaped(name: str) -> str:

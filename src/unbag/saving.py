@@ -22,7 +22,7 @@ from unbag.estimator import AggregateClassifier
 from unbag.files import read_regular, remove_drafts, write_whole
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
-from unbag.saved_content import AGGREGATES, LOCAL, OWN, check_classes, check_content, make_aggregates, read_classes
+from unbag.saved_content import AGGREGATES, LOCAL, OWN, check_content, make_aggregates, read_classes
 from unbag.saved_weights import read_models, weights_as_bytes
 
 FORMAT = 1
@@ -102,7 +102,7 @@ def load(
     _check_own(content["own"], own)
     settings = {name: value for name, value in content["settings"].items() if name not in LOCAL}
     settings |= {name: own[name] for name in content["own"]}
-    if "aggregate" not in content["own"]:
+    if "aggregate" in settings and "aggregate" not in content["own"]:
         settings["aggregate"] = make_aggregates(settings["aggregate"])
     classifier = AggregateClassifier(**settings, device=device)
     _restore(classifier, content["fitted"])
@@ -157,21 +157,24 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
 
 def _read_head(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of the JSON file, and how many bytes it leaves, or say why it is not to be trusted."""
+    content: Any
     try:
         text = read_regular(path).decode("ascii")
         head, spare = parse_json(text)
-        written, digest, content = head["format"], head["sha256"], head.get("content")
+        if not isinstance(head, dict) or not {"format", "sha256"} <= {*head}:
+            raise ValueError("it must be a table with format, sha256 and content")
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is truncated, or no saved classifier: {error!r}; save it again") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is truncated, or no saved classifier: {error}; save it again") from error
+    written, content = head["format"], head.get("content")
     del text
     if isinstance(written, int) and written > FORMAT:
         raise ValueError(
             f"{path} was written by a later version of unbag, in format {written}; this one, {unbag.__version__}, "
             f"reads up to format {FORMAT}: upgrade unbag"
         )
-    if written != FORMAT or digest != canonical_digest(content):
+    if written != FORMAT or head["sha256"] != canonical_digest(content):
         raise ValueError(f"{path} was altered after it was saved: its content does not fit its checksum")
     try:
         return content, _check(content, spare)
@@ -180,9 +183,7 @@ def _read_head(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _check(content: Any, spare: int) -> int:
-    """Refuse what save does not write; return how many bytes are left beside the parsed content and classes."""
-    check_content(content, AggregateClassifier().get_params(deep=False))
-    return spare - check_classes(content["fitted"]["classes"], spare)
+    return check_content(content, AggregateClassifier().get_params(deep=False), spare)
 
 
 def _old_weights(folder: Path) -> Path | None:
