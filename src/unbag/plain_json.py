@@ -52,7 +52,10 @@ def canonical_digest(content: Any) -> str:
     >>> canonical_digest({"b": 1, "a": 2}) == canonical_digest({"a": 2, "b": 1})
     True
     """
-    text = json.dumps(content, sort_keys=True)
+    try:
+        text = json.dumps(content, sort_keys=True)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     digest = hashlib.sha256()
     for start in range(0, len(text), 2**20):  # not a second copy of all of it
         digest.update(text[start : start + 2**20].encode())

@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import re
+import reprlib
 from collections.abc import Callable
 from dataclasses import asdict
 from numbers import Integral
@@ -35,7 +36,8 @@ FITTED = ("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_",
 def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) -> None:
     """Save a fitted classifier so that the folder holds the old one or the new one at every moment.
 
-    Weights are in a file that is named by what it holds; the JSON file that refers to it is written last.
+    Weights are in a file that is named by what it holds; the JSON file that refers to it is written last. What would
+    not be loaded again is refused here. ``checkpoint`` and ``device`` are not saved: they name a place on one machine.
 
     Parameters
     ----------
@@ -157,24 +159,28 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
 
 def _read_head(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of the JSON file, and how many bytes it leaves, or say why it is not to be trusted."""
-    content: Any
     try:
-        text = read_regular(path).decode("ascii")
+        raw = read_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
+    try:
+        text = raw.decode("ascii")
+        del raw
         head, spare = parse_json(text)
         if not isinstance(head, dict) or not {"format", "sha256"} <= {*head}:
             raise ValueError("it must be a table with format, sha256 and content")
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
+        written = head["format"]
+        content: Any = head.get("content")
+        digest = canonical_digest(content)
     except ValueError as error:
         raise ValueError(f"{path} is truncated, or no saved classifier: {error}; save it again") from error
-    written, content = head["format"], head.get("content")
     del text
     if isinstance(written, int) and written > FORMAT:
         raise ValueError(
-            f"{path} was written by a later version of unbag, in format {written}; this one, {unbag.__version__}, "
-            f"reads up to format {FORMAT}: upgrade unbag"
+            f"{path} was written by a later version of unbag, in format {reprlib.repr(written)}; this one, "
+            f"{unbag.__version__}, reads up to format {FORMAT}: upgrade unbag"
         )
-    if written != FORMAT or head["sha256"] != canonical_digest(content):
+    if written != FORMAT or head["sha256"] != digest:
         raise ValueError(f"{path} was altered after it was saved: its content does not fit its checksum")
     try:
         return content, _check(content, spare)
