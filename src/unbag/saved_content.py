@@ -12,7 +12,6 @@ from typing import Any, get_args
 import numpy as np
 
 from unbag.aggregates import AtLeast, CountOf, Majority
-from unbag.checks import check_choice
 from unbag.fitting import read_settings
 from unbag.inputs import AGGREGATES as NAMED
 from unbag.models.build import MODELS
@@ -102,13 +101,15 @@ def make_aggregates(described: Any) -> Any:
 
 def _make_aggregate(described: Any) -> Any:
     if isinstance(described, str):
-        return check_choice("settings.aggregate", described, tuple(NAMED))
+        _need(described in NAMED, "settings.aggregate", f"one of {', '.join(NAMED)}", described)
+        return described
     _check_names("settings.aggregate", described, ("name", "settings"))
-    name = check_choice("settings.aggregate.name", described["name"], tuple(AGGREGATES))
+    name, settings = described["name"], described["settings"]
+    _need(_is_text(name) and name in AGGREGATES, "settings.aggregate.name", f"one of {', '.join(AGGREGATES)}", name)
     try:
-        return AGGREGATES[name](**described["settings"])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"settings.aggregate.settings must be those of {name}: {error}") from error
+        return AGGREGATES[name](**settings)
+    except (TypeError, ValueError):
+        _need(False, "settings.aggregate.settings", f"those of {name}", settings)
 
 
 def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> None:
@@ -121,7 +122,8 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     if "aggregate" not in own:
         make_aggregates(settings["aggregate"])
     if "model" not in own:
-        check_choice("settings.model", settings["model"], tuple(MODELS))
+        known = settings["model"] in tuple(MODELS)
+        _need(known, "settings.model", f"one of {', '.join(MODELS)}", settings["model"])
     for name in {*defaults} - {*OWN, *LOCAL, "classes"}:
         _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])
     for name, (is_right, expected) in _SETTINGS.items():

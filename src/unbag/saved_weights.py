@@ -56,7 +56,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
     except (OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"the classifier in {path.parent} reads rows of shape {input_shape} and has {len(classifier.classes_)} "
-            f"classes, for which its model cannot be made: {_first_line(error)}"
+            f"classes, for which its model cannot be made: {_shown(error)}"
         ) from error
     content = _read_checked(path, digest)
     if (2 + len(list(net.modules()))) * MODULE_BYTES * n_models > spare + len(content):
@@ -120,14 +120,12 @@ def _decode(path: Path, content: bytes, expected: dict[str, Tensor]) -> dict[str
     try:
         found = safetensors.torch.load(content)
     except (SafetensorError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is no file of safetensors: {_first_line(error)}; save the classifier again"
-        ) from error
+        raise ValueError(f"{path} is no file of safetensors: {_shown(error)}; save the classifier again") from error
     if differ := sorted(name for name in {*expected, *found} if not _is_as(expected.get(name), found.get(name))):
         first = differ[0]
         raise ValueError(
-            f"the saved weights are of another model; they differ in {', '.join(map(_escaped, differ[:3]))}: "
-            f"{_escaped(first)} must be {_told(expected.get(first))}, got {_told(found.get(first))} in {path}"
+            f"the saved weights are of another model; they differ in {', '.join(map(_shown, differ[:3]))}: "
+            f"{_shown(first)} must be {_told(expected.get(first))}, got {_told(found.get(first))} in {path}"
         )
     return found
 
@@ -158,9 +156,6 @@ def _told(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else describe(tensor)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]  # torch adds its own stack
-
-
-def _escaped(name: str) -> str:
-    return ascii(name)[1:-1]
+def _shown(text: object) -> str:
+    """Return the start of a text that may come from the file, without what a terminal would obey."""
+    return ascii(str(text).partition("\n")[0][:200])[1:-1]  # torch adds its own stack on further lines

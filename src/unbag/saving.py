@@ -185,7 +185,9 @@ def _read_head(path: Path) -> tuple[dict[str, Any], int]:
     try:
         return content, _check(content, spare)
     except ValueError as error:
-        raise ValueError(f"{path} is not as this version of unbag writes it: {error}; save it again") from error
+        raise ValueError(
+            f"{path} is not as this version of unbag writes it: {str(error)[:400]}; save it again"
+        ) from error
 
 
 def _check(content: Any, spare: int) -> int:
