@@ -281,7 +281,7 @@ LARGE: dict[str, Callable[[Path], None]] = {
 # Weights
 
 
-def _tensor(name: str, value: torch.Tensor | None) -> Callable[[Path], None]:
+def change_tensor(name: str, value: torch.Tensor | None) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         tensors = safetensors.torch.load(weights_in(folder).read_bytes())
         if value is None:
@@ -322,17 +322,17 @@ def _bias(*values: float) -> torch.Tensor:
 
 
 WEIGHTS: dict[str, Callable[[Path], None]] = {
-    "NaN weights": _tensor(BIAS, _bias(0, float("nan"), 0)),
-    "infinite weights": _tensor(BIAS, _bias(0, 0, float("-inf"))),
-    "an infinite scale": _tensor("0.0.factor", _bias(1, 1, float("inf"))),
-    "a missing tensor": _tensor(BIAS, None),
-    "one tensor more": _tensor("0.1.more", torch.zeros(1)),
-    "a tensor of a third model": _tensor("2.1.output.bias", torch.zeros(3)),
-    "another shape": _tensor(BIAS, torch.zeros(3, 1)),
-    "no elements": _tensor(BIAS, torch.zeros(0)),
-    "another dtype": _tensor(BIAS, torch.zeros(3, dtype=torch.float64)),
-    "whole numbers": _tensor(BIAS, torch.zeros(3, dtype=torch.int64)),
-    "a scale for one column": _tensor("0.0.shift", torch.zeros(1)),
+    "NaN weights": change_tensor(BIAS, _bias(0, float("nan"), 0)),
+    "infinite weights": change_tensor(BIAS, _bias(0, 0, float("-inf"))),
+    "an infinite scale": change_tensor("0.0.factor", _bias(1, 1, float("inf"))),
+    "a missing tensor": change_tensor(BIAS, None),
+    "one tensor more": change_tensor("0.1.more", torch.zeros(1)),
+    "a tensor of a third model": change_tensor("2.1.output.bias", torch.zeros(3)),
+    "another shape": change_tensor(BIAS, torch.zeros(3, 1)),
+    "no elements": change_tensor(BIAS, torch.zeros(0)),
+    "another dtype": change_tensor(BIAS, torch.zeros(3, dtype=torch.float64)),
+    "whole numbers": change_tensor(BIAS, torch.zeros(3, dtype=torch.int64)),
+    "a scale for one column": change_tensor("0.0.shift", torch.zeros(1)),
     "a header of 2^63": _header(lambda header: None, length=2**63),
     "a header of 2^64 - 1": _header(lambda header: None, length=2**64 - 1),
     "a header beyond the end": _header(lambda header: None, length=10**6),
@@ -348,7 +348,7 @@ WEIGHTS: dict[str, Callable[[Path], None]] = {
     ),
     "an unknown dtype": _entry(dtype="PICKLE"),
     "a dtype that a terminal obeys": _entry(dtype="\x1b[31m"),
-    "a name that a terminal obeys": _tensor("\x1b[31m", torch.zeros(1)),
+    "a name that a terminal obeys": change_tensor("\x1b[31m", torch.zeros(1)),
     "a dtype of half a byte": _entry(dtype="F4"),
     "an infinite shape": _entry(shape=[2**62, 4]),
     "a shape beyond 64 bits": _entry(shape=[2**70]),

@@ -12,17 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hostile_folders import (
     LARGE,
     NOT_FILES,
     TEXTS,
     WEIGHTS,
     WRONG,
+    change_tensor,
     mutate,
     put,
     weights_in,
 )
 from problems_of_groups import FAST, blobs
+from torch import nn
 
 import unbag
 from unbag import AggregateClassifier
@@ -68,10 +71,10 @@ def folder(original, tmp_path):
     return shutil.copytree(original[0], tmp_path / "model")
 
 
-def refused(folder, match=None, kind=ValueError):
+def refused(folder, match=None, kind=ValueError, **own):
     size = sum(one.stat().st_size for one in folder.iterdir() if one.is_file() and not one.is_symlink())
     with bounded(3 * size + 128 * MIB), pytest.raises(kind, match=match) as caught:
-        unbag.load(folder)
+        unbag.load(folder, **own)
     said = str(caught.value)
     assert str(folder) in said
     assert len(said) < 1000
@@ -195,3 +198,32 @@ def _mutated(original, folder, seed):
     shutil.copytree(original, folder / "model")
     mutate(folder / "model", seed)
     return folder / "model"
+
+
+class Masked(nn.Module):
+    """A model of one's own, with a buffer that is infinite on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 3)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, -torch.inf]))
+
+    def forward(self, x):
+        return self.linear(x.flatten(1)).clamp(-9, 9) + self.mask.clamp_min(-9)
+
+
+def test_models_of_ones_own(tmp_path):
+    random = np.random.default_rng(0)
+    images, labels = random.random((24, 8, 8)).astype(np.float32), np.arange(24) % 3
+    classifier = AggregateClassifier(model=Masked, **{**FAST, "epochs": 1}).fit(images, labels)
+    folder = tmp_path / "model"
+    classifier.save(folder)
+    again = unbag.load(folder, model=Masked)
+    np.testing.assert_array_equal(again.predict_proba(images), classifier.predict_proba(images))
+    change_tensor("0.1.linear.bias", torch.full((3,), torch.nan))(folder)
+    refused(folder, r"the tensor 0\.1\.linear\.bias of .* holds NaN", model=Masked)
+    for shape, said in (([8, 10**9], "too large to try a model of your own on"), ([8, 9], "fails on rows of shape")):
+        put(folder, "fitted.input_shape_", shape)
+        refused(folder, said, model=Masked)
+    put(folder, "own", ["model", "loss"])
+    refused(folder, "settings.loss must be null", model=Masked)

@@ -226,11 +226,14 @@ def test_what_could_not_be_loaded_is_not_saved(fitted, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_long_histories_come_back(fitted, tmp_path):
+def test_long_histories_come_back(fitted, tmp_path, monkeypatch):
     classifier = copy.copy(fitted[0])
     classifier.history_ = fitted[0].history_ * 2000
     classifier.save(tmp_path / "model")
     assert unbag.load(tmp_path / "model").history_ == classifier.history_
+    monkeypatch.setattr("unbag.plain_json.SPARE", 2**20)
+    with pytest.raises(ValueError, match=r"so many values .*; mend that with set_params, or cut history_"):
+        classifier.save(tmp_path / "other")
 
 
 # Replacing

@@ -59,7 +59,10 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
         read, spare = parse_json(head)
         _check(read["content"], spare)
     except ValueError as error:
-        raise ValueError(f"the classifier could not be loaded again, and is not saved: {error}") from error
+        raise ValueError(
+            f"the classifier could not be loaded again, and is not saved: {error}; mend that with set_params, or cut "
+            "history_ where there is too much of it"
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
     old = _old_weights(folder)
     write_whole(folder / content["weights"]["file"], weights)
