@@ -74,11 +74,13 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
     models: list[nn.Module] = []
     for place in range(n_models):
         net = make_net()
+        own = {name: tensors.pop(f"{place}.1.{name}") for name in _named_tensors(net)}
         if isinstance(model, str):
-            net = net.to_empty(device="cpu")
-        with torch.no_grad():
-            for name, tensor in _named_tensors(net).items():
-                tensor.copy_(tensors.pop(f"{place}.1.{name}"))
+            net.load_state_dict(own, assign=True)  # it has no memory to copy to
+        else:
+            with torch.no_grad():
+                for name, tensor in _named_tensors(net).items():
+                    tensor.copy_(own[name])
         scaled = Scaling(tensors.pop(f"{place}.0.shift"), tensors.pop(f"{place}.0.factor"))
         models.append(nn.Sequential(scaled, net).eval())
     return models
