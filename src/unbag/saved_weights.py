@@ -60,7 +60,10 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
         ) from error
     content = _read_checked(path, digest)
     if (2 + len(list(net.modules()))) * MODULE_BYTES * n_models > spare + len(content):
-        raise ValueError(f"{path} has {len(content)} bytes, too few for the weights of {n_models} models")
+        raise ValueError(
+            f"{path} has {len(content)} bytes, and its {n_models} models would take far more memory than that; save a "
+            "classifier of fewer models"
+        )
     dtype = torch.get_default_dtype() if classifier.scaling_ == "none" else torch.float32
     shift = torch.empty(scaling_shape(input_shape), dtype=dtype, device="meta")
     scaling = {"0.shift": shift, "0.factor": shift}
