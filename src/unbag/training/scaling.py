@@ -71,13 +71,25 @@ def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
     if not isinstance(X, Tensor) or X.ndim < 2 or X.numel() == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     check_finite(X)
-    channels = 1 if X.ndim == 3 else X.shape[1]
-    shape = (channels,) + (1,) * (X.ndim - 2)
+    shape = scaling_shape(X.shape[1:])
+    channels = shape[0]
     if how == "none":
         return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
     mean, deviation = _moments(X.reshape(len(X), 1 if how == "table" else channels, -1))
     shift, factor = mean.float(), (1 / deviation).float()
     return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
+
+
+def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of shift and factor for rows of some shape.
+
+    Examples
+    --------
+    >>> scaling_shape((5,)), scaling_shape((28, 28)), scaling_shape((3, 32, 32))
+    ((5,), (1, 1), (3, 1, 1))
+    """
+    channels = 1 if len(row_shape) == 2 else row_shape[0]
+    return (channels,) + (1,) * (len(row_shape) - 1)
 
 
 def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
