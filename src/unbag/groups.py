@@ -30,7 +30,7 @@ class Groups:
     n_rows
         How many rows the table has, where known; logits with another number of rows are then refused.
     ids
-        What the caller calls the groups, for error messages.
+        What the caller calls the groups: for error messages, and to find the observation of each by.
 
     Examples
     --------

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import describe, name_some
+from unbag.checks import describe, is_missing, name_some
 
 
 def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
@@ -21,13 +21,12 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
     (['a', 'b'], tensor([1, 0, 1]))
     """
     if not isinstance(ids, Tensor):
-        ids = _as_array(ids)
+        ids = as_array(ids)
     if ids.ndim != 1:
         raise ValueError(f"ids must have one dimension, one id per row; got shape {tuple(ids.shape)}")
     if len(ids) == 0:
         raise ValueError("ids is empty: there are no rows to group")
-    # NaN, in whatever type, is what differs from itself.
-    missing = torch.tensor([value is None or value != value for value in ids.tolist()])  # noqa: PLR0124
+    missing = torch.tensor([is_missing(value) for value in ids.tolist()])
     if bool(missing.any()):
         raise ValueError(f"ids has no value for {name_some('row', missing)}; give every row a group or leave it out")
     if isinstance(ids, Tensor):
@@ -42,7 +41,8 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
     return unique.tolist(), torch.from_numpy(inverse.astype(np.int64))
 
 
-def _as_array(ids: Any) -> np.ndarray:
+def as_array(ids: Any) -> np.ndarray:
+    """Return ids as an array, each as it is."""
     if hasattr(ids, "to_pylist"):  # a column of pyarrow, whose arrays of text have no NumPy view
         ids = ids.to_pylist()
     if hasattr(ids, "to_numpy"):  # a column of pandas or polars

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag.aggregates.base import Aggregate, Impossible, full_precision, member_logits, refuse_undefined
+from unbag.alignment import read_per_group
 from unbag.checks import as_tensor, check_choice, describe, name_some
 from unbag.groups import Groups
 from unbag.kernels.segments import sum_per_group
@@ -209,7 +210,7 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
 
 
 def _check_group_weights(group_weights: Any, groups: Groups, reduction: str) -> Tensor:
-    group_weights = as_tensor(group_weights, "group_weights", groups.device)
+    group_weights = read_per_group(group_weights, groups, "group_weights")
     if group_weights.shape != (len(groups),):
         raise ValueError(
             f"group_weights must have one entry per group, shape ({len(groups)},); "
