@@ -11,6 +11,7 @@ in the order of the groups too. Where an id could be meant by one of its numbers
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -93,10 +94,9 @@ def _as_number(one: Any) -> float | None:
 
 def _check_same(labels: Sequence[Any], ids: Sequence[Any], name: str, advice: str) -> None:
     if len(known := set(labels)) < len(labels):
-        seen: set[Any] = set()
-        repeated = dict.fromkeys(one for one in labels if one in seen or seen.add(one))
+        repeated = [one for one, count in Counter(labels).items() if count > 1]
         raise ValueError(
-            f"the index of {name} must have each id once, but has {_name_ids(list(repeated))} again; "
+            f"the index of {name} must have each id once, but has {_name_ids(repeated)} again; "
             "keep one entry for each group"
         )
     wanted = set(ids)

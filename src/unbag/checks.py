@@ -90,7 +90,7 @@ def refuse_masked(value: Any, name: str) -> None:
     """Refuse masked entries, which NumPy, torch and scikit-learn would read as if they were not masked."""
     if isinstance(value, np.ma.MaskedArray):
         mask = np.atleast_1d(np.ma.getmaskarray(value))
-        _refuse_missing(mask.any(axis=tuple(range(1, mask.ndim))), name)
+        _refuse_missing(np.logical_or.reduce(mask, axis=tuple(range(1, mask.ndim))), name)
     elif isinstance(value, list | tuple):
         _refuse_missing(np.array([np.ma.is_masked(part) for part in value], dtype=bool), name)
 

@@ -20,10 +20,11 @@ from unbag.models import build
 from unbag.naming import best_order, find_symmetry
 from unbag.predictor import Predictor
 from unbag.training import Observations
+from unbag.training.scaling import name_vanishing
 
 
 class UnbagWarning(UserWarning):
-    """Something that observations cannot tell; see :func:`unbag.diagnose`."""
+    """Something that observations cannot tell, see :func:`unbag.diagnose`, or that a model cannot see."""
 
 
 class AggregateClassifier(Predictor):
@@ -182,6 +183,9 @@ class AggregateClassifier(Predictor):
         """
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
+        if vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None)):
+            message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
+            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=2)
         sets = read_sets(self.aggregate, y, groups, len(rows))
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]

@@ -28,7 +28,7 @@ from unbag.checks import as_tensor, check_n_classes, describe, name_some, refuse
 from unbag.groups import Groups
 from unbag.targets import is_target, read_target
 from unbag.training import Observations
-from unbag.training.scaling import check_finite, check_spread
+from unbag.training.scaling import check_finite
 
 AGGREGATES: dict[str, type[Aggregate]] = {
     "pairwise_similarity": PairwiseSimilarity,
@@ -85,10 +85,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
         estimator.input_shape_ = tuple(rows.shape[1:])
     elif rows.shape[1:] != estimator.input_shape_:
         raise ValueError(f"X has rows of shape {tuple(rows.shape[1:])}, but those of fit had {estimator.input_shape_}")
-    names = getattr(estimator, "feature_names_in_", None)
-    check_finite(rows, names)
-    if reset:
-        check_spread(rows, names)
+    check_finite(rows, getattr(estimator, "feature_names_in_", None))
     return rows
 
 
@@ -105,10 +102,10 @@ def _refuse_text(X: Any) -> None:
     if bool(held.any()):
         names = [getattr(column, "name", None) for column in columns]
         where = name_some("column", held, lambda at: str(at) if names[at] is None else f"{at} ({names[at]})")
+        first = texts[int(held.nonzero()[0])]
         raise ValueError(
-            f"X must hold numbers, but there are values such as {texts[int(held.nonzero()[0])]!r} in {where}; make numbers "
-            "of text and dates, for example with sklearn.preprocessing.OneHotEncoder or pandas.get_dummies, or leave "
-            "the column out"
+            f"X must hold numbers, but there are values such as {first!r} in {where}; make numbers of text and dates, "
+            "for example with sklearn.preprocessing.OneHotEncoder or pandas.get_dummies, or leave the column out"
         )
 
 

@@ -8,10 +8,11 @@ both in ``y`` itself, with enough beside them to notice a split that went throug
   inside ``cross_validate`` gets its own by ``params={"groups": ids}``.
 - ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve`` split by rows,
   whatever ``groups=`` says. :func:`read_target` refuses what they leave of the groups.
-- What looks for classes in ``y`` cannot read a target, and :class:`Row` says so: a number as ``cv``, which means
-  ``StratifiedKFold``, and ``StratifiedGroupKFold``; scores by name, such as "accuracy"; ``BaggingClassifier``. Some
-  replace each row of a target by a number, which ``fit`` then refuses: ``cross_val_predict(method="predict_proba")``,
-  ``OneVsOneClassifier``.
+- What looks for classes in ``y`` cannot read a target, and :class:`Target` says so: a number as ``cv``, which would
+  mean ``StratifiedKFold``, and scores of labels by name, such as "accuracy". Where scikit-learn makes a plain array of ``y``
+  first, it takes every row for a class of its own: ``StratifiedKFold()`` itself then says "n_splits=5 cannot be greater
+  than the number of members in each class". Some replace each row by a number, which ``fit`` refuses:
+  ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier``, ``OneVsOneClassifier``.
 - ``permutation_test_score`` with ``groups=`` shuffles inside groups, where all share one observation: it tests nothing.
 """
 
@@ -33,18 +34,20 @@ FIELDS = ("group", "size", "place", "z")
 ONE = "where targets were joined, make one of all ids together: each numbers its groups from 0"
 
 
-class Row(np.void):
-    """One row of a target, which is no label.
+class Target(np.ndarray):
+    """What :func:`target` returns: an array of rows that are no labels, and that says so where labels are looked for.
 
-    Where scikit-learn looks for classes, it looks whether the first entry of ``y`` is an array.
+    scikit-learn looks whether ``y`` can be made into an array just before it looks for classes in it.
     """
 
     @property
     def __array__(self) -> Any:
+        if self.dtype.names != FIELDS:  # one of the fields
+            return super().__array__
         raise TypeError(
-            "y is what unbag.target returns: it holds groups and their observations, and no labels to stratify, score or "
-            "vote by; split by group, with cv=GroupKFold() or GroupShuffleSplit() and groups=ids, and leave scoring= "
-            "out, so that the score is the log-likelihood of held-out groups"
+            "y is what unbag.target returns, which holds groups and their observations, and no labels to stratify or "
+            "score by; split by group, with cv=GroupKFold() or GroupShuffleSplit() and groups=ids, and leave scoring= "
+            "out: the score is then the log-likelihood of held-out groups"
         )
 
 
@@ -84,7 +87,7 @@ def target(ids: Any, z: Any) -> np.ndarray:
     observed = _per_group(z, names)
     size = np.bincount(group, minlength=len(names))  # (groups,)
     fields = [*((name, np.int64) for name in FIELDS[:3]), ("z", observed.dtype, observed.shape[1:])]
-    y = np.empty(len(group), np.dtype((Row, fields)))
+    y = np.empty(len(group), fields).view(Target)
     y["group"], y["size"], y["z"] = group, size[group], observed[group]
     in_order = np.argsort(group, kind="stable")
     y["place"][in_order] = np.arange(len(group)) - np.repeat(size.cumsum() - size, size)
@@ -117,6 +120,7 @@ def read_target(y: Any) -> tuple[Groups, np.ndarray]:
     """
     if not is_target(y):
         raise TypeError(f"y must be rows of what unbag.target returns, got {_describe(y)}")
+    y = np.asarray(y)
     if len(y) == 0:
         raise ValueError("y has no rows: there are no groups in it")
     members = np.lexsort((y["place"], y["group"]))  # by group, and inside it by place

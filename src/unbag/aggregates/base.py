@@ -83,7 +83,7 @@ class Aggregate(ABC):
         z = align(z, groups.ids, len(groups))
         evidence = self.checked_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
         if impossible == "raise":
-            _refuse_impossible(evidence.log_likelihood, groups, read_per_group(z, groups))
+            refuse_impossible(evidence.log_likelihood, groups, z)
         return evidence
 
     def checked_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
@@ -279,10 +279,12 @@ def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
         )
 
 
-def _refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
+def refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
+    """Name the groups whose observations have a log-likelihood of ``-inf``, if there are any."""
     impossible = log_likelihood.detach() == float("-inf")
     if bool(impossible.any()):
         first = int(impossible.nonzero()[0])
+        z = read_per_group(z, groups)
         raise ImpossibleObservation(
             f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
             f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"

@@ -57,8 +57,8 @@ def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
     X
         A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite.
     how
-        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary
-        keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
+        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
+        float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
 
     Examples
     --------
@@ -74,7 +74,6 @@ def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
     if not isinstance(X, Tensor) or X.ndim < 2 or X.numel() == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     check_finite(X)
-    check_spread(X)
     channels = _n_channels(X)
     shape = (channels,) + (1,) * (X.ndim - 2)
     if how == "none":
@@ -110,34 +109,32 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
     raise ValueError(f"X holds values too large for float32 in {_name_places(bad, names)}; measure in a larger unit")
 
 
-def check_spread(X: Tensor, names: Sequence[str] | None = None) -> None:
-    """Refuse columns of a table, or channels of images, that vary, but by less than float32 can tell from nothing.
+def name_vanishing(X: Tensor, names: Sequence[str] | None = None) -> str | None:
+    """Name the columns of a table, or channels of images, that vary by less than float32 can tell from nothing.
+
+    :func:`fit_scaling` takes them for constant.
 
     Parameters
     ----------
     X
-        A table or images, of a whole training set: a few rows may well differ by little.
+        A table or images, finite.
     names
         What the caller calls the columns.
 
     Examples
     --------
-    >>> check_spread(torch.tensor([[1.0, 1e-300], [2.0, 3e-300]], dtype=torch.float64), names=["age", "mass"])
-    Traceback (most recent call last):
-    ...
-    ValueError: X holds values too small for float32 in column 1 (mass); measure in a smaller unit
+    >>> name_vanishing(torch.tensor([[1.0, 1e-300], [2.0, 3e-300]], dtype=torch.float64), names=["age", "mass"])
+    'column 1 (mass)'
     """
     values = X.reshape(len(X), _n_channels(X), -1)
     low, high = values.amin((0, 2)).double(), values.amax((0, 2)).double()
     # More than rounding errors, and less than what is surely enough: the deviation is what counts, but takes longer.
     doubtful = (high - low > torch.finfo(torch.float32).eps * torch.maximum(high, -low)) & (high - low < 1e-30)
     if not bool(doubtful.any()):
-        return
-    lost = doubtful.masked_scatter(doubtful, _mean_and_deviation(values[:, doubtful])[1] <= SMALLEST)
-    if bool(lost.any()):
-        named = names if X.ndim == 2 else None
-        places = name_some("column" if X.ndim == 2 else "channel", lost, _namer(named))
-        raise ValueError(f"X holds values too small for float32 in {places}; measure in a smaller unit")
+        return None
+    vanishing = doubtful.masked_scatter(doubtful, _mean_and_deviation(values[:, doubtful])[1] <= SMALLEST)
+    kind, names = ("column", names) if X.ndim == 2 else ("channel", None)
+    return name_some(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
 
 
 def _n_channels(X: Tensor) -> int:
