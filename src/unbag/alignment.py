@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unbag.checks import as_tensor
 from unbag.groups import Groups
-from unbag.ids import as_array
+from unbag.ids import has_default_index, index_of
 
 
 def read_per_group(value: Any, groups: Groups, name: str = "z") -> Tensor:
@@ -43,8 +43,7 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
     value
         What a caller handed in.
     ids
-        What the groups are called; where they have no ids, a mapping has their numbers, and an index, which belongs
-        to whatever the groups were made from, is not looked at.
+        What the groups are called. Where they have no ids, a mapping has their numbers, and an index is not looked at.
     n_groups
         How many there are.
     name
@@ -61,22 +60,16 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
         wanted = range(n_groups) if ids is None else ids
         _check_same(list(value), wanted, name, "")
         return [value[one] for one in wanted]
-    index = getattr(value, "index", None)
-    if ids is None or not hasattr(index, "tolist"):  # only pandas labels its rows; the index of a list is a method
+    labels = index_of(value)
+    if ids is None or labels is None or labels == list(ids):
         return value
-    labels = as_array(index).tolist()
-    if labels == ids or (_is_default(index) and not _could_mean(labels, ids)):
+    if has_default_index(value) and not _could_mean(labels, ids):
         return value
     _check_same(
-        labels, ids, name, f"; drop the index with {name}.to_numpy() if its rows are in the order of sorted(set(ids))"
+        labels, ids, name, f"; drop the index with {name}.to_numpy() if its rows are in the order of the groups"
     )
     place = {label: number for number, label in enumerate(labels)}
     return value.iloc[[place[one] for one in ids]]
-
-
-def _is_default(index: Any) -> bool:
-    """Whether an index is what pandas makes where none was given."""
-    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None
 
 
 def _could_mean(labels: Collection[int], ids: Iterable[Any]) -> bool:

@@ -53,3 +53,15 @@ def as_array(ids: Any) -> np.ndarray:
         raise TypeError(f"ids must hold one id per row, got {describe(ids)}")
     # Through dtype=object: numpy would turn [1, "1"] into two equal strings without a word.
     return np.fromiter(ids, dtype=object)
+
+
+def index_of(value: Any) -> list[Any] | None:
+    """Return what pandas calls the rows of a table or the entries of a column; None for anything else."""
+    index = getattr(value, "index", None)
+    return as_array(index).tolist() if hasattr(index, "tolist") else None  # the index of a list is a method
+
+
+def has_default_index(value: Any) -> bool:
+    """Whether an index is 0, 1, 2, ..., as pandas makes it where none is given."""
+    index = value.index
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None

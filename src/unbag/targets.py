@@ -9,9 +9,9 @@ both in ``y`` itself, with enough beside them to notice a split that went throug
 - ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve`` split by rows,
   whatever ``groups=`` says. :func:`read_target` refuses what they leave of the groups.
 - What looks for classes in ``y`` cannot read a target, and :class:`Target` says so: a number as ``cv``, which would
-  mean ``StratifiedKFold``, and scores of labels by name, such as "accuracy". Where scikit-learn makes a plain array of ``y``
-  first, it takes every row for a class of its own: ``StratifiedKFold()`` itself then says "n_splits=5 cannot be greater
-  than the number of members in each class". Some replace each row by a number, which ``fit`` refuses:
+  mean ``StratifiedKFold``, and scores of labels by name, such as "accuracy". Where scikit-learn makes a plain array of
+  ``y`` first, it takes every row for a class of its own: ``StratifiedKFold()`` itself says "n_splits=5 cannot be
+  greater than the number of members in each class". Some replace each row by a number, which ``fit`` refuses:
   ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier``, ``OneVsOneClassifier``.
 - ``permutation_test_score`` with ``groups=`` shuffles inside groups, where all share one observation: it tests nothing.
 """

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from unbag.training.scaling import Scaling, check_finite, fit_scaling
+from unbag.training.scaling import Scaling, check_finite, fit_scaling, name_vanishing
 
 NAN, INF = float("nan"), float("inf")
 
@@ -79,6 +79,17 @@ def test_constant_columns_become_zero_and_keep_their_units(value, dtype):
 def test_differences_that_float32_cannot_hold_are_not_blown_up():
     X = torch.tensor([[1.0, 1e-45, 2.0], [1 + 1e-12, 0.0, 3.0]], dtype=torch.float64)
     assert fit_scaling(X).factor.tolist() == [1, 1, 2]
+
+
+def test_columns_that_vanish_in_float32_are_named():
+    X = torch.tensor([[1.0, 1e-45, 2.0, 1e-25], [1 + 1e-12, 0.0, 3.0, 1e-25 * (1 + 1e-15)]], dtype=torch.float64)
+    assert name_vanishing(X, names="abcd") == "column 1 (b)"
+    assert name_vanishing(X[:, [0, 2, 3]]) is None
+    assert name_vanishing(torch.rand(4, 3, 2, 2) * 1e-44) == "channels 0, 1, 2"
+    outlier = torch.full((10_000, 1), 1e-45, dtype=torch.float64)
+    outlier[0] = 1e-37  # float32 holds it, but not what it adds to the deviation
+    assert name_vanishing(outlier) == "column 0"
+    assert fit_scaling(outlier).factor.tolist() == [1]
 
 
 @pytest.mark.parametrize("how", ["standard", "table"])
