@@ -65,6 +65,13 @@ def test_other_ids_are_refused_wherever_they_enter(use, z, message):
         use(z)
 
 
+def test_a_diagnosis_takes_them_too():
+    expected = unbag.diagnose(LabelProportions(), GROUPS, COUNTS.to_numpy(), 2)
+    assert unbag.diagnose(LabelProportions(), GROUPS, FORMS["a dict of lists"], 2) == expected
+    with pytest.raises(ValueError, match="'a' missing, 'x' not among the ids"):
+        unbag.diagnose(LabelProportions(), GROUPS, COUNTS.rename({"a": "x"}), 2)
+
+
 @given(st.data())
 def test_the_order_of_an_index_does_not_matter(data):
     words = st.text("abc1", max_size=3)
@@ -155,6 +162,30 @@ def test_the_index_of_sizes_and_tuples_is_ids():
 def test_masked_and_missing_entries_are_refused_wherever_they_enter(use, z):
     with pytest.raises((ValueError, TypeError), match=r"z has no value at place 1|z cannot be made into a tensor"):
         use(z)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.ma.array([1, 2, 3], mask=[False, True, False]),
+        np.ma.array(["a", "b", "c"], mask=[False, True, False]),
+        pd.Series([1, None, 3], dtype="Int64"),
+        pd.Series(["a", None, "c"], dtype="string"),
+        pd.Series(pd.to_datetime(["2023-01-01", None, "2023-01-02"])),
+        pl.Series(["a", None, "c"]),
+    ],
+    ids=["masked numbers", "masked text", "Int64", "string", "dates", "polars"],
+)
+def test_masked_and_missing_ids_are_refused(ids):
+    for use in (Groups.from_ids, lambda ids: unbag.target(ids, [1, 0, 1])):
+        with pytest.raises(ValueError, match="ids has no value for row 1; give every row a group or leave it out"):
+            use(ids)
+
+
+@pytest.mark.parametrize("make", [Groups.from_sizes, lambda sizes: Groups.from_tuples(sizes.reshape(-1, 1))])
+def test_masked_sizes_and_tuples_are_refused(make):
+    with pytest.raises(ValueError, match=r"(sizes|tuples) has no value at place 1"):
+        make(np.ma.array([1, 2, 3], mask=[False, True, False]))
 
 
 def test_masked_arrays_without_masked_entries_are_arrays():
