@@ -56,11 +56,11 @@ class GradesApart(unbag.Aggregate):
 check_aggregate(GradesApart(), n_classes=4, sizes=(2,))
 print("the likelihood agrees with enumeration")
 
-# 600 wines of four grades, and 2,000 pairs. True grades serve to answer and, at the end, to judge.
+# 600 wines of four grades, and 3,000 pairs. True grades serve to answer and, at the end, to judge.
 rng = np.random.default_rng(0)
 X = rng.normal(size=(600, 6))
 y = np.digitize(X[:, 0] + 0.7 * X[:, 1], [-0.8, 0.0, 0.8])
-pairs = unbag.Groups.from_tuples(rng.integers(0, 600, (2000, 2)))
+pairs = unbag.Groups.from_tuples(rng.integers(0, 600, (3000, 2)))
 apart = GradesApart().observe(y, pairs, n_classes=4)
 
 logits = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import sys
 from types import ModuleType
 
@@ -13,6 +14,15 @@ from typer.testing import CliRunner
 
 import unbag
 from unbag import cli
+
+
+def test_the_package_runs_as_a_module(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["python", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("unbag", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"unbag {unbag.__version__}\n"
+
 
 ROWS = [
     {

@@ -80,6 +80,7 @@ def test_images_and_running_statistics(tmp_path):
         np.testing.assert_array_equal(again.predict_proba(images), classifier.predict_proba(images))
 
 
+@pytest.mark.filterwarnings("ignore:the groups hold")  # pairs drawn at random leave some rows out
 def test_names_given_after_fit_are_saved(tmp_path):
     X, labels = blobs()
     pairs = tuples(len(X), 200, 2)

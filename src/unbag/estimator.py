@@ -12,17 +12,19 @@ import torch
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
-from unbag.diagnosis import Finding, diagnose
+from unbag.checks import check_device
+from unbag.diagnosis import Finding, diagnose, find_rows_without_group
 from unbag.fitting import first_seed, fit_replicas
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
 from unbag.naming import best_order, find_symmetry
 from unbag.predictor import Predictor
 from unbag.training import Observations
+from unbag.training.scaling import name_vanishing
 
 
 class UnbagWarning(UserWarning):
-    """Something that observations cannot tell; see :func:`unbag.diagnose`."""
+    """Something that observations cannot tell, see :func:`unbag.diagnose`, or that a model cannot see."""
 
 
 class AggregateClassifier(Predictor):
@@ -170,28 +172,37 @@ class AggregateClassifier(Predictor):
         X
             A table, ``(n, features)``, of numpy, pandas, polars or torch; or images.
         y
-            What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups;
-            or plain labels, one per row, of any type, which are groups of one. With a list of aggregates, a list with
-            one such y for each; all sets count the same.
+            What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
+            a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
+            order of the groups; or plain labels, one per row, of any type, which are groups of one. With a list of
+            aggregates, a list with one such y for each; all sets count the same.
         groups
             :class:`unbag.Groups`, or a list with one or None for each aggregate. For label proportions of groups of
-            one, y may be labels: so a few labelled rows can stand beside other observations.
+            one, y may be labels: so a few labelled rows can stand beside other observations. Rows in no group are not
+            learned from; a warning says how many there are.
         """
+        device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
+        if vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None)):
+            message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
+            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=2)
         sets = read_sets(self.aggregate, y, groups, len(rows))
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
-        self.diagnosis_ = self._diagnose(sets, observations)
+        self.diagnosis_ = self._diagnose(sets, observations, len(rows))
         self.symmetry_ = find_symmetry(observations)
-        self._train(rows, observations)
+        self._train(rows.to(device), [one.to(device) for one in observations])
         self.classes_ = classes
         return self
 
-    def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations]) -> list[Finding]:
+    def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations], n_rows: int) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
         pairs = zip(sets, observations, strict=True)
         seen = [one for given, one in pairs if given.labels is None]
         findings = [found for one in seen for found in diagnose(one.aggregate, one.groups, one.z, one.n_classes)]
+        # What one set leaves out another may hold.
+        findings = [found for found in findings if found.kind != "rows_without_group"]
+        findings += find_rows_without_group([one.groups for one in observations], n_rows)
         if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
@@ -200,7 +211,6 @@ class AggregateClassifier(Predictor):
         return findings
 
     def _train(self, rows: Tensor, observations: Sequence[Observations]) -> None:
-        rows, observations = rows.to(self.device), [one.to(self.device) for one in observations]
         make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
         fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, first_seed(self.random_state))
         trained = fitted.trained

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbag.checks import as_tensor, describe, is_whole, name_some
-from unbag.ids import number_ids
+from unbag.ids import has_default_index, index_of, number_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Groups:
     n_rows
         How many rows the table has, where known; logits with another number of rows are then refused.
     ids
-        What the caller calls the groups, for error messages.
+        What the caller calls the groups: for error messages, and to find the observation of each by.
 
     Examples
     --------
@@ -89,34 +89,38 @@ class Groups:
 
     @classmethod
     def from_sizes(cls, sizes: Any) -> Groups:
-        """Make groups of consecutive rows.
+        """Make groups of consecutive rows; the index of a column of pandas is their ids.
 
         Examples
         --------
         >>> Groups.from_sizes([3, 1]).offsets.tolist()
         [0, 3, 4]
         """
+        ids = _ids_of(sizes)
         sizes = _row_numbers(sizes, "sizes", ndim=1)
         if bool((wrong := sizes < 1).any()):
             raise ValueError(
                 f"sizes must be at least 1: empty groups are refused; got less for {name_some('group', wrong)}"
             )
         n_rows = int(sizes.sum())
-        return cls(torch.arange(n_rows, device=sizes.device), _offsets_of(sizes), n_rows=n_rows)
+        return cls(torch.arange(n_rows, device=sizes.device), _offsets_of(sizes), n_rows=n_rows, ids=ids)
 
     @classmethod
     def from_tuples(cls, tuples: Any, n_rows: int | None = None) -> Groups:
         """Make groups of equal size from row numbers of shape ``(groups, size)``: pairs, triplets, sets.
+
+        The index of a table of pandas is their ids.
 
         Examples
         --------
         >>> Groups.from_tuples([[0, 4], [4, 2]]).members.tolist()
         [0, 4, 4, 2]
         """
+        ids = _ids_of(tuples)
         tuples = _row_numbers(tuples, "tuples", ndim=2)
         count, size = tuples.shape
         offsets = torch.arange(0, count * size + 1, size, device=tuples.device)
-        return cls(tuples.reshape(-1), offsets, n_rows=n_rows)
+        return cls(tuples.reshape(-1), offsets, n_rows=n_rows, ids=ids)
 
     @classmethod
     def from_offsets(cls, offsets: Any, members: Any = None) -> Groups:
@@ -260,6 +264,14 @@ class Groups:
 
 def _offsets_of(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+
+def _ids_of(value: Any) -> list[Any] | None:
+    """Return the index that a caller gave a table of groups; one with repetitions tells no group from another."""
+    labels = index_of(value)
+    if labels is None or has_default_index(value) or len(set(labels)) < len(labels):
+        return None
+    return labels
 
 
 def _tensor(value: Any, name: str) -> Tensor:

@@ -14,6 +14,9 @@ from report.runs import HOSTILE, RUNS, summary_of
 from unbag.report import FORMAT, plots, render
 from unbag.report.parts import Cell, Picture
 
+# Pairs and triplets drawn at random leave some rows out.
+pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")
+
 SECTIONS = ("data", "training", "likelihood-0", "outcome-0", "confidence-0", "balance", "diagnosis", "settings")
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unbag.alignment import align, read_per_group
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
@@ -79,9 +80,10 @@ class Aggregate(ABC):
             raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
         self.check_sizes(groups)
         logits_of_members = member_logits(logits, groups)
+        z = align(z, groups.ids, len(groups))
         evidence = self.checked_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
         if impossible == "raise":
-            _refuse_impossible(evidence.log_likelihood, groups, as_tensor(z, "z", groups.device))
+            refuse_impossible(evidence.log_likelihood, groups, z)
         return evidence
 
     def checked_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
@@ -119,7 +121,8 @@ class Aggregate(ABC):
         groups
             Which rows form which group.
         z
-            One observation per group.
+            One observation per group: a dict from id, or a table or column of pandas with the ids of the groups as its
+            index, in any order; or in the order of the groups.
         impossible
             Where the logits rule the observation out, the likelihood is ``-inf`` and the posterior, which does not
             exist, is NaN; ``"raise"`` names the groups instead.
@@ -240,7 +243,7 @@ def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
 def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
     """Return observations that are 0 or 1, one per group, as booleans."""
     check_n_classes(n_classes)
-    z = as_tensor(z, "z", groups.device)
+    z = read_per_group(z, groups)
     if z.shape != (len(groups),):
         raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
     if z.dtype == torch.bool:
@@ -276,10 +279,12 @@ def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
         )
 
 
-def _refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
+def refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
+    """Name the groups whose observations have a log-likelihood of ``-inf``, if there are any."""
     impossible = log_likelihood.detach() == float("-inf")
     if bool(impossible.any()):
         first = int(impossible.nonzero()[0])
+        z = read_per_group(z, groups)
         raise ImpossibleObservation(
             f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
             f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"

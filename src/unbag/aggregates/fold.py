@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
-from unbag.checks import as_tensor, check_n_classes
+from unbag.alignment import read_per_group
+from unbag.checks import check_n_classes
 from unbag.groups import Groups
 from unbag.kernels.folds import Exploration
 from unbag.kernels.lattice import Accept, infer_moves
@@ -80,7 +81,7 @@ class FromFold(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return the number of each observation among all outcomes."""
         check_n_classes(n_classes)
-        z = as_tensor(z, "z", groups.device)
+        z = read_per_group(z, groups)
         if len(z.shape) == 0 or len(z) != len(groups):
             raise ValueError(f"z must have one entry per group, {len(groups)} in all; got shape {tuple(z.shape)}")
         wanted = []
