@@ -296,6 +296,11 @@ def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, t
             [],
             "row 2, column age: the column held numbers when the model was fitted, but 'old'",
         ),
+        (
+            "id,age,town\np,NA,Ulm\nq,old,Ulm\n",
+            ["--keep", "age"],
+            "new.csv, row 2, column age: the column held numbers when the model was fitted, but 'old' here",
+        ),
         ("id,age,town\np,3,Ulm\nq,inf,Ulm\n", [], "row 2, column age: inf is infinite"),
         ("id,age,town\np,3,Ulm\nq,4\n", [], "row 2: the row has 2 values, but the header has 3"),
         ("id,age,town\n", [], "there are no rows"),

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from unbag.files import remove_drafts, whole_file
 from unbag.tables.conventions import ID, find_column
+from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
 from unbag.tables.gathering import gather
 from unbag.tables.observations import Observed
@@ -76,7 +77,7 @@ def predict_table(
     types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
     with writing(out) as write:
         for piece in stream_table(instances, list(dict.fromkeys([*kept, *preparation.names])), types):
-            table = Table(instances, _as_numbers(piece, preparation, kept))
+            table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
             X = preparation.encode(table, tally, done)
             write(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results))
             done += len(table)
@@ -211,13 +212,16 @@ def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequenc
         )
 
 
-def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str]) -> pa.Table:
+def _as_numbers(
+    piece: pa.Table, preparation: Preparation, kept: Sequence[str], file: Path, first_row: int
+) -> pa.Table:
     """Return a piece with numbers in columns that were read as text because they are copied as they are, too."""
     kinds = preparation.csv_types
     for place, name in enumerate(piece.column_names):
-        column = piece.column(name)
+        column = piece.column(name).combine_chunks()
         if name in kept and name in kinds and pa.types.is_string(column.type) and kinds[name] != pa.string():
-            piece = piece.set_column(place, name, column.cast(kinds[name]))
+            refuse_text(column, kinds[name], file, name, first_row)
+            piece = piece.set_column(place, name, convert_text(column, kinds[name]))
     return piece
 
 
