@@ -396,7 +396,9 @@ def test_help_gives_examples_that_work(tmp_path, monkeypatch):
 def test_an_error_shows_where_it_comes_from_on_request(tmp_path):
     write(tmp_path / "people.csv", "")
     result = call("--debug", "fit", tmp_path / "people.csv", tmp_path / "people.csv", "--out", tmp_path / "run")
-    assert isinstance(result.exception, ValueError)
+    assert result.exit_code == 1
+    assert "in fit_tables" in result.stderr
+    assert "people.csv: the file is empty" in result.stderr
 
 
 def test_true_and_false_are_labels_of_bags(tmp_path):
@@ -418,3 +420,57 @@ def test_posteriors_stand_beside_their_rows_whatever_the_order(tmp_path):
     ill = np.array(labels["p_ill"])
     assert np.allclose(ill[[1, 2, 5]], [0, 1, 1])
     assert np.isclose(ill[[0, 3, 4]].sum(), 2)
+
+
+FORMULAS = [
+    "=cmd|' /C calc'!A0",
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\uff1d1",
+    "'=1",
+    "-5",
+    "+3.5e2",
+    "a=b",
+    "",
+]
+
+
+def test_text_in_csv_that_a_spreadsheet_would_run_is_escaped(run, tmp_path):
+    n = len(FORMULAS)
+    columns = {"id": FORMULAS, "age": [30] * n, "town": ["Ulm"] * n, "=name": ["x"] * n, "debt": [-1.5] * n}
+    write_parquet(tmp_path / "new.parquet", columns)
+    predict = ["predict", run, tmp_path / "new.parquet", "--keep", "=name,debt", "--out"]
+    said = call(*predict, tmp_path / "safe.csv")
+    assert "column id: 8 values begin as a formula does, and are written behind an apostrophe; --raw-text" in (
+        " ".join(said.stderr.split())
+    )
+    assert "column =name: 1 value begins" in " ".join(said.stderr.split())
+    lines = pacsv.read_csv(tmp_path / "safe.csv", parse_options=pacsv.ParseOptions(newlines_in_values=True)).to_pydict()
+    assert list(lines)[:3] == ["id", "'=name", "debt"]
+    assert lines["id"][:8] == [f"'{text}" for text in FORMULAS[:8]]
+    assert lines["id"][8:] == FORMULAS[8:]
+    assert lines["debt"] == [-1.5] * n
+    # taking one apostrophe away gives back the ids
+    assert [re.sub("^'(?='*[-=+@\t\r\n\uff1d])", "", text) for text in lines["id"]] == FORMULAS
+    for name, options in (("raw.csv", ["--raw-text"]), ("raw.parquet", [])):
+        said = call(*predict, tmp_path / name, *options)
+        assert "formula" not in said.stderr
+        kept = table(tmp_path / name) if name.endswith("parquet") else (tmp_path / name).read_text()
+        assert FORMULAS[0] in (kept["id"] if name.endswith("parquet") else kept)
+        assert "'=cmd" not in str(kept)
+
+
+def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE.replace(",w", ",=w").replace(",=ward", ",ward"))
+    write(tmp_path / "wards.csv", WARDS.replace("\nw", "\n=w").replace("ill", "@ill").replace("well", "+well"))
+    files = [tmp_path / "people.csv", tmp_path / "wards.csv"]
+    assert call("fit", *files, "--out", tmp_path / "run", *QUICK).exit_code == 0
+    assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "safe.csv").exit_code == 0
+    labels = table(tmp_path / "safe.csv")
+    assert set(labels["ward"]) == {"'=w0", "'=w1", "'=w2", "'=w3"}
+    assert set(labels["predicted"]) <= {"'@ill", "'+well"}
+    assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "raw.csv", "--raw-text").exit_code == 0
+    assert set(table(tmp_path / "raw.csv")["ward"]) == {"=w0", "=w1", "=w2", "=w3"}

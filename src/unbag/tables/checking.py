@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unbag.diagnosis import diagnose
+from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import as_categories, feature_problems, kind_of
 from unbag.tables.gathering import Gathered, gather
 from unbag.tables.keys import codes_of, is_missing
@@ -18,7 +19,6 @@ from unbag.tables.observations import Observed
 from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, TableError
 
-NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9
 

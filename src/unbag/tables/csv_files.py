@@ -18,6 +18,9 @@ DELIMITERS = (",", ";", "\t", "|")
 PIECE = 1 << 20
 LONGEST_HEADER = 1 << 24
 
+NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
+"""Text that is a number, as people write it."""
+
 
 def delimiter_of(path: Path) -> str:
     """Return what stands between the values of the first line: the most frequent of comma, semicolon, tab and bar."""
@@ -198,9 +201,7 @@ def _refuse_open_quote(path: Path, end: Any, row: int) -> None:
         )
 
 
-def _explain(
-    path: Path, delimiter: str, error: Exception, types: Mapping[str, pa.DataType] | None = None
-) -> NoReturn:
+def _explain(path: Path, delimiter: str, error: Exception, types: Mapping[str, pa.DataType] | None = None) -> NoReturn:
     """Say in which row the file is broken; slowly, and only when it is.
 
     The file is looked at again, because what Arrow says of it depends on the number of threads.
