@@ -60,6 +60,10 @@ def test_all_commands_on_each_kind_of_observation(file, tmp_path, monkeypatch):
         assert labels["id"] == predicted["id"]
         counts = table(tmp_path / "counts.csv")
         assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
+    elif file == "ranks.csv":  # also where the pair is turned round
+        members = dict(zip(zip(labels["observation"], labels["member"], strict=True), labels["id"], strict=True))
+        pairs = table(tmp_path / "ranks.csv")
+        assert members == {(row + 1, name): pairs[name][row] for row in range(60) for name in ("first", "second")}
     elif file != "bags.csv":
         assert labels["observation"][:3] == [1, 1, 1 if "triplets" in file else 2]
 

@@ -253,9 +253,12 @@ def _memberships(one: Observed, instances: Table, own_id: str | None, group: str
         kept = [name for name in (own_id, group) if name is not None]
         return instances.data.select(kept).take(pa.array(members[order])), order
     size = len(one.columns.members)
+    names = np.tile(np.array(one.columns.members, dtype=object), (len(one.groups), 1))  # (groups, members)
+    if one.turned is not None:
+        names[one.turned] = names[one.turned, ::-1]
     line = {
         "observation": pa.array(np.repeat(one.source_rows + 1, size)),
-        "member": pa.array(list(one.columns.members) * len(one.groups)),
+        "member": pa.array(names.reshape(-1)),
         str(own_id): instances.column(str(own_id)).take(pa.array(members)),
     }
     return pa.table(line), np.arange(len(members))
