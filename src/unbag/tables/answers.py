@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from unbag.tables.plan import Source
 from unbag.tables.problems import Problem, fail
@@ -80,11 +81,11 @@ class Reading:
     contrary: bool = False
     negated: bool = False
 
-    def relation(self) -> str:
+    def relation(self) -> Literal["<", ">", "<=", ">="]:
         """Return the relation of ranks in which the first stands to the second where the answer is 1."""
-        return {(False, False): "<", (True, False): ">", (False, True): ">=", (True, True): "<="}[
-            self.contrary, self.negated
-        ]
+        if self.contrary:
+            return "<=" if self.negated else ">"
+        return ">=" if self.negated else "<"
 
     def note(self, kind: str, file: str, column: str) -> list[Problem]:
         """Say how answers are read, where it is not the default."""

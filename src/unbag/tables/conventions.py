@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from unbag.tables.answers import NEUTRAL, WORDS, Reading, read_name
 from unbag.tables.plan import GROUPED, PAIRS, TRIPLETS, Plan, Source
@@ -46,7 +46,7 @@ class SourceColumns:
     group: str | None = None
     members: tuple[str, ...] = ()
     observed: str | None = None
-    reading: Reading = Reading()
+    reading: Reading = field(default_factory=Reading)
     """What 1 means in the column of what was observed."""
     size: str | None = None
     classes: tuple[str, ...] = ()
