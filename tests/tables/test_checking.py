@@ -30,9 +30,12 @@ def test_clean_files_have_no_problems(tmp_path):
     [
         ([5] * 12, "warning people.csv, column new: the column is 5 in every row and tells nothing"),
         (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
-        (range(12), "warning people.csv, column new: the column is a number that counts the rows"),
+        (range(12), "error people.csv, column new: the column is a number that counts the 12 rows"),
         (PEOPLE.split()[1:], None),
-        ([f"n{i}" for i in range(12)], "warning people.csv, column new: the column is another text in every row"),
+        (
+            [f"n{i}" for i in range(12)],
+            "error people.csv, column new: the column is another text in every one of 12 rows",
+        ),
         (
             ["1.5", "x", *["2"] * 10],
             "warning people.csv, row 2, column new: the column is read as categories because of 'x', but 92% are",
@@ -43,7 +46,7 @@ def test_clean_files_have_no_problems(tmp_path):
 def test_suspicious_features(values, sentence, tmp_path):
     if sentence is None:  # the ids of the rows once more
         values = [line.split(",")[0] for line in values]
-        sentence = "warning people.csv, column new: the column is the id of the row, as in column id"
+        sentence = "error people.csv, column new: the column is the id of the row, as in column id"
     found = messages(tmp_path, with_column("new", values))
     assert len(found) == 1
     assert found[0].startswith(sentence)
@@ -52,8 +55,8 @@ def test_suspicious_features(values, sentence, tmp_path):
 def test_the_id_of_the_group_under_another_name(tmp_path):
     found = messages(tmp_path, with_column("new", [f"w{i // 3}" for i in range(12)]))
     assert found == [
-        "warning people.csv, column new: the column is the id of the group, as in column ward; "
-        "leave it out with --exclude new"
+        "error people.csv, column new: the column is the id of the group, as in column ward; "
+        "leave it out with --exclude new, or learn from it all the same with --trust new"
     ]
 
 

@@ -61,6 +61,12 @@ Exclude = Annotated[str | None, typer.Option(help="Columns not to learn from.", 
 Categorical = Annotated[
     str | None, typer.Option(help="Columns of numbers that are names of categories.", rich_help_panel=COLUMNS)
 ]
+Trust = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns to learn from although they look like the answer or like an id.", rich_help_panel=COLUMNS
+    ),
+]
 Label = Annotated[
     str | None, typer.Option(help="The column of true classes, used for judging alone.", rich_help_panel=COLUMNS)
 ]
@@ -79,7 +85,7 @@ NClasses = Annotated[
     int | None, typer.Option("--n-classes", help="How many classes there are.", rich_help_panel=COLUMNS)
 ]
 
-LISTS = ("members", "features", "exclude", "categorical", "classes")
+LISTS = ("members", "features", "exclude", "categorical", "trust", "classes")
 
 
 def check(
@@ -99,6 +105,7 @@ def check(
     features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
+    trust: Trust = None,
     label: Label = None,
     names: Names = None,
     classes: Classes = None,
@@ -157,6 +164,7 @@ def fit(
     features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
+    trust: Trust = None,
     label: Label = None,
     names: Names = None,
     classes: Classes = None,

@@ -87,6 +87,7 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
         ("--features", plan.features or ()),
         ("--exclude", plan.exclude),
         ("--categorical", plan.categorical),
+        ("--trust", plan.trust),
     ):
         for name in given:
             _refuse_unknown(name, names, file, option)
