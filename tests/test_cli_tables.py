@@ -478,3 +478,40 @@ def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
     assert set(labels["predicted"]) <= {"'@ill", "'+well"}
     assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "raw.csv", "--raw-text").exit_code == 0
     assert set(table(tmp_path / "raw.csv")["ward"]) == {"=w0", "=w1", "=w2", "=w3"}
+
+
+def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    options = [
+        "--model",
+        "linear",
+        "--epochs",
+        3,
+        "--scaling",
+        "none",
+        "--weight-decay",
+        0.0,
+        "--validation-fraction",
+        0,
+    ]
+    fit = ["fit", "people.csv", "counts.csv", "--out", "run", *options, "--learning-rate"]
+    fitted = call(*fit, 1e6)
+    assert fitted.exit_code == 0
+    warning = " ".join(fitted.stderr.split())
+    assert re.search(
+        r"warning The model explains what was observed worse than a constant prediction: log-likelihood .\d+,\d+",
+        warning,
+    )
+    assert "Do not rely on it: train for longer or with a lower learning rate" in warning
+    assert call("report", "run").exit_code == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<h2>Warning</h2>" in page
+    assert "better than a constant prediction" not in page
+    assert json.loads(call(*fit, 1e6, "--force", "--json").stdout)["problems"][-1]["severity"] == "warning"
+    sound = call(*fit, 0.5, "--force")
+    assert "Do not rely on it" not in sound.stderr
+    undefined = call(*fit, 1e38, "--force")
+    assert undefined.exit_code == 2
+    assert "diverged" in undefined.stderr
+    assert "lower learning_rate" in undefined.stderr
