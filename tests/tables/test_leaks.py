@@ -138,6 +138,14 @@ def test_a_number_that_decides_a_few_bags_may_be_a_good_feature(tmp_path):
     assert check_tables(make_plan(plan)).worst() == "clean"
 
 
+def test_few_rows_tell_little(tmp_path):
+    people = lines("id,x,town,kids", [("p", 1.5, "Bonn", 0), ("q", 2.5, "Ulm", 1), ("r", 0.5, "Rom", 2)])
+    pairs = lines("a,b,same", [("p", "q", 0), ("q", "p", 0), ("p", "r", 1), ("r", "q", 0)] * 20)
+    plan = {"instances": write(tmp_path / "people.csv", people), "groups": write(tmp_path / "pairs.csv", pairs)}
+    problems = check_tables(make_plan({**plan, "n_classes": 3})).problems
+    assert not [one for one in problems if one.severity == "error"]
+
+
 def test_values_that_groups_share_describe_them(tmp_path):
     problems = check(tmp_path, "counts", np.array(["north", "south"])[GROUP % 2])
     assert [one.severity for one in problems] == ["warning"]

@@ -23,6 +23,8 @@ from unbag.tables.tallies import find_coding
 CHANCE = 0.02
 # A measured number may well decide a few bags. So many of either label it does not.
 ENOUGH_BAGS = 10
+# Of fewer rows, any column may be different in every one.
+ENOUGH_ROWS = 10
 
 ANSWERS = (
     *("class", "y", "target", "outcome", "diagnosis", "truth", "label", "true_label", "true_class", "response"),
@@ -159,7 +161,8 @@ class Candidate:
         if len(values) < 2 or len(values) > len(self.found.classes) or (self.codes[rows] < 0).any():
             return
         z = torch.as_tensor(one.z).long()
-        log_chance = log(2) - _log_choose(len(z), int(z.sum()))
+        # Answers about the same few rows are not independent: there are only so many ways to fill the rows.
+        log_chance = log(2) + max(-_log_choose(len(z), int(z.sum())), -len(rows) * log(len(values)))
         if not self.is_unlikely(log_chance):
             return
         order = values.take(pc.sort_indices(values))
@@ -179,7 +182,7 @@ class Candidate:
         if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
             yield f"the column is the id of the row, as in column {key}"
             return
-        if n <= 2 or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
+        if n < ENOUGH_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
             return
         if pa.types.is_string(self.column.type):
             yield f"the column is another text in every one of {n:,} rows, like an id or free text"
