@@ -49,7 +49,7 @@ def find_distinct(one: Observations) -> Distinct:
     [0, 1, 0]
     """
     n = len(one.groups)
-    table = torch.cat([one.groups.sizes[:, None], one.checked.reshape(n, -1).long()], 1)
+    table = torch.cat([one.groups.sizes[:, None].double(), one.checked.reshape(n, -1).double()], 1)
     cases, case = table.unique(dim=0, return_inverse=True)
     first = torch.full((len(cases),), n).scatter_reduce_(0, case, torch.arange(n), "amin")
     return Distinct(one.take(first), case)

@@ -95,6 +95,7 @@ CLEAN = {
     "measured numbers": ("counts", RNG.normal(size=160).round(6)),  # another in every row
     "whole numbers": ("counts", RNG.integers(0, 90, 160)),
     "whole numbers of a wide range": ("counts", RNG.choice(10**7, 160, replace=False)),
+    "whole numbers of any size": ("counts", RNG.choice(2**60, 160)),
     "nearly the class": ("counts", WRONG),
     "nearly the class in words": ("counts", np.where(WRONG, "b", "a")),
     "nearly the class in bags": ("bags", WRONG),

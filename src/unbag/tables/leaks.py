@@ -104,7 +104,10 @@ class Candidate:
         telling = not all(name in COMMON or name.isdecimal() for name in classes)
         if telling or "_".join(self.name.lower().replace("-", " ").split()) in ANSWERS:
             rows = int((self.codes >= 0).sum())
-            yield f"{rows:,} of {len(self.codes):,} values are names of classes ({list_some(sorted(values))})"
+            yield (
+                f"{rows:,} of {len(self.codes):,} values are names of classes ({list_some(sorted(values))}), by which "
+                f"--label {self.name} would judge"
+            )
 
     def _tallies(self, one: Observed) -> Iterator[str]:
         """Look whether the rows of each value add up to the count of a class in every group."""
@@ -121,37 +124,51 @@ class Candidate:
         assert one.groups is not None
         members, start = one.groups.members.numpy(), one.groups.offsets.numpy()[:-1]
         yes = np.asarray(one.z, dtype=bool)
-        n, n_yes = len(yes), int(yes.sum())
-        by_chance = -_log_choose(n, n_yes)
-        bags = f"in all {n_yes:,} positive bags and {{}} in all {n - n_yes:,} negative ones, as chance does"
-        values = np.unique(self.codes[members])
-        if not (pa.types.is_string(self.column.type) or pa.types.is_null(self.column.type)):
-            numbers = self.column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)[members]
-            few = min(n_yes, n - n_yes) < ENOUGH_BAGS and len(values) > 2
-            if few or np.isnan(numbers).all() or not self.is_unlikely(by_chance + log(2)):
-                return
-            for sign, extreme, least, most in (
-                (1, "maximum", "at least", "at most"),
-                (-1, "minimum", "at most", "at least"),
-            ):
-                top = np.fmax.reduceat(sign * numbers, start)  # (bags,)
-                low, high = top[yes].min(), top[~yes].max()
-                if low > high:  # NaN is not
-                    told = bags.format(f"{most} {sign * high:g}")
-                    yield f"its {extreme} is {least} {sign * low:g} {told} {_once_in(by_chance + log(2))}"
-                    return
-        elif 2 <= len(values) <= n and self.is_unlikely(by_chance + log(2 * len(values))):
-            for code in values:
-                here = self.codes[members] == code
-                inside, alone = np.logical_or.reduceat(here, start), np.logical_and.reduceat(here, start)
-                if np.array_equal(inside, yes) or np.array_equal(~alone, yes):
-                    shown = (
-                        "a missing value" if code < 0 else repr(self.column[int(np.argmax(self.codes == code))].as_py())
-                    )
-                    what = ("is", "is not") if np.array_equal(inside, yes) else ("is not alone", "is alone")
-                    told = bags.format(what[1])
-                    yield f"{shown} {what[0]} {told} {_once_in(by_chance + log(2 * len(values)))}"
-                    return
+        log_chance = -_log_choose(len(yes), int(yes.sum()))  # of all ways to label so many bags, one fits
+        if pa.types.is_string(self.column.type):
+            values = np.unique(self.codes[members])
+            log_chance += log(2 * len(values))  # any of them may be the one, in two ways
+            decisive = self._decisive_word(values, self.codes[members], start, yes)
+        else:
+            log_chance += log(2)
+            decisive = self._decisive_number(members, start, yes)
+        if decisive is not None and self.is_unlikely(log_chance):
+            positive, negative = decisive
+            yield (
+                f"{positive} in all {yes.sum():,} positive bags and {negative} in all {(~yes).sum():,} negative ones, "
+                f"as chance does {_once_in(log_chance)}"
+            )
+
+    def _decisive_number(self, members: np.ndarray, start: np.ndarray, yes: np.ndarray) -> tuple[str, str] | None:
+        """Say what the extreme number of positive and of negative bags is, if it tells them apart."""
+        few = min(yes.sum(), (~yes).sum())
+        if few == 0 or (few < ENOUGH_BAGS and len(np.unique(self.codes[members])) > 2):
+            return None
+        numbers = self.column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)[members]
+        for sign, extreme, least, most in (
+            (1, "maximum", "at least", "at most"),
+            (-1, "minimum", "at most", "at least"),
+        ):
+            top = sign * np.fmax.reduceat(
+                sign * numbers, start
+            )  # (bags,); NaN where all are missing, which decides none
+            low, high = sign * (sign * top[yes]).min(), sign * (sign * top[~yes]).max()
+            if sign * low > sign * high:
+                return f"its {extreme} is {least} {low:g}", f"{most} {high:g}"
+        return None
+
+    def _decisive_word(
+        self, values: np.ndarray, codes: np.ndarray, start: np.ndarray, yes: np.ndarray
+    ) -> tuple[str, str] | None:
+        """Name a word that is in all positive bags and no other, or that fills all negative bags and no other."""
+        for code in values if 2 <= len(values) <= len(yes) else ():
+            inside, alone = (found.reduceat(codes == code, start) for found in (np.logical_or, np.logical_and))
+            word = "a missing value" if code < 0 else repr(self.column[int(np.argmax(self.codes == code))].as_py())
+            if np.array_equal(inside, yes):
+                return f"{word} is", "is not"
+            if np.array_equal(~alone, yes):
+                return f"{word} is not alone", "is alone"
+        return None
 
     def _comparisons(self, one: Observed) -> Iterator[str]:
         """Look whether the values, as classes, would give every answer of pairs and triplets."""
@@ -192,7 +209,7 @@ class Candidate:
                 return  # a measured number may well be another in every row
             span = float(values.max()) - float(values.min()) + 1
             # The chance of n different numbers out of so many; if some were more frequent, it would be smaller.
-            log_chance = lgamma(span + 1) - lgamma(span - n + 1) - n * log(span)
+            log_chance = float(np.log1p(-np.arange(n) / span).sum())
             if (np.diff(values) == 1).all():
                 yield f"the column is a number that counts the {n:,} rows"
             elif self.is_unlikely(log_chance):
