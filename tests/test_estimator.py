@@ -12,7 +12,7 @@ import pytest
 import torch
 from problems_of_groups import FAST, blobs, count, tuples
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import train_test_split
 from torch import nn
 
@@ -498,6 +498,18 @@ def test_beside_other_sets_a_set_may_tell_nothing():
     classifier = AggregateClassifier(["multiple_instance", "label_proportions"], **{**FAST, "epochs": 2})
     with pytest.warns(UnbagWarning, match="calls every row class 1 explains all"):
         classifier.fit(X, [np.ones(50, dtype=int), labels], groups=[bags, None])
+
+
+def test_a_model_that_is_worse_than_a_constant_one_is_warned_of():
+    X, target = target_of_blobs()
+    settings = {**FAST, "epochs": 2, "scaling": "none", "learning_rate": 1e6}
+    with pytest.warns(unbag.DivergenceWarning, match="worse than a constant prediction: log-lik") as caught:
+        AggregateClassifier(**settings).fit(X, target)
+    assert caught[0].filename == __file__
+    assert issubclass(unbag.DivergenceWarning, ConvergenceWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AggregateClassifier(**FAST).fit(X, target)
 
 
 # What is refused

@@ -26,6 +26,7 @@ from unbag.targets import target as target
 
 if TYPE_CHECKING:
     from unbag.estimator import AggregateClassifier as AggregateClassifier
+    from unbag.estimator import DivergenceWarning as DivergenceWarning
     from unbag.estimator import UnbagWarning as UnbagWarning
     from unbag.saving import load as load
 
@@ -58,7 +59,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 # These need scikit-learn, which takes about as long to import as everything else together: only when asked for.
-_LATE = {"AggregateClassifier": "unbag.estimator", "UnbagWarning": "unbag.estimator", "load": "unbag.saving"}
+_LATE = {
+    "AggregateClassifier": "unbag.estimator",
+    "DivergenceWarning": "unbag.estimator",
+    "UnbagWarning": "unbag.estimator",
+    "load": "unbag.saving",
+}
 
 
 def __getattr__(name: str) -> Any:

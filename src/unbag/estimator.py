@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag.checks import check_device
+from unbag.constant import best_constant
 from unbag.diagnosis import Finding, diagnose, find_rows_without_group
 from unbag.fitting import first_seed, fit_replicas
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
@@ -25,6 +27,10 @@ from unbag.training.scaling import name_vanishing
 
 class UnbagWarning(UserWarning):
     """Something that observations cannot tell, see :func:`unbag.diagnose`, or that a model cannot see."""
+
+
+class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
+    """A fitted model that explains groups worse than one which says the same of every row."""
 
 
 class AggregateClassifier(Predictor):
@@ -193,6 +199,7 @@ class AggregateClassifier(Predictor):
         self.symmetry_ = find_symmetry(observations)
         self._train(rows.to(device), [one.to(device) for one in observations])
         self.classes_ = classes
+        self._warn_of_divergence(observations)
         return self
 
     def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations], n_rows: int) -> list[Finding]:
@@ -229,3 +236,17 @@ class AggregateClassifier(Predictor):
             {"scaling": how, "best_epoch": epoch, "score": score}
             for how, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
         ]
+
+    def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
+        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
+        _, by_constant = best_constant(observations)
+        constant = float(np.mean([one.mean().item() for one in by_constant]))
+        score = float(np.nanmax([one["score"] for one in self.replicas_]))
+        if score < constant:
+            warnings.warn(
+                f"the model explains groups worse than a constant prediction: log-likelihood {score:,.4g} per group "
+                f"against {constant:,.4g}; do not rely on it: train for longer or with a lower learning_rate, and look "
+                "at the scale of the features",
+                DivergenceWarning,
+                stacklevel=3,
+            )

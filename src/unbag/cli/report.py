@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.files import write_whole
+from unbag.terminal import Terminal, visible
 
 Run = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
 OutFile = Annotated[
@@ -35,7 +35,7 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
     """Learn to read digits from counts in groups of six, beside other methods, in a minute or two."""
     with plain_errors(debug=ctx.obj):
         _check_folder(out)
-        progress = Console(stderr=True, highlight=False, markup=False)
+        progress = Terminal(stderr=True, highlight=False, markup=False)
         with progress.status("starting"):
             from unbag.demo import run  # noqa: PLC0415
             from unbag.report.reading import REPORT, SUMMARY  # noqa: PLC0415
@@ -63,7 +63,7 @@ def _show(comparison: list[dict[str, Any]]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in comparison:
         table.add_row(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}")
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _write_page(summary: dict[str, Any], path: Path) -> None:
@@ -71,4 +71,4 @@ def _write_page(summary: dict[str, Any], path: Path) -> None:
 
     check_writable(path)
     write_whole(path, render(summary).encode())
-    Console(soft_wrap=True).print(f"The report is in {path.absolute()}", highlight=False, markup=False)
+    Terminal(soft_wrap=True).print(f"The report is in {visible(path.absolute())}", highlight=False, markup=False)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from unbag.experiments import runner, smoke
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import finished, missing_seeds, read
 from unbag.experiments.runner import Summary
 from unbag.experiments.wording import name_cell, tell_result
+from unbag.terminal import Terminal
 
 DEFAULT_FOLDER = Path("results")
 
@@ -90,7 +90,7 @@ def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> Non
         console.print(f"{done}/{wanted}  " + (tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)))
 
 
-def _tell(summary: Summary, console: Console) -> None:
+def _tell(summary: Summary, console: Terminal) -> None:
     """Say what was done, what is missing and why."""
     for work, reason in summary.failed.items():
         console.print(f"failed: {name_cell(work.cell)}: {reason}")
@@ -107,5 +107,5 @@ def _tell(summary: Summary, console: Console) -> None:
         console.print(f"time is up, and everything is saved; the same command goes on with {following}")
 
 
-def _console() -> Console:
-    return Console(highlight=False, markup=False, soft_wrap=True)
+def _console() -> Terminal:
+    return Terminal(highlight=False, markup=False, soft_wrap=True)

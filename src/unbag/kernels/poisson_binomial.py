@@ -94,6 +94,7 @@ def _invert(chance: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
     # |phi(t)| <= exp(-variance (1 - cos t)) bounds what lies beyond the highest frequency that counts.
     top = torch.acos((1 - NEGLIGIBLE / variance).clamp_min(-1)) * period / (2 * math.pi)
     n_frequencies = torch.minimum(top.ceil(), (period - 1) / 2) + 1
+    n_frequencies = n_frequencies.nan_to_num(nan=1.0)  # of a model that diverged; NaN comes out as it went in
     probability, posterior = torch.empty_like(z), torch.empty_like(chance)
     bounds = groups.offsets.tolist()
     for first, last in _chunks(groups.sizes, n_frequencies):

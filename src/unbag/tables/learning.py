@@ -67,6 +67,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     """
     from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
     from unbag.report import summarise  # noqa: PLC0415
+    from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
     resumed = run.check_free(plan, force=force)
     found = gather(plan)
@@ -107,6 +108,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     )
     write_whole(run.summary, json.dumps(summary, indent=1).encode())
     run.finish(plan, inputs)
+    problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed)
 
 
