@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from unbag.training import (
     held_out_likelihood,
     train,
 )
-from unbag.training.checkpoints import fingerprint
+from unbag.training.identity import digest
 from unbag.training.scaling import How, fit_scaling
 
 COMPARISONS = (PairwiseSimilarity, TripletComparison, OrdinalRank, OrdinalTriplet)
@@ -99,6 +98,15 @@ def fit_replicas(
         return nn.Sequential(copy.deepcopy(scaling_of[torch.initial_seed()]), make_net())
 
     settings = read_settings(choices, observations)
+    run = {
+        "settings": settings,
+        "scaling": hows,
+        "seeds": seeds,
+        "rows": X,
+        "observations": [used, held_out],
+        "model": make_net,
+        "objective": objective,
+    }
     trained = train(
         make_model,
         X,
@@ -106,7 +114,7 @@ def fit_replicas(
         settings,
         seeds=seeds,
         score=score,
-        checkpoint=_checkpoint(choices, settings, hows, X, [*used, *held_out]),
+        checkpoint=_checkpoint(choices, run),
         progress=Bar() if choices["verbose"] else Silent(),
         objective=objective,
     )
@@ -179,10 +187,8 @@ def _restarts(choices: dict[str, Any]) -> int:
     return n
 
 
-def _checkpoint(
-    choices: dict[str, Any], settings: Settings, hows: list[How], X: Tensor, observations: Sequence[Observations]
-) -> Checkpoint | None:
-    """Return a place for the run on these data with these settings alone: a fold must not go on where another was."""
+def _checkpoint(choices: dict[str, Any], run: dict[str, Any]) -> Checkpoint | None:
+    """Return a place for this run alone: a fold must not go on where another was."""
     if choices["checkpoint"] is None:
         return None
     if not isinstance(choices["random_state"], Integral):
@@ -190,12 +196,8 @@ def _checkpoint(
             f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
             "run can go on from where another was"
         )
-    # A function has another address in every process; the loop itself looks whether it is the same.
-    named = replace(settings, loss="cross_entropy" if callable(settings.loss) else settings.loss)
-    model = choices["model"] if isinstance(choices["model"], str) else "own"
-    tensors = [part for one in observations for part in (one.groups.members, one.groups.offsets, one.checked)]
-    run = repr((named, hows, model, int(choices["random_state"]), fingerprint(X, *tensors)))
-    return Checkpoint(Path(choices["checkpoint"]) / hashlib.sha256(run.encode()).hexdigest()[:16], seconds=5.0)
+    parts = {name: digest(value, f"the {name}") for name, value in run.items()}
+    return Checkpoint(Path(choices["checkpoint"]) / digest(parts)[:16], seconds=5.0)
 
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -126,9 +125,8 @@ def main(folder: Path) -> None:
     def count(process: int) -> None:
         report["kills"] += killed_by_signal(process)
         report["with a draft left"] += any(disturbed.glob(".*.part"))
-        if (file := disturbed / "checkpoint.safetensors").exists():
-            with safe_open(file, framework="pt") as opened:
-                report["epochs"].append(json.loads(opened.metadata()["unbag"])["epoch"])
+        if (disturbed / "checkpoint.safetensors").exists():
+            report["epochs"].append(Checkpoint(disturbed).load()[1]["epoch"])
 
     for place in PLACES:  # the very first write
         count(fork(partial(die_at, place, 1), disturbed))
