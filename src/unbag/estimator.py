@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag.diagnosis import Finding, diagnose
-from unbag.fitting import first_seed, fit_replicas
+from unbag.fitting import Fitted, first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
 from unbag.naming import best_order, find_symmetry
@@ -177,15 +177,27 @@ class AggregateClassifier(Predictor):
             :class:`unbag.Groups`, or a list with one or None for each aggregate. For label proportions of groups of
             one, y may be labels: so a few labelled rows can stand beside other observations.
         """
+        return self._prepare_fit(X, y, groups)()
+
+    def _prepare_fit(self, X: Any, y: Any, groups: Any = None) -> Callable[[], AggregateClassifier]:
+        """Refuse all that fit refuses, and return a function that does the rest."""
         rows = read_rows(self, X, reset=True)
         sets = read_sets(self.aggregate, y, groups, len(rows))
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
         self.diagnosis_ = self._diagnose(sets, observations)
         self.symmetry_ = find_symmetry(observations)
-        self._train(rows, observations)
-        self.classes_ = classes
-        return self
+        rows, observations = rows.to(self.device), [one.to(self.device) for one in observations]
+        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
+        choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        prepared = prepare(choices, make_net, rows, observations, seed)
+
+        def train() -> AggregateClassifier:
+            self._keep(prepared.train(), rows, observations)
+            self.classes_ = classes
+            return self
+
+        return train
 
     def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations]) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
@@ -196,13 +208,10 @@ class AggregateClassifier(Predictor):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":
-                warnings.warn(found.message, UnbagWarning, stacklevel=3)
+                warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
 
-    def _train(self, rows: Tensor, observations: Sequence[Observations]) -> None:
-        rows, observations = rows.to(self.device), [one.to(self.device) for one in observations]
-        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
-        fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, first_seed(self.random_state))
+    def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
         self.models_ = [trained.models[r] for r in (fitted.like_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)

@@ -15,6 +15,9 @@ from filelock import FileLock, Timeout
 
 LOCK = ".lock"
 
+WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
+"""What files of weights are called, by what they hold."""
+
 
 class FolderInUse(OSError):
     """Another process is writing to a folder."""
@@ -74,6 +77,13 @@ def remove_drafts(path: Path) -> None:
     for draft in drafts(path):
         with suppress(OSError):
             draft.unlink()
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those folders that hold nothing, in this order."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager

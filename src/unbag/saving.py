@@ -22,7 +22,7 @@ import unbag
 from unbag.aggregates import AtLeast, CountOf, Majority
 from unbag.diagnosis import Finding
 from unbag.estimator import AggregateClassifier
-from unbag.files import remove_drafts, write_whole
+from unbag.files import WEIGHTS, remove_drafts, write_whole
 from unbag.inputs import AGGREGATES as NAMED
 from unbag.models import build
 from unbag.predictor import Predictor
@@ -66,6 +66,7 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     head = {"format": FORMAT, "sha256": _digest(_as_json(content)), "content": content}
     folder.mkdir(parents=True, exist_ok=True)
     old = _old_weights(folder)
+    remove_drafts(folder / content["weights"]["file"])
     write_whole(folder / content["weights"]["file"], weights)
     remove_drafts(folder / HEAD)
     write_whole(folder / HEAD, json.dumps(head, indent=1).encode())
@@ -218,11 +219,17 @@ def _read_weights(folder: Path, entry: dict[str, str]) -> dict[str, Tensor]:
 
 
 def _old_weights(folder: Path) -> Path | None:
-    """Return the file of the classifier that is to be replaced, if there is one that can be read."""
-    try:
-        return folder / Path(_read_head(folder / HEAD)["weights"]["file"]).name
-    except (OSError, ValueError):
+    """Return the file of the classifier that is to be replaced, if there is one; refuse to replace anything else."""
+    if not (folder / HEAD).exists():
         return None
+    try:
+        name = Path(_read_head(folder / HEAD)["weights"]["file"]).name
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileExistsError(
+            f"{folder / HEAD} is no classifier that this version of unbag has saved, or damaged, and is not replaced; "
+            "give another folder, or move the file elsewhere"
+        ) from error
+    return folder / name if WEIGHTS.fullmatch(name) else None
 
 
 def _check_own(needed: list[str], given: dict[str, Any]) -> None:

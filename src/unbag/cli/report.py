@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.files import write_whole
+from unbag.files import refuse_input, write_whole
 
 Run = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
 OutFile = Annotated[
@@ -25,10 +25,12 @@ Seed = Annotated[int, typer.Option(min=0, help="Another number gives other group
 def report(ctx: typer.Context, run: Run, out: OutFile = None) -> None:
     """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
     with plain_errors(debug=ctx.obj):
-        from unbag.report.reading import REPORT, read_summary  # noqa: PLC0415
+        from unbag.report.reading import REPORT, files_read, read_summary  # noqa: PLC0415
 
+        out = run / REPORT if out is None else out
         summary = read_summary(run)
-        _write_page(summary, run / REPORT if out is None else out)
+        refuse_input(out, files_read(run))
+        _write_page(summary, out)
 
 
 def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0) -> None:

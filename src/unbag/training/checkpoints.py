@@ -15,11 +15,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from unbag.files import locked, remove_drafts, whole_file
+from unbag.files import LOCK, locked, remove_drafts, remove_empty, whole_file
 from unbag.training.progress import logger
 
 FORMAT = 3
 DIGEST_SIZE = 32
+FILE = "checkpoint.safetensors"
 
 
 class OutOfTime(Exception):
@@ -68,7 +69,7 @@ class Checkpoint:
     @property
     def file(self) -> Path:
         """The file that holds the run."""
-        return self.folder / "checkpoint.safetensors"
+        return self.folder / FILE
 
     def part(self, name: str) -> Checkpoint:
         """Return a place of its own for a part of the run."""
@@ -122,3 +123,13 @@ class Checkpoint:
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes out of the folder while a run goes on."""
         return locked(self.folder)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove all checkpoints in a folder and in those inside it; whatever else is there stays."""
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())]
+    for one in folders:
+        remove_drafts(one / FILE)
+        for name in (FILE, LOCK):
+            (one / name).unlink(missing_ok=True)
+    remove_empty(reversed(folders))
