@@ -74,7 +74,9 @@ class AggregateClassifier(Predictor):
     verbose
         1 shows a progress bar in a terminal.
     checkpoint
-        A folder. A fit that was interrupted goes on from there if it is called again with the same data and settings.
+        A folder. A fit that was interrupted goes on from there if it is called again with the same data, settings,
+        model, loss and aggregate. Functions and modules are compared by what they do: code, closures, globals that they
+        read, weights; what cannot be compared is refused. Fits that differ may share the folder.
 
     Attributes
     ----------

@@ -112,6 +112,7 @@ class Prepared:
             "observations": [self.used, self.held_out],
             "model": self.make_net,
             "objective": self.objective,
+            "ensemble": self.choices["ensemble"],  # such fits are alike, but a search may run them side by side
         }
         parts = {name: digest(value, f"the {name}") for name, value in run.items()}
         return Checkpoint(Path(self.choices["checkpoint"]) / digest(parts)[:16], seconds=5.0)

@@ -51,11 +51,23 @@ def _check_folder(folder: Path) -> None:
     """Make the folder, or refuse one that holds anything but the results of an earlier demonstration."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder with --out")
-    others = {path.name for path in folder.iterdir()} - {"summary.json", "report.html"} if folder.exists() else set()
-    if others:
+    if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
         raise FileExistsError(f"{folder} holds other files, such as {min(others)}; give another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "report.html")
+
+
+def _left_by_demo(folder: Path) -> set[str]:
+    """Return the names of the files that an earlier demonstration has written to a folder, if there was one."""
+    if not (folder / "summary.json").exists():
+        return set()
+    from unbag.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
+
+    try:
+        title = json.loads((folder / "summary.json").read_bytes())["title"]
+    except (ValueError, KeyError, TypeError):
+        return set()
+    return {"summary.json", "report.html"} if title == TITLE else set()
 
 
 def _show(comparison: list[dict[str, Any]]) -> None:

@@ -108,7 +108,7 @@ class _Writer:
         )
 
     def write(self, value: Any) -> None:
-        if isinstance(value, PLAIN) and type(value) in PLAIN:
+        if type(value) in PLAIN:
             self._emit(type(value).__name__, f"{value:x}" if type(value) is int else repr(value))
         elif type(value) is tuple:
             self._items("tuple", value)

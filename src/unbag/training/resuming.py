@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -85,7 +86,7 @@ def _identity(run: Run) -> dict[str, str]:
 def _read_identity(run: Run) -> dict[str, str]:
     seen = [one for given in run.sets for one in given]
     kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
-    versions = {name: version(name) for name in ("unbag", "torch", "numpy")}
+    versions = {"python": platform.python_version(), **{name: version(name) for name in ("unbag", "torch", "numpy")}}
     parts = {
         "versions": (versions, versions),
         "settings": (run.settings, run.settings),
