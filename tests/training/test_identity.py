@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 from unbag import CountOf, FromFold, Groups
 from unbag.training.identity import Unidentifiable, digest
@@ -60,6 +61,15 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.act(self.layer(x))
+
+
+class Tilted(nn.Linear):
+    def reset_parameters(self):
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x):
+        return super().forward(x) + x
 
 
 def net(weight=1.0, trainable=True):
@@ -130,6 +140,7 @@ UNLIKE = {
     "modules": (nn.ReLU(), nn.Tanh()),
     "settings of modules": (nn.Dropout(0.1), nn.Dropout(0.2)),
     "weights": (net(1.0), net(2.0)),
+    "weight norm": (weight_norm(Net(functional.relu).layer), weight_norm(Tilted(2, 2))),
     "frozen weights": (net(), net(trainable=False)),
     "activations": (Net(functional.relu), Net(functional.elu)),
     "functions that make modules": (lambda: Net(functional.relu), lambda: Net(functional.elu)),
@@ -153,6 +164,23 @@ def test_where_a_function_stands_and_what_it_is_called_says_nothing():
     assert digest(from_source("value = lambda s: -s")) == digest(moved)
     assert digest(adder(1)) == digest(adder(1))
     assert digest(cyclic(1)) == digest(cyclic(1))
+
+
+def reversing(factor):
+    class Reversed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, slope):
+            return -factor * slope
+
+    return Reversed.apply
+
+
+def test_functions_with_a_gradient_of_their_own_are_told_by_it():
+    assert digest(reversing(1)) == digest(reversing(1)) != digest(reversing(2))
 
 
 def test_what_a_function_does_not_read_says_nothing():

@@ -7,17 +7,12 @@ installed packages is told by its name and their version; all other code is foll
 from __future__ import annotations
 
 import copyreg
-import dis
 import hashlib
 import importlib
 import importlib.util
-import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from functools import cached_property
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -36,7 +31,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from unbag.training.introspection import (
+    Names,
+    derived_attributes,
+    installed_package,
+    is_authored,
+    is_found_by_name,
+    names_read,
+    without_line,
+)
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis), type(NotImplemented))
 DESCRIPTORS = (
@@ -132,6 +137,9 @@ class _Writer:
             self._items("dict", (part for item in value.items() for part in item))
         elif isinstance(value, Tensor):
             self._tensor(value)
+        elif isinstance(value, nn.Module):  # some of them, such as those with weight norm, refuse to be pickled
+            self.write(type(value))
+            self._state(type(value), vars(value))
         elif isinstance(value, np.ndarray | np.generic):
             self._array(np.asarray(value))
         elif isinstance(value, FunctionType):
@@ -193,18 +201,19 @@ class _Writer:
     def _code(self, code: CodeType) -> None:
         """Write what a code object does: not where it stands, nor what it is called."""
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-        self._items("code", (code.co_code, code.co_exceptiontable, counts, code.co_names, code.co_varnames))
+        content, constants = without_line(code)
+        self._items("code", (content, code.co_exceptiontable, counts, code.co_names, code.co_varnames))
         self._items("cells", (code.co_freevars, code.co_cellvars))
-        self._items("constants", code.co_consts)
+        self._items("constants", constants)
 
     def _function(self, function: FunctionType) -> None:
-        library = _library(function.__globals__.get("__name__"))
+        library = installed_package(function.__globals__.get("__name__"))
         self._emit("function", *([library, function.__module__ or "", function.__qualname__] if library else []))
         with self._inside(function.__qualname__):
             self._code(function.__code__)
             self._items("defaults", function.__defaults__ or ())
             self._named("keyword defaults", function.__kwdefaults__ or {})
-            found = _read(function.__code__)
+            found = names_read(function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                 with self._inside(name):
                     self._cell(cell, found.attributes)
@@ -220,7 +229,7 @@ class _Writer:
         else:
             self._write_read(value, attributes)
 
-    def _globals(self, function: FunctionType, found: _Names) -> None:
+    def _globals(self, function: FunctionType, found: Names) -> None:
         """Write the globals that a function reads, and what it imports."""
         known = function.__globals__
         for name in sorted(found.globals):
@@ -247,7 +256,7 @@ class _Writer:
 
     def _module(self, module: ModuleType, attributes: set[str] | None) -> None:
         """Write a module by what is read of it; one of a package by its name and version."""
-        library = _library(module.__name__)
+        library = installed_package(module.__name__)
         self._emit("module", module.__name__, library or "")
         if library:
             return
@@ -262,14 +271,14 @@ class _Writer:
                 self._write_read(vars(module)[name], attributes)
 
     def _class(self, kind: type) -> None:
-        library = _library(kind.__module__)
-        if library and "<locals>" not in kind.__qualname__:
+        library = installed_package(kind.__module__)
+        if library and is_found_by_name(kind):
             self._emit("class", library, kind.__module__, kind.__qualname__)
             return
         self._emit("class")
         with self._inside(kind.__qualname__):
             self._items("bases", (type(kind), *kind.__bases__))
-            self._named("members", {name: one for name, one in vars(kind).items() if _matters(name, one)})
+            self._named("members", {name: one for name, one in vars(kind).items() if is_authored(name, one)})
 
     def _parts(self, value: Any) -> None:
         """Write an object as pickle would take it apart; what pickle cannot take apart is refused."""
@@ -280,7 +289,7 @@ class _Writer:
         except Exception as error:
             raise self.refusal(f"the content of a {kind.__module__}.{kind.__qualname__} is hidden") from error
         if isinstance(parts, str):
-            library = _library(getattr(value, "__module__", None) or kind.__module__)
+            library = installed_package(getattr(value, "__module__", None) or kind.__module__)
             inner = getattr(value, "__wrapped__", None)
             if library is None and inner is None:
                 raise self.refusal(f"the content of a {kind.__module__}.{kind.__qualname__} is hidden")
@@ -289,72 +298,16 @@ class _Writer:
             return
         make, arguments, state, items, pairs = (*parts, None, None, None, None)[:5]
         self._items("object", (make, arguments))
-        derived = _derived(kind)
         states = state if isinstance(state, tuple) else (state,)
         self._emit("states", str(len(states)))
-        for one in ({} if one is None else one for one in states):
-            if isinstance(one, dict) and all(isinstance(name, str) for name in one):
-                self._named("state", {name: part for name, part in one.items() if name not in derived})
-            else:
-                self.write(one)
+        for one in states:
+            self._state(kind, one)
         self._items("items", items or ())
         self._items("pairs", pairs or ())
 
-
-class _Names:
-    """What the instructions of a code object and of those inside it name."""
-
-    def __init__(self) -> None:
-        self.globals: set[str] = set()
-        self.attributes: set[str] = set()
-        self.imports: set[tuple[str, int]] = set()
-
-
-def _read(code: CodeType) -> _Names:
-    found, waiting = _Names(), [code]
-    while waiting:
-        code = waiting.pop()
-        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
-        instructions = list(dis.get_instructions(code))
-        for place, one in enumerate(instructions):
-            if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-                found.globals.add(one.argval)
-            elif one.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
-                found.attributes.add(one.argval)
-            elif one.opname == "IMPORT_NAME":
-                found.imports.add((one.argval, instructions[place - 2].argval))
-                found.attributes.update(one.argval.split("."))
-    return found
-
-
-def _matters(name: str, member: Any) -> bool:
-    """Whether a member of a class is its author's; what Python notes of a class is not code and has two underscores."""
-    if name == "_abc_impl":
-        return False
-    return not name.startswith("__") or isinstance(member, FunctionType | staticmethod | classmethod | property)
-
-
-def _derived(kind: type) -> set[str]:
-    """Return the attributes of instances that follow from the others."""
-    named = {name for one in kind.__mro__ for name in vars(one).get("_derived_attributes", ())}
-    return named | {
-        name for one in kind.__mro__ for name, member in vars(one).items() if isinstance(member, cached_property)
-    }
-
-
-@lru_cache(maxsize=4096)
-def _library(module: str | None) -> str | None:
-    """Return the package of a module with its version, where it is installed; None for code that may change."""
-    package = (module or "").partition(".")[0]
-    file = Path(getattr(sys.modules.get(package), "__file__", None) or "")
-    installed = bool({"site-packages", "dist-packages"} & set(file.parts))
-    if package in sys.stdlib_module_names:  # unless a file of the user's has that name
-        standard = file == Path() or (not installed and file.is_relative_to(sysconfig.get_path("stdlib")))
-        return f"python {sys.version_info.major}.{sys.version_info.minor}" if standard else None
-    if not installed and package != "unbag":
-        return None
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        noted = getattr(sys.modules.get(package), "__version__", None)
-        return None if noted is None else f"{package} {noted}"
+    def _state(self, kind: type, state: Any) -> None:
+        if isinstance(state, dict | None) and all(isinstance(name, str) for name in state or {}):
+            derived = derived_attributes(kind)
+            self._named("state", {name: part for name, part in (state or {}).items() if name not in derived})
+        else:
+            self.write(state)
