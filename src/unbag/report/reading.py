@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from unbag.report.page import check_format
-from unbag.tables.runs import REPORT, Run
+from unbag.tables.runs import REPORT, SUMMARY, Run
 
 __all__ = ["REPORT", "SUMMARY", "files_read", "read_summary"]
-
-SUMMARY = "summary.json"
 
 
 def read_summary(run: Path) -> dict[str, Any]:

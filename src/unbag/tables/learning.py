@@ -65,10 +65,10 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
     """
-    from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
-    from unbag.report import summarise  # noqa: PLC0415
-
     with run.opened(plan, force=force) as resumed:
+        from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
+        from unbag.report import summarise  # noqa: PLC0415
+
         found = gather(plan)
         _refuse_doubt(found)
         problems = [*found.problems, *examine_features(found), *examine_observations(found)]

@@ -19,8 +19,8 @@ from unbag.tables.problems import fail
 
 FORMAT = 2
 
-REPORT = "report.html"
-FILES = ("preparation.json", "summary.json", "model/model.json", REPORT)
+SUMMARY, REPORT = "summary.json", "report.html"
+FILES = ("preparation.json", SUMMARY, "model/model.json", REPORT)
 """What a run writes beside its head, the weights of the model, and checkpoints while it goes on."""
 
 
@@ -59,7 +59,7 @@ class Run:
     @property
     def summary(self) -> Path:
         """What the report shows."""
-        return self.folder / "summary.json"
+        return self.folder / SUMMARY
 
     @property
     def inputs(self) -> list[Path]:
@@ -80,8 +80,8 @@ class Run:
             Start anew, whatever the folder holds of earlier runs.
         """
         lock = self.folder / LOCK
-        if new := not lock.exists():
-            self._check_free(plan, force=force)  # before anything is made
+        self._read_earlier()  # a folder of other files is refused before anything is made in it
+        new = not lock.exists()
         made = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -95,16 +95,22 @@ class Run:
         finally:
             remove_empty(made)
 
-    def _check_free(self, plan: Plan, *, force: bool) -> bool:
-        """Return whether there is an unfinished run of the same plan to go on with; refuse to overwrite any other."""
+    def _read_earlier(self) -> dict[str, Any] | None:
+        """Return what an earlier run in the folder notes of itself, None where there was none; refuse other files."""
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file; name a folder for the run")
         ignored = {self.folder / LOCK, *(self.folder / one.name for one in drafts(self.head))}
         if not self.folder.exists() or not {*self.folder.iterdir()} - ignored:
-            return False
+            return None
         if not self.head.exists():
             raise FileExistsError(f"{self.folder} holds other files and no run; name another folder with --out")
-        content = self.read()
+        return self.read()
+
+    def _check_free(self, plan: Plan, *, force: bool) -> bool:
+        """Return whether there is an unfinished run of the same plan to go on with; refuse to overwrite any other."""
+        content = self._read_earlier()
+        if content is None:
+            return False
         if force:
             if altered := [name for name in self._altered(content) if (self.folder / name).exists()]:
                 raise FileExistsError(
