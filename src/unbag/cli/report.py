@@ -25,7 +25,8 @@ Seed = Annotated[int, typer.Option(min=0, help="Another number gives other group
 def report(ctx: typer.Context, run: Run, out: OutFile = None) -> None:
     """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
     with plain_errors(debug=ctx.obj):
-        from unbag.report.reading import REPORT, files_read, read_summary  # noqa: PLC0415
+        from unbag.report.reading import files_read, read_summary  # noqa: PLC0415
+        from unbag.tables.runs import REPORT  # noqa: PLC0415
 
         out = run / REPORT if out is None else out
         summary = read_summary(run)
@@ -40,7 +41,7 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
         progress = Console(stderr=True, highlight=False, markup=False)
         with progress.status("starting"):
             from unbag.demo import run  # noqa: PLC0415
-            from unbag.report.reading import REPORT, SUMMARY  # noqa: PLC0415
+            from unbag.tables.runs import REPORT, SUMMARY  # noqa: PLC0415
         summary = run(seed, report=progress.print)
         _show(summary["comparison"])
         write_whole(out / SUMMARY, f"{json.dumps(summary, allow_nan=False)}\n".encode())

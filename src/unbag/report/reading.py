@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unbag.report.page import check_format
-from unbag.tables.runs import REPORT, SUMMARY, Run
-
-__all__ = ["REPORT", "SUMMARY", "files_read", "read_summary"]
+from unbag.tables.runs import SUMMARY, Run
 
 
 def read_summary(run: Path) -> dict[str, Any]:
@@ -18,8 +16,8 @@ def read_summary(run: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{run} does not exist; give the folder of a run, as unbag fit --out has written it")
     if not run.is_dir():
         raise NotADirectoryError(f"{run} is a file; give the folder of a run, as unbag fit --out has written it")
-    of_fit = Run(run) if (run / "run.json").exists() else None  # unbag demo leaves a summary alone
-    content = None if of_fit is None else of_fit.read_finished()
+    of_fit = Run(run)
+    content = of_fit.read_finished() if of_fit.head.exists() else None  # unbag demo leaves a summary alone
     if not (run / SUMMARY).exists():
         raise FileNotFoundError(
             f"{run} is no run of unbag: {SUMMARY} is missing; give a folder as unbag fit --out has written it"
@@ -29,14 +27,15 @@ def read_summary(run: Path) -> dict[str, Any]:
         check_format(summary)
     except ValueError as error:
         raise ValueError(f"{run / SUMMARY}: {error}") from error
-    if of_fit is not None and content is not None:
+    if content is not None:
         of_fit.check_files(content)
     return summary
 
 
 def files_read(run: Path) -> list[Path]:
     """Return the files of a run that a report must not be written over."""
-    return [run / SUMMARY, *(Run(run).inputs if (run / "run.json").exists() else [])]
+    of_fit = Run(run)
+    return of_fit.inputs if of_fit.head.exists() else [of_fit.summary]
 
 
 def _read(path: Path) -> dict[str, Any]:
