@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from unbag.checks import check_device
 from unbag.constant import best_constant
 from unbag.diagnosis import Finding, diagnose, find_rows_without_group
-from unbag.fitting import first_seed, fit_replicas
+from unbag.fitting import Fitted, first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
 from unbag.naming import best_order, find_symmetry
@@ -82,7 +82,9 @@ class AggregateClassifier(Predictor):
     verbose
         1 shows a progress bar in a terminal.
     checkpoint
-        A folder. A fit that was interrupted goes on from there if it is called again with the same data and settings.
+        A folder. A fit that was interrupted goes on from there if it is called again with the same data, settings,
+        model, loss and aggregate. Functions and modules are compared by what they do: code, closures, globals that they
+        read, weights; what cannot be compared is refused. Fits that differ may share the folder.
 
     Attributes
     ----------
@@ -187,20 +189,32 @@ class AggregateClassifier(Predictor):
             one, y may be labels: so a few labelled rows can stand beside other observations. Rows in no group are not
             learned from; a warning says how many there are.
         """
+        return self._prepare_fit(X, y, groups)()
+
+    def _prepare_fit(self, X: Any, y: Any, groups: Any = None) -> Callable[[], AggregateClassifier]:
+        """Refuse all that fit refuses, and return a function that does the rest."""
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
         if vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
-            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=2)
+            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         sets = read_sets(self.aggregate, y, groups, len(rows))
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
         self.diagnosis_ = self._diagnose(sets, observations, len(rows))
         self.symmetry_ = find_symmetry(observations)
-        self._train(rows.to(device), [one.to(device) for one in observations])
-        self.classes_ = classes
-        self._warn_of_divergence(observations)
-        return self
+        rows, observations = rows.to(device), [one.to(device) for one in observations]
+        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
+        choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        prepared = prepare(choices, make_net, rows, observations, seed)
+
+        def train() -> AggregateClassifier:
+            self._keep(prepared.train(), rows, observations)
+            self.classes_ = classes
+            self._warn_of_divergence(observations)
+            return self
+
+        return train
 
     def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations], n_rows: int) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
@@ -214,12 +228,10 @@ class AggregateClassifier(Predictor):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":
-                warnings.warn(found.message, UnbagWarning, stacklevel=3)
+                warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
 
-    def _train(self, rows: Tensor, observations: Sequence[Observations]) -> None:
-        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
-        fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, first_seed(self.random_state))
+    def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
         self.models_ = [trained.models[r] for r in (fitted.like_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
@@ -248,5 +260,5 @@ class AggregateClassifier(Predictor):
                 f"against {constant:,.4g}; do not rely on it: train for longer or with a lower learning_rate, and look "
                 "at the scale of the features",
                 DivergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

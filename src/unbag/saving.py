@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import math
-import re
 import reprlib
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,7 +19,7 @@ import torch
 import unbag
 from unbag.diagnosis import Finding
 from unbag.estimator import AggregateClassifier
-from unbag.files import read_regular, remove_drafts, write_whole
+from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
 from unbag.saved_content import AGGREGATES, LOCAL, OWN, check_content, make_aggregates, read_classes
@@ -65,6 +64,7 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     old = _old_weights(folder)
+    remove_drafts(folder / content["weights"]["file"])
     write_whole(folder / content["weights"]["file"], weights)
     remove_drafts(folder / HEAD)
     write_whole(folder / HEAD, head.encode())
@@ -198,13 +198,18 @@ def _check(content: Any, spare: int) -> int:
 
 
 def _old_weights(folder: Path) -> Path | None:
-    """Return the file of the classifier that is to be replaced, if there is one that can be read."""
+    """Return the file of the classifier that is to be replaced, if there is one; refuse to replace anything else."""
     try:
         name = _read_head(folder / HEAD)[0]["weights"]["file"]
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise FileExistsError(
+            f"{folder / HEAD} is no classifier that this version of unbag has saved, or damaged, and is not replaced; "
+            "give another folder, or move the file elsewhere"
+        ) from error
     # Another name is not one that save has given.
-    return folder / name if re.fullmatch(r"weights-[0-9a-f]{16}\.safetensors", name) else None
+    return folder / name if WEIGHTS.fullmatch(name) else None
 
 
 def _check_own(needed: list[str], given: dict[str, Any]) -> None:

@@ -54,6 +54,8 @@ class FromFold(Aggregate):
     tensor([0.5556, 0.4815])
     """
 
+    _derived_attributes = ("_explorations", "_outcomes", "_numbers")
+
     def __init__(
         self,
         start: Hashable,

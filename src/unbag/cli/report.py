@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.files import write_whole
+from unbag.files import refuse_input, write_whole
 from unbag.terminal import Terminal, visible
 
 Run = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
@@ -25,10 +25,13 @@ Seed = Annotated[int, typer.Option(min=0, help="Another number gives other group
 def report(ctx: typer.Context, run: Run, out: OutFile = None) -> None:
     """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
     with plain_errors(debug=ctx.obj):
-        from unbag.report.reading import REPORT, read_summary  # noqa: PLC0415
+        from unbag.report.reading import files_read, read_summary  # noqa: PLC0415
+        from unbag.tables.runs import REPORT  # noqa: PLC0415
 
+        out = run / REPORT if out is None else out
         summary = read_summary(run)
-        _write_page(summary, run / REPORT if out is None else out)
+        refuse_input(out, files_read(run))
+        _write_page(summary, out)
 
 
 def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0) -> None:
@@ -38,7 +41,7 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
         progress = Terminal(stderr=True, highlight=False, markup=False)
         with progress.status("starting"):
             from unbag.demo import run  # noqa: PLC0415
-            from unbag.report.reading import REPORT, SUMMARY  # noqa: PLC0415
+            from unbag.tables.runs import REPORT, SUMMARY  # noqa: PLC0415
         summary = run(seed, report=progress.print)
         _show(summary["comparison"])
         write_whole(out / SUMMARY, f"{json.dumps(summary, allow_nan=False)}\n".encode())
@@ -49,11 +52,23 @@ def _check_folder(folder: Path) -> None:
     """Make the folder, or refuse one that holds anything but the results of an earlier demonstration."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder with --out")
-    others = {path.name for path in folder.iterdir()} - {"summary.json", "report.html"} if folder.exists() else set()
-    if others:
+    if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
         raise FileExistsError(f"{folder} holds other files, such as {min(others)}; give another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "report.html")
+
+
+def _left_by_demo(folder: Path) -> set[str]:
+    """Return the names of the files that an earlier demonstration has written to a folder, if there was one."""
+    if not (folder / "summary.json").exists():
+        return set()
+    from unbag.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
+
+    try:
+        title = json.loads((folder / "summary.json").read_bytes())["title"]
+    except (ValueError, KeyError, TypeError):
+        return set()
+    return {"summary.json", "report.html"} if title == TITLE else set()
 
 
 def _show(comparison: list[dict[str, Any]]) -> None:

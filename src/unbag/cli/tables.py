@@ -302,7 +302,7 @@ def _read_also(given: str) -> dict[str, str]:
 
 def _say_how_to_go_on(run: Any) -> None:
     console = Terminal(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    if not run.head.exists():
+    if not run.head.exists() or run.read()["status"] == "finished":
         console.print("Stopped before training began; nothing was written.")
         return
     saved = any(run.checkpoint.rglob("*.safetensors"))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from unbag.files import remove_drafts, whole_file
+from unbag.files import refuse_input, remove_drafts, whole_file
 from unbag.tables.conventions import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
@@ -68,9 +68,9 @@ def predict_table(
     tuple
         How many rows there were, and notes of what training rows did not have.
     """
-    content = run.read_finished()
-    preparation, clf = Preparation.load(run.preparation), _load(run, device)
+    content, preparation, clf = _load(run, device)
     check_format(out)
+    refuse_input(out, [instances, *run.inputs])
     names = column_names(instances)
     wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
     own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
@@ -129,9 +129,9 @@ def disaggregate_table(
     tuple
         How many lines were written, and notes.
     """
-    content = run.read_finished()
-    preparation, clf = Preparation.load(run.preparation), _load(run, device)
+    content, preparation, clf = _load(run, device)
     check_format(out)
+    refuse_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
     names = column_names(instances)
     _check_columns(names, preparation, [], str(instances))
@@ -205,10 +205,14 @@ def writing(out: Path) -> Iterator[Write]:
                 writer.close()
 
 
-def _load(run: Run, device: str) -> Any:
+def _load(run: Run, device: str) -> tuple[dict[str, Any], Preparation, Any]:
+    """Return what a finished run notes of itself, how it prepares rows, and its classifier, which belong together."""
     from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
-    return load(run.model, device=device)
+    content = run.read_finished()
+    parts = Preparation.load(run.preparation), load(run.model, device=device)
+    run.check_files(content)
+    return content, *parts
 
 
 def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -123,7 +124,8 @@ def train(
             )
         return _side_by_side(alone)
     run = Run(models, X, sets, settings, seeds, score, objective)
-    with torch.random.fork_rng([X.device] if X.is_cuda else []), progress or Silent() as shown:
+    lock = nullcontext() if checkpoint is None else checkpoint.locked()
+    with lock, torch.random.fork_rng([X.device] if X.is_cuda else []), progress or Silent() as shown:
         torch.manual_seed(seeds[0])  # of dropout
         if checkpoint is not None:
             resume(run, checkpoint)

@@ -46,6 +46,8 @@ class Observations:
     2
     """
 
+    _derived_attributes = ("checked",)
+
     aggregate: Aggregate
     groups: Groups
     z: Any
