@@ -105,6 +105,10 @@ class Replicas:
         """Return what an optimiser changes."""
         return [tensor for tensor in self.state.values() if tensor.requires_grad]
 
+    def buffers(self) -> dict[str, Tensor]:
+        """Return what no optimiser changes, but a forward pass may."""
+        return {name: self.state[name] for name, _ in self._model.named_buffers()}
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """Run each replica on its own inputs, (replicas, n, ...), and return its logits after those before it."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
