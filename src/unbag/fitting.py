@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
 from unbag.checks import check_choice
 from unbag.naming import find_symmetry
+from unbag.parts import join
 from unbag.training import (
     Bar,
     Checkpoint,
@@ -204,7 +205,7 @@ def _checkpoint(
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
     with torch.no_grad():
-        return torch.stack([torch.cat([model(part) for part in rows.split(8192)]) for model in models])
+        return torch.stack([join((model(part) for part in rows.split(8192)), len(rows)) for model in models])
 
 
 def _whole(value: Any) -> Any:

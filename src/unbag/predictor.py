@@ -18,6 +18,7 @@ from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.kernels.segments import sum_per_group
 from unbag.naming import Symmetry, best_order, choose_names
+from unbag.parts import join
 from unbag.targets import is_target
 from unbag.training import Observations
 
@@ -178,7 +179,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             for model, order in zip(self.models_, self.orders_, strict=True):
                 device = next(model.buffers()).device
                 logits = (model(part.to(device)) for part in rows.split(ROWS_AT_ONCE))
-                found.append(torch.cat([part.cpu().double()[:, order].log_softmax(-1) for part in logits]))
+                found.append(join((part.cpu().double()[:, order].log_softmax(-1) for part in logits), len(rows)))
         return found
 
     def _has_sets(self) -> bool:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unbag.groups import Groups
 from unbag.kernels.segments import spread, sum_per_group
+from unbag.parts import join
 
 # Probabilities below e^-44 of the whole are lost in float64 in any case.
 NEGLIGIBLE = 44.0
@@ -143,18 +144,20 @@ def _trapezoid(chance: Tensor, groups: Groups, z: Tensor, period: Tensor, width:
         return fan_out(one_minus_cos) * (-2 * p * (1 - p)) + 1
 
     log_squared, turn = torch.zeros_like(t), torch.zeros_like(t)
-    for p in blocks:
-        squared = square(p)
+    for block in blocks:
+        squared = square(block)
         log_squared += gather_up(squared.log())
-        turn += gather_up(torch.atan2(fan_out(sin) * p, 1 - fan_out(one_minus_cos) * p))
+        turn += gather_up(torch.atan2(fan_out(sin) * block, 1 - fan_out(one_minus_cos) * block))
     modulus = (log_squared / 2).exp() * used
     angle = turn - t * z
     probability = (modulus * angle.cos()).sum(0) / period
     # With one yes taken out of the product, phi(t) e^it / f(t), the same sum is the chance of the others making z - 1.
     cos_part, sin_part = modulus * (angle + t).cos(), modulus * (angle + t).sin()
-    others = []
-    for p in blocks:
+
+    def of_others(p: Tensor) -> Tensor:
         numerator = fan_out(cos_part) + p * fan_out(sin_part * sin - cos_part * one_minus_cos)
-        others.append(numerator.div_(square(p) if is_large else squared).sum(0))
-    posterior = chance * torch.cat(others, -1).view_as(chance) / spread(probability * period, groups)
+        return numerator.div_(square(p) if is_large else squared).sum(0)
+
+    others = join(map(of_others, blocks), p.shape[-1], -1) if is_large else of_others(p)
+    posterior = chance * others.view_as(chance) / spread(probability * period, groups)
     return probability, posterior.clamp_(0, 1)  # rounding alone can leave the range

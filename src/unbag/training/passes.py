@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
-import torch
 from torch import Tensor
 
+from unbag.parts import join
 from unbag.random_state import RandomState
 from unbag.training.batches import Batch
 from unbag.training.replicas import Replicas
@@ -48,7 +48,7 @@ def run_in_parts(replicas: Replicas, X: Tensor, batch: Batch, random: RandomStat
     buffers = {name: buffer.clone() for name, buffer in replicas.buffers().items()}
     start = None if random is None else random.now()
     # With gradients, which are not used: without them, some layers choose other ways to compute, and to draw.
-    outputs = torch.cat([_by_replica(replicas(X[rows]).detach(), replicas.n) for rows in parts], 1)
+    outputs = join((_by_replica(replicas(X[rows]).detach(), replicas.n) for rows in parts), batch.rows.shape[1], 1)
 
     def backward(slope: Tensor) -> None:
         for name, buffer in replicas.buffers().items():
