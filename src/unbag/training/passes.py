@@ -62,4 +62,4 @@ def run_in_parts(replicas: Replicas, X: Tensor, batch: Batch, random: RandomStat
 
 
 def _by_replica(outputs: Tensor, n: int) -> Tensor:
-    return outputs.view(n, -1, outputs.shape[1])
+    return outputs.reshape(n, -1, outputs.shape[1])
