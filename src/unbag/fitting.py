@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
 from unbag.checks import check_choice
 from unbag.naming import find_symmetry
+from unbag.parts import join
 from unbag.training import (
     Bar,
     Checkpoint,
@@ -29,7 +31,8 @@ from unbag.training import (
     train,
 )
 from unbag.training.identity import digest
-from unbag.training.scaling import How, fit_scaling
+from unbag.training.scaling import How, Scaling, fit_scaling
+from unbag.training.selection import take_rows
 
 COMPARISONS = (PairwiseSimilarity, TripletComparison, OrdinalRank, OrdinalTriplet)
 
@@ -76,16 +79,13 @@ class Prepared:
 
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
-        trained_on = self.X[torch.cat([one.groups.members for one in self.used]).unique()]
-        fitted = {how: fit_scaling(trained_on, how) for how in self.scalings}
-        scaling_of = dict(zip(self.seeds, (fitted[how] for how in self.scalings), strict=True))
+        fitted = _fit_scalings(self.scalings, self.X, self.used)
 
-        def make_model() -> nn.Module:
-            # The seed that train has just set is all that tells one replica from another here.
-            return nn.Sequential(copy.deepcopy(scaling_of[torch.initial_seed()]), self.make_net())
+        def make_model(how: How) -> nn.Module:
+            return nn.Sequential(copy.deepcopy(fitted[how]), self.make_net())
 
         trained = train(
-            make_model,
+            [partial(make_model, how) for how in self.scalings],
             self.X,
             self.used,
             self.settings,
@@ -219,6 +219,11 @@ def _scalings(scaling: str, *, can_choose: bool) -> list[How]:
     return [scaling]  # type: ignore[list-item]  # it was checked
 
 
+def _fit_scalings(hows: Sequence[How], X: Tensor, used: Sequence[Observations]) -> dict[How, Scaling]:
+    trained_on = take_rows(X, torch.cat([one.groups.members for one in used]).unique())
+    return {how: fit_scaling(trained_on, how) for how in hows}
+
+
 def _restarts(choices: dict[str, Any]) -> int:
     n = _whole(choices["n_restarts"])
     if not isinstance(n, int) or n < 1:
@@ -228,7 +233,7 @@ def _restarts(choices: dict[str, Any]) -> int:
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
     with torch.no_grad():
-        return torch.stack([torch.cat([model(part) for part in rows.split(8192)]) for model in models])
+        return torch.stack([join((model(part) for part in rows.split(8192)), len(rows)) for model in models])
 
 
 def _whole(value: Any) -> Any:

@@ -18,6 +18,7 @@ from unbag.checks import describe
 from unbag.files import read_regular
 from unbag.models import build
 from unbag.predictor import Predictor
+from unbag.random_state import RandomState
 from unbag.training.scaling import Scaling, scaling_shape
 
 # What an object of torch.nn.Module takes, beside its tensors.
@@ -95,7 +96,7 @@ def _make_net(model: Any, input_shape: tuple[int, ...], n_classes: int) -> Calla
         raise ValueError(f"rows of shape {input_shape} are too large to try a model of your own on")
 
     def on_meta(function: Callable[[], Any]) -> Any:
-        with torch.device("meta") if isinstance(model, str) else nullcontext(), torch.random.fork_rng(devices=[]):
+        with torch.device("meta") if isinstance(model, str) else nullcontext(), RandomState(0).in_place():
             return function()
 
     make = on_meta(lambda: build(model, input_shape, n_classes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from unbag.aggregates.base import Aggregate, full_precision
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.models.build import MakeModel
+from unbag.random_state import RandomState, may_draw
 from unbag.risks import group_risks
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
@@ -26,8 +27,16 @@ from unbag.training.checkpoints import Checkpoint, OutOfTime
 from unbag.training.fusing import fuse
 from unbag.training.objectives import Objective, Slope, cross_entropy, differentiate, likelihood
 from unbag.training.observations import Observations, check_sets
+from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.progress import Silent, logger
-from unbag.training.replicas import Replicas, can_be_stacked, check_outputs, make_models, unstack
+from unbag.training.replicas import (
+    Replicas,
+    can_be_stacked,
+    check_outputs,
+    looks_across_rows,
+    make_models,
+    unstack,
+)
 from unbag.training.resuming import resume, save
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
@@ -51,7 +60,7 @@ class Trained:
 
 
 def train(
-    make_model: MakeModel,
+    make_model: MakeModel | Sequence[MakeModel],
     X: Tensor,
     observations: Sequence[Observations | Sequence[Observations]],
     settings: Settings | None = None,
@@ -68,7 +77,8 @@ def train(
     ----------
     make_model
         Returns a fresh model, from rows of ``X`` to logits; called once for each seed, with torch's random numbers set
-        to it. Models that keep running statistics cannot run side by side and are trained one after the other.
+        to it. In its place, a list with one function for each seed. Models that keep running statistics cannot run side
+        by side and are trained one after the other.
     X
         Rows, (n, ...), on the device to train on; the groups must be there too.
     observations
@@ -77,7 +87,8 @@ def train(
         How to train.
     seeds
         One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
-        the same, up to rounding, alone or beside others; not so with dropout, which draws for all at once.
+        the same, up to rounding, alone or beside others; not so with dropout, which draws for all at once. A run comes
+        out the same, to the last bit, whatever other runs are trained in other threads.
     score
         Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those
         of the last.
@@ -98,7 +109,8 @@ def train(
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
     if objective is None:
-        check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
+        with RandomState(seeds[0], X.device).in_place():
+            check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
     if len(models) > 1 and not can_be_stacked(models[0]):
         logger.warning(
             "models with batch norm, running statistics or shared weights cannot be trained side by side: "
@@ -111,7 +123,7 @@ def train(
             part = None if checkpoint is None else checkpoint.part(f"replica {place}")
             alone.append(
                 train(
-                    make_model,
+                    make_model if callable(make_model) else make_model[place],
                     X,
                     own,
                     settings,
@@ -124,9 +136,7 @@ def train(
             )
         return _side_by_side(alone)
     run = Run(models, X, sets, settings, seeds, score, objective)
-    lock = nullcontext() if checkpoint is None else checkpoint.locked()
-    with lock, torch.random.fork_rng([X.device] if X.is_cuda else []), progress or Silent() as shown:
-        torch.manual_seed(seeds[0])  # of dropout
+    with nullcontext() if checkpoint is None else checkpoint.locked(), progress or Silent() as shown:
         if checkpoint is not None:
             resume(run, checkpoint)
         while not run.finished:
@@ -169,6 +179,9 @@ class Run:
         self.n_steps = math.ceil(most / self.settings.batch_size)
         self.batches = [Batches(given, n_replicas, self.n_steps) for given in self.sets]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        self.random = RandomState(self.seeds[0], self.X.device)  # of dropout
+        parts = (self.objective, self.score, *(batches.aggregate for batches in self.batches))
+        self._draws = may_draw(self.models[0], self.settings.loss_function, *parts)
         self._shuffle()
         self.loss_sum = torch.zeros(n_replicas, dtype=torch.float64, device=self.X.device)
         self.best = self.replicas.snapshot()
@@ -182,7 +195,9 @@ class Run:
         self.memory = [torch.full((n, k), -math.log(k), device=self.X.device) for n in remembered]
         self.fused: dict[tuple[Phase, int, int], Measure] = {}
         self.captured: CapturedSteps | None = None
-        if self.settings.capture and on_gpu and can_be_captured(self.batches):
+        self._across_rows = looks_across_rows(self.models[0])
+        at_once = self._across_rows or all(fits(batches.most_rows) for batches in self.batches)
+        if self.settings.capture and on_gpu and at_once and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
         long = self.n_steps * self.settings.epochs >= WORTH_FUSING
         self._fuses = self.captured is not None and long and gpu.available()
@@ -222,11 +237,16 @@ class Run:
         if checkpoint.time_is_up and not at_end:
             raise OutOfTime(f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}")
 
+    def _drawing(self) -> AbstractContextManager[None]:
+        """Have what draws random numbers draw those of this run; where nothing does, other runs need not wait."""
+        return self.random.in_place() if self._draws else nullcontext()
+
     def _step(self, phase: Phase) -> None:
-        if self.captured is not None:
-            self.captured.run(phase, self.step)
-        else:
-            self._visit(phase, [batches.batch(self.step) for batches in self.batches])
+        with self._drawing():
+            if self.captured is not None:
+                self.captured.run(phase, self.step)
+            else:
+                self._visit(phase, [batches.batch(self.step) for batches in self.batches])
 
     def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
         """Learn from one batch of each set, where it has one."""
@@ -235,14 +255,19 @@ class Run:
             if batch is None:
                 continue
             batches = self.batches[place]
-            outputs = batch.of_members(self.replicas(self.X[batch.rows]))
+            outputs, backward = self._forward(batch)
             with full_precision(outputs.device.type):
-                found = self._slope(phase, place, batch, outputs.detach())
+                found = self._slope(phase, place, batch, outputs)
             # The mean over the groups of each replica.
             share = found.scale * batches.weight * len(self.seeds) / len(batch.groups)
-            outputs.backward(found.slope.mul_(share))
+            backward(found.slope.mul_(share))
             self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
         self.optimiser.step()
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Backward]:
+        if self._across_rows or fits(batch.rows.numel()):
+            return run_at_once(self.replicas, self.X, batch)
+        return run_in_parts(self.replicas, self.X, batch, self.random if self._draws else None)
 
     def _changing(self) -> list[Tensor]:
         """Return all tensors that a step changes; those of the optimiser exist only after the first one."""
@@ -290,7 +315,8 @@ class Run:
         done = self.epoch_number + 1
         if self.score is None or (done % self.settings.score_every and done < self.settings.epochs):
             return None
-        return self.score(self.replicas.predict).to(self.best_score)
+        with self._drawing():
+            return self.score(self.replicas.predict).to(self.best_score)
 
     def _shuffle(self) -> None:
         for batches in self.batches:

@@ -13,16 +13,22 @@ from torch.func import functional_call, stack_module_state
 from unbag.checks import describe
 from unbag.losses import Loss
 from unbag.models.build import MakeModel
+from unbag.parts import join
+from unbag.random_state import RandomState
 from unbag.training.convolutions import convolve_by_products, join_pooling, run_dense_blocks_fast
 
 
-def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
-    """Make one model for each seed; what else draws random numbers is not disturbed."""
+def make_models(
+    make_model: MakeModel | Sequence[MakeModel], seeds: Sequence[int], device: torch.device
+) -> list[nn.Module]:
+    """Make one model for each seed, by one function or each by its own; other runs' random numbers are left alone."""
+    makers = [make_model] * len(seeds) if callable(make_model) else list(make_model)
+    if len(makers) != len(seeds):
+        raise ValueError(f"make_model must be one function, or one for each of {len(seeds)} seeds; got {len(makers)}")
     models = []
-    for seed in seeds:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            models.append(make_model().to(device))
+    for make, seed in zip(makers, seeds, strict=True):
+        with RandomState(seed, device).in_place():
+            models.append(make().to(device))
     return models
 
 
@@ -32,10 +38,14 @@ def can_be_stacked(model: nn.Module) -> bool:
     Nor may it look at several rows at once, as batch norm does: to be of equal length, the rows of replicas are padded.
     """
     norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
-    across_rows = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in norms)
     changing = any(part.track_running_stats for part in norms)
     shared = len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters()))
-    return not (across_rows or changing or shared)
+    return not (looks_across_rows(model) or changing or shared)
+
+
+def looks_across_rows(model: nn.Module) -> bool:
+    """Whether what a model says of a row depends on the rows beside it."""
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
 
 
 class Replicas:
@@ -96,6 +106,10 @@ class Replicas:
         """Return what an optimiser changes."""
         return [tensor for tensor in self.state.values() if tensor.requires_grad]
 
+    def buffers(self) -> dict[str, Tensor]:
+        """Return what no optimiser changes, but a forward pass may."""
+        return {name: self.state[name] for name, _ in self._model.named_buffers()}
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """Run each replica on its own inputs, (replicas, n, ...), and return its logits after those before it."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
@@ -107,8 +121,8 @@ class Replicas:
     def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
         """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
         with _predicting(self._model):
-            parts = [self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)]
-            return torch.cat([part.view(self.n, -1, part.shape[1]) for part in parts], 1)
+            parts = (self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk))
+            return join((part.view(self.n, -1, part.shape[1]) for part in parts), len(X), 1)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""
