@@ -160,7 +160,9 @@ def test_the_index_of_sizes_and_tuples_is_ids():
 )
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_masked_and_missing_entries_are_refused_wherever_they_enter(use, z):
-    with pytest.raises((ValueError, TypeError), match=r"z has no value at place 1|z cannot be made into a tensor"):
+    with pytest.raises(
+        (ValueError, TypeError), match=r"z has no value at place 1 \(id 'b'\)|z cannot be made into a tensor"
+    ):
         use(z)
 
 

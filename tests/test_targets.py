@@ -178,7 +178,9 @@ def test_an_index_of_another_type_is_refused():
     ],
 )
 def test_masked_and_missing_observations_are_refused(z):
-    with pytest.raises(ValueError, match="z has no value at place 1; fill in what is missing, or leave it out"):
+    with pytest.raises(
+        ValueError, match=r"z has no value at place 1 \(id 'b'\); fill in what is missing, or leave it out"
+    ):
         target(["a", "b", "c"], z)
     assert target(["a", "b"], np.ma.array([1, 0]))["z"].tolist() == [1, 0]
 

@@ -32,7 +32,7 @@ def read_per_group(value: Any, groups: Groups, name: str = "z") -> Tensor:
     >>> read_per_group({"b": 0, "a": 1}, Groups.from_ids(["b", "a", "b"]))
     tensor([1, 0])
     """
-    return as_tensor(align(value, groups.ids, len(groups), name), name, groups.device)
+    return as_tensor(align(value, groups.ids, len(groups), name), name, groups.device, groups.ids)
 
 
 def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z") -> Any:

@@ -5,7 +5,7 @@ An error names the argument, the groups or rows, what was expected, what came an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -33,8 +33,11 @@ def name_some(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> str:
     return f"{kind}{'s' if len(places) > 1 else ''} {shown}{more}"
 
 
-def as_tensor(value: Any, name: str, device: torch.device) -> Tensor:
-    """Make a tensor of what a caller handed in; a tensor must already be on the right device."""
+def as_tensor(value: Any, name: str, device: torch.device, ids: Sequence[Any] | None = None) -> Tensor:
+    """Make a tensor of what a caller handed in; a tensor must already be on the right device.
+
+    Where entries have ids, errors name them.
+    """
     if isinstance(value, Tensor):
         if value.device != device:
             raise ValueError(
@@ -43,22 +46,22 @@ def as_tensor(value: Any, name: str, device: torch.device) -> Tensor:
             )
         return value
     if not isinstance(value, list | tuple) or any(hasattr(part, "__array__") for part in value):
-        value = as_numbers(value, name).copy()  # torch takes neither read-only arrays nor reversed ones
+        value = as_numbers(value, name, ids).copy()  # torch takes neither read-only arrays nor reversed ones
     with _refuse_what_is_not_numbers(name):
         return torch.as_tensor(value, device=device)
 
 
-def as_numbers(value: Any, name: str) -> np.ndarray:
+def as_numbers(value: Any, name: str, ids: Sequence[Any] | None = None) -> np.ndarray:
     """Make an array of what a caller handed in, with nothing missing.
 
     Examples
     --------
-    >>> as_numbers(np.ma.array([3, 4], mask=[False, True]), "z")
+    >>> as_numbers(np.ma.array([3, 4], mask=[False, True]), "z", ids=["a", "b"])
     Traceback (most recent call last):
     ...
-    ValueError: z has no value at place 1; fill in what is missing, or leave it out
+    ValueError: z has no value at place 1 (id 'b'); fill in what is missing, or leave it out
     """
-    refuse_masked(value, name)
+    refuse_masked(value, name, ids)
     with _refuse_what_is_not_numbers(name):
         if isinstance(value, list | tuple):
             value = [part.numpy(force=True) if isinstance(part, Tensor) else part for part in value]
@@ -67,7 +70,7 @@ def as_numbers(value: Any, name: str) -> np.ndarray:
         if array.dtype != object:
             return array
         missing = np.array([any(map(is_missing, np.ravel(row))) for row in np.atleast_1d(array)], dtype=bool)
-    _refuse_missing(missing, name)
+    _refuse_missing(missing, name, ids)
     with _refuse_what_is_not_numbers(name):
         return np.array(array.tolist())  # from a column of lists, or from numbers that might have been missing
 
@@ -86,18 +89,21 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def refuse_masked(value: Any, name: str) -> None:
+def refuse_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> None:
     """Refuse masked entries, which NumPy, torch and scikit-learn would read as if they were not masked."""
     if isinstance(value, np.ma.MaskedArray):
         mask = np.atleast_1d(np.ma.getmaskarray(value))
-        _refuse_missing(np.logical_or.reduce(mask, axis=tuple(range(1, mask.ndim))), name)
+        _refuse_missing(np.logical_or.reduce(mask, axis=tuple(range(1, mask.ndim))), name, ids)
     elif isinstance(value, list | tuple):
-        _refuse_missing(np.array([np.ma.is_masked(part) for part in value], dtype=bool), name)
+        _refuse_missing(np.array([np.ma.is_masked(part) for part in value], dtype=bool), name, ids)
 
 
-def _refuse_missing(missing: np.ndarray, name: str) -> None:
+def _refuse_missing(missing: np.ndarray, name: str, ids: Sequence[Any] | None) -> None:
     if missing.any():
-        places = name_some("place", torch.from_numpy(missing))
+        named = ids if ids is not None and len(ids) == len(missing) else None
+        places = name_some(
+            "place", torch.from_numpy(missing), str if named is None else lambda at: f"{at} (id {named[at]!r})"
+        )
         raise ValueError(f"{name} has no value at {places}; fill in what is missing, or leave it out")
 
 

@@ -175,7 +175,7 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
         if len(labels) != len(groups):
             raise ValueError(f"y has {len(labels)} labels for {len(groups)} groups of one row")
         return Seen(aggregate, groups, None, labels)
-    return Seen(aggregate, groups, as_tensor(y, "y", groups.device))
+    return Seen(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids))
 
 
 def read_labels(y: Any) -> np.ndarray:

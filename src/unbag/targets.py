@@ -174,7 +174,7 @@ def _name_groups(rows: np.ndarray, start: np.ndarray, flags: np.ndarray) -> str:
 def _per_group(z: Any, names: list[Any]) -> np.ndarray:
     """Return the observations in the order of the names of their groups, or say what is wrong with them."""
     z = align(z, names, len(names))
-    observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z")
+    observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
     if observed.dtype.kind not in "biuf":
         raise TypeError(f"z must be numbers, got {_describe(observed)}")
     if observed.ndim == 0 or len(observed) != len(names):
