@@ -251,7 +251,7 @@ class AggregateClassifier(Predictor):
 
     def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
-        _, by_constant = best_constant(observations)
+        _, by_constant = best_constant([one.to("cpu") for one in observations])
         constant = float(np.mean([one.mean().item() for one in by_constant]))
         score = float(np.nanmax([one["score"] for one in self.replicas_]))
         if score < constant:
