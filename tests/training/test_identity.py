@@ -166,6 +166,14 @@ def test_where_a_function_stands_and_what_it_is_called_says_nothing():
     assert digest(cyclic(1)) == digest(cyclic(1))
 
 
+def test_the_line_that_a_class_notes_of_itself_says_nothing():
+    # From Python 3.13 on, every class body does what is written out here.
+    text = "def value():\n    class Inner:\n        __firstlineno__ = {}\n        x = {}\n    return Inner"
+    assert digest(from_source(text.format(501, 7))) == digest(from_source(text.format(502, 7)))
+    assert digest(from_source(text.format(501, 7))) != digest(from_source(text.format(501, 8)))
+    assert digest(from_source(text.format(501, 501))) != digest(from_source(text.format(502, 502)))
+
+
 def reversing(factor):
     class Reversed(torch.autograd.Function):
         @staticmethod
