@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -155,3 +157,30 @@ def test_outcomes_must_be_numbers(finish: Any) -> None:
     odd = FromFold(0, lambda state, label: state + label, finish)
     with pytest.raises(TypeError, match="finish must return a number or a tuple of numbers, got"):
         odd.observe([0, 1], Groups.from_sizes([2]), 2)
+
+
+def test_threads_may_share_a_fold():
+    groups = Groups.from_sizes(range(1, 16))
+    logits = torch.randn(len(groups.members), 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(3, (len(logits),), generator=torch.Generator().manual_seed(1))
+
+    def found(fold):
+        z = fold.observe(labels, groups, 3)
+        return fold.evidence(logits, groups, z)
+
+    expected = found(count_both())
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(3):
+            shared = count_both()
+            with ThreadPoolExecutor(4) as threads:
+                for one in threads.map(found, [shared] * 4):
+                    torch.testing.assert_close(one, expected, rtol=0, atol=0)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def count_both():
+    """Return a fold that counts two classes."""
+    return FromFold((0, 0), lambda met, label: (met[0] + (label == 0), met[1] + (label == 1)), lambda met: met)
