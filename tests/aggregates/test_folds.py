@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -196,3 +198,25 @@ def test_outcomes_must_be_numbers(finish: Any) -> None:
     odd = FromFold(0, lambda state, label: state + label, finish)
     with pytest.raises(TypeError, match="finish must return a number or a tuple of numbers, got"):
         odd.observe([0, 1], Groups.from_sizes([2]), 2)
+
+
+def test_threads_may_share_a_fold():
+    groups = Groups.from_sizes(range(1, 7))
+    logits = torch.randn(len(groups.members), 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(3, (len(logits),), generator=torch.Generator().manual_seed(1))
+
+    def found(fold):
+        return fold.evidence(logits, groups, fold.observe(labels, groups, 3))
+
+    def new():
+        return FromFold((0, 0), count_two, lambda counts: counts)
+
+    expected, shared = found(new()), new()
+    with ThreadPoolExecutor(4) as threads:
+        for one in threads.map(found, [shared] * 4):
+            torch.testing.assert_close(one, expected, rtol=0, atol=0)
+
+
+def count_two(counts, label):
+    time.sleep(0)  # lets other threads go first
+    return counts[0] + (label == 0), counts[1] + (label == 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from functools import reduce
 from typing import Any, NamedTuple
@@ -17,6 +18,9 @@ from unbag.groups import Groups
 from unbag.kernels.folds import Exploration
 from unbag.kernels.lattice import Accept, infer_moves
 from unbag.kernels.logspace import log_softmax, normalise
+
+# Fits in several threads may share an aggregate. One for all of them: an aggregate with a lock could not be copied.
+_EXPLORING = threading.RLock()
 
 
 class _Outcomes(NamedTuple):
@@ -93,14 +97,15 @@ class FromFold(Aggregate):
             if number not in possible:
                 raise ValueError(
                     f"z[{group}] is {seen}, which no labels of group {groups.name(group)}, of size {size}, give; "
-                    f"possible are {_shorten([value for value, own in self._numbers.items() if own in possible])}"
+                    f"possible are {_shorten([value for value, own in list(self._numbers.items()) if own in possible])}"
                 )
             wanted.append(number)
         return torch.tensor(wanted, device=groups.device)
 
     def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
-        lattice, classes = self._exploration(n_classes).lattice(groups.max_size, device)
+        with _EXPLORING:
+            lattice, classes = self._exploration(n_classes).lattice(groups.max_size, device)
         sizes = groups.sizes.unique().tolist()
         outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
         exact = log_softmax(log_probs.double())  # the roundings of many members would add up
@@ -120,13 +125,14 @@ class FromFold(Aggregate):
     def _outcomes_after(self, size: int, n_classes: int) -> _Outcomes:
         """Return what labels of so many members can be observed as."""
         if (n_classes, size) not in self._outcomes:
-            exploration = self._exploration(n_classes)
-            exploration.explore(size)
-            seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
-            if not all(isinstance(value, Hashable) for value in seen):
-                raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
-            numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
-            self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
+            with _EXPLORING:
+                exploration = self._exploration(n_classes)
+                exploration.explore(size)
+                seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
+                if not all(isinstance(value, Hashable) for value in seen):
+                    raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
+                numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
+                self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
         return self._outcomes[n_classes, size]
 
 
