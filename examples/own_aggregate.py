@@ -14,6 +14,7 @@ from torch import Tensor
 
 import unbag
 from unbag.aggregates.base import check_labels
+from unbag.segments import Segments
 from unbag.testing import check_aggregate
 
 # As a fold: read one label after the other, keep what matters, and say what is seen in the end. The rest follows.
@@ -43,9 +44,9 @@ class GradesApart(unbag.Aggregate):
             raise ValueError(f"z must be {len(groups)} whole numbers from 0 to {n_classes - 1}, got {z}")
         return z
 
-    def log_prob(self, log_probs: Tensor, groups: unbag.Groups, z: Tensor) -> Tensor:
+    def log_prob(self, log_probs: Tensor, segments: Segments, z: Tensor) -> Tensor:
         """Add up, in log space, the label pairs that are so far apart; the posterior follows from the gradient."""
-        first, second = log_probs.view(len(groups), 2, -1).unbind(1)
+        first, second = log_probs.view(len(segments), 2, -1).unbind(1)
         joint = first[:, :, None] + second[:, None, :]  # (groups, k, k)
         grades = torch.arange(joint.shape[1])
         distance = (grades[:, None] - grades).abs()  # (k, k)

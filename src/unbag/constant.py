@@ -35,7 +35,7 @@ class Distinct:
             ways = torch.lgamma(counts.sum(1) + 1) - torch.lgamma(counts + 1).sum(1)
             return ways + torch.where(counts > 0, counts * log_probs.log_softmax(0), 0.0).sum(1)
         of_members = log_probs.expand(len(one.groups.members), -1)
-        return one.aggregate.checked_evidence(of_members, one.groups, one.checked).log_likelihood
+        return one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
 
 
 def find_distinct(one: Observations) -> Distinct:

@@ -18,8 +18,8 @@ from unbag.aggregates.base import (
 from unbag.alignment import read_per_group
 from unbag.checks import as_tensor, check_choice, describe, name_some
 from unbag.groups import Groups
-from unbag.kernels.segments import spread, sum_per_group
 from unbag.losses import LOSSES, Loss
+from unbag.segments import Segments
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -111,10 +111,10 @@ class UnbiasedRisk(nn.Module):
             self._check_logits(logits, groups)
             weights = _check_weights(weights, logits, groups)
         if group_weights is not None:  # zero times NaN, where there is no posterior, would be NaN
-            weights = weights.masked_fill(spread(group_weights == 0, groups)[:, None], 0)
+            weights = weights.masked_fill(groups.segments.expand(group_weights == 0)[:, None], 0)
         with full_precision(logits.device.type):
             losses = groups.rows_of(self._losses(logits))  # (memberships, k)
-            return _reduce(group_risks(losses, weights, groups), self.reduction, group_weights)
+            return _reduce(group_risks(losses, weights, groups.segments), self.reduction, group_weights)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
@@ -132,16 +132,14 @@ class UnbiasedRisk(nn.Module):
 
     def _check_logits(self, logits: Tensor, groups: Groups) -> None:
         """Refuse, where the aggregate sees no logits, what it would have refused."""
-        of_members = member_logits(logits, groups).detach()
-        if not bool(torch.isfinite(of_members.sum())):
-            refuse_undefined(of_members, groups)
+        refuse_undefined(member_logits(logits, groups).detach(), groups)
 
 
-def group_risks(losses: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+def group_risks(losses: Tensor, weights: Tensor, segments: Segments) -> Tensor:
     """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from one row per membership."""
     # Zero times infinity would be NaN: a class that is ruled out costs nothing.
     terms = losses.masked_fill(weights == 0, 0) * weights
-    return sum_per_group(terms.sum(1), groups) / groups.sizes
+    return segments.sum(terms.sum(1)) / segments.sizes
 
 
 class NegativeLogLikelihood(nn.Module):

@@ -17,6 +17,7 @@ from oracles import at_least, count_of, enumerate_group, majority
 import unbag
 from unbag import AtLeast, CountOf, FromFold, FromFunction, Groups, Majority
 from unbag.kernels import lattice
+from unbag.segments import Segments
 
 FOLDS: dict[str, tuple[FromFold, Any]] = {
     "count of": (CountOf(1), count_of(1)),
@@ -143,11 +144,11 @@ def test_levels_that_repeat_share_their_table() -> None:
 
 
 def test_steps_read_every_member_once() -> None:
-    groups = Groups.from_sizes([2, 5, 1, 5])
-    steps = lattice.Steps.of(groups)
+    segments = Segments.from_sizes([2, 5, 1, 5])
+    steps = lattice.Steps.of(segments)
     assert sorted(steps.reading.tolist()) == list(range(13))
     assert steps.active == [4, 3, 2, 2, 2]
-    assert groups.sizes[steps.order].tolist() == [5, 5, 2, 1]
+    assert segments.sizes[steps.order].tolist() == [5, 5, 2, 1]
 
 
 def test_function_says_how_many_vectors_it_would_try() -> None:

@@ -24,10 +24,10 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 from training.damaged import count_accepted
 from training.problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
+from unbag.kernels.segments import sum_per_group
 
 from unbag import FromFold, Groups
 from unbag.files import FolderInUse, remove_drafts, write_whole
-from unbag.kernels.segments import sum_per_group
 from unbag.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, OutOfTime, Settings, held_out_likelihood, train
 

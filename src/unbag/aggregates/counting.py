@@ -14,7 +14,7 @@ from unbag.checks import check_n_classes, name_some
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_softmax, normalise
 from unbag.kernels.poisson_binomial import infer_two_counts
-from unbag.kernels.segments import sum_per_group
+from unbag.segments import Segments
 
 
 class CountOf(Aggregate):
@@ -34,7 +34,7 @@ class CountOf(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_is_class(self.label, n_classes, self)
-        return sum_per_group((check_labels(labels, groups, n_classes) == self.label).long(), groups)
+        return groups.segments.sum((check_labels(labels, groups, n_classes) == self.label).long())
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_is_class(self.label, check_n_classes(n_classes), self)
@@ -53,11 +53,11 @@ class CountOf(Aggregate):
             )
         return counts
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         exact = log_softmax(log_probs.double())  # the roundings of many members would add up
         others = [place for place in range(log_probs.shape[1]) if place != self.label]
         log_other, share_of_others = normalise(exact[:, others])
-        log_likelihood, yes = infer_two_counts(log_other, exact[:, self.label], groups, z)
+        log_likelihood, yes = infer_two_counts(log_other, exact[:, self.label], segments, z)
         posterior = torch.empty_like(log_probs)
         posterior[:, self.label] = yes.to(log_probs.dtype)
         # The other classes share what is left as they would without the observation.

@@ -18,6 +18,7 @@ from unbag.groups import Groups
 from unbag.kernels.folds import Exploration
 from unbag.kernels.lattice import Accept, infer_moves
 from unbag.kernels.logspace import log_softmax, normalise
+from unbag.segments import Segments
 
 # Fits in several threads may share an aggregate. One for all of them: an aggregate with a lock could not be copied.
 _EXPLORING = threading.RLock()
@@ -102,15 +103,15 @@ class FromFold(Aggregate):
             wanted.append(number)
         return torch.tensor(wanted, device=groups.device)
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
         with _EXPLORING:
-            lattice, classes = self._exploration(n_classes).lattice(groups.max_size, device)
-        sizes = groups.sizes.unique().tolist()
+            lattice, classes = self._exploration(n_classes).lattice(segments.max_size, device)
+        sizes = segments.sizes.unique().tolist()
         outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
         exact = log_softmax(log_probs.double())  # the roundings of many members would add up
         moves, within = zip(*(normalise(exact[:, alike]) for alike in classes), strict=True)
-        log_likelihood, shares = infer_moves(torch.stack(moves, 1), groups, lattice, Accept(outcomes, z))
+        log_likelihood, shares = infer_moves(torch.stack(moves, 1), segments, lattice, Accept(outcomes, z))
         posterior = torch.empty_like(log_probs)
         for move, alike in enumerate(classes):
             # Classes that act alike share what their move gets as they would without the observation.
