@@ -652,7 +652,7 @@ def test_rows_in_no_group_are_counted():
         UnbagWarning, match="the groups hold 100 of 200 rows; the others take no part in training"
     ) as seen:
         classifier = AggregateClassifier("pairwise_similarity", **settings).fit(X, similar, groups=pairs)
-    assert len(seen) == 1
+    assert sum("the groups hold" in str(warning.message) for warning in seen) == 1
     assert "rows_without_group" in [found.kind for found in classifier.diagnosis_]
     # What one set leaves out another may hold.
     others = Groups.from_tuples(np.arange(100, 200).reshape(100, 1))

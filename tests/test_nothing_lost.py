@@ -12,6 +12,9 @@ from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import AggregateClassifier
 from unbag.files import locked, refuse_input
+from unbag.report.reading import read_summary
+from unbag.tables.features import Preparation
+from unbag.tables.runs import Run
 
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
 
@@ -221,3 +224,16 @@ def test_what_a_kill_before_the_first_write_leaves_is_no_obstacle(folder, left):
         write(folder / "run" / name, '{"format"')
     assert fit().exit_code == 0
     assert not list((folder / "run").glob(".*.part"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("name", ["run.json", "preparation.json", "summary.json"])
+def test_a_pipe_in_place_of_a_file_of_a_run_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    reads = {
+        "run.json": lambda path: Run(path.parent).read(),
+        "preparation.json": Preparation.load,
+        "summary.json": lambda path: read_summary(path.parent),
+    }
+    with pytest.raises(ValueError, match="no regular file"):
+        reads[name](tmp_path / name)

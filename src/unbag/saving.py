@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import unbag
+from unbag.checks import check_device
 from unbag.diagnosis import Finding
 from unbag.estimator import AggregateClassifier
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
@@ -109,6 +110,7 @@ def load(
     settings |= {name: own[name] for name in content["own"]}
     if "aggregate" in settings and "aggregate" not in content["own"]:
         settings["aggregate"] = make_aggregates(settings["aggregate"])
+    check_device(device)
     classifier = AggregateClassifier(**settings, device=device)
     _restore(classifier, content["fitted"])
     weights = content["weights"]

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.counts import check_counts
-from unbag.checks import as_tensor, name_some
+from unbag.alignment import read_per_group
+from unbag.checks import name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
 from unbag.kernels.lattice import infer_moves_in_log_space, safe_total
@@ -146,8 +147,8 @@ class LabelProportions(Aggregate):
     def plan(self, groups: Groups, z: Any) -> Plan:
         """Say which method will run on which group."""
         self.check_sizes(groups)
-        n_classes = as_tensor(z, "z", groups.device).shape[-1:]
-        return self._plan(groups.segments, self.check(z, groups, *n_classes))
+        z = read_per_group(z, groups)
+        return self._plan(groups.segments, self.check(z, groups, *z.shape[-1:]))
 
     def never_waits(self, size: int, n_classes: int) -> bool:
         return self.method != "saddle_point" and n_classes > 2 and size <= MOST_PLACES <= log2(self.max_states)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unbag.files import read_regular
 from unbag.report.page import check_format
 from unbag.tables.runs import SUMMARY, Run
 
@@ -40,7 +41,7 @@ def files_read(run: Path) -> list[Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}; make it again with unbag fit --force") from error
     if not isinstance(content, dict):

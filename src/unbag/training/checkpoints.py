@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from unbag.files import LOCK, locked, remove_drafts, remove_empty, whole_file
+from unbag.files import LOCK, locked, read_regular, remove_drafts, remove_empty, whole_file
 from unbag.training.progress import logger
 
 FORMAT = 3
@@ -104,7 +104,7 @@ class Checkpoint:
         if not self.file.exists():
             return None
         try:
-            content = self.file.read_bytes()
+            content = read_regular(self.file)
             content, noted = content[:-DIGEST_SIZE], content[-DIGEST_SIZE:]
             if hashlib.sha256(content).digest() != noted:
                 raise ValueError("its content does not fit its digest")
