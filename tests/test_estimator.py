@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -267,6 +268,25 @@ def test_scaling_is_chosen_by_held_out_groups():
     # Replicas side by side are what each would be alone.
     alone = AggregateClassifier(**{**FAST, "scaling": "standard"}).fit(X, y)
     assert alone.replicas_[0]["score"] == pytest.approx(classifier.replicas_[0]["score"], abs=1e-3)
+
+
+def with_dropout():
+    return nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+
+
+def test_fits_in_threads_are_those_alone():
+    X, labels = blobs()
+    y = unbag.target(IDS, count(labels, IDS, 3))
+    before = torch.get_rng_state()
+
+    def fit(seed):
+        choices = {**FAST, "model": with_dropout if seed % 2 else "mlp", "scaling": "auto", "epochs": 3}
+        return AggregateClassifier(**{**choices, "random_state": seed}).fit(X, y).predict_proba(X)
+
+    alone = [fit(seed) for seed in range(8)]
+    with ThreadPoolExecutor(4) as threads:
+        np.testing.assert_array_equal(list(threads.map(fit, range(8))), alone)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_history_and_the_best_epoch():

@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -92,15 +93,13 @@ def fit_replicas(
     seeds = [seed + replica for replica in range(len(hows))]
     trained_on = X[torch.cat([one.groups.members for one in used]).unique()]
     fitted = {how: fit_scaling(trained_on, how) for how in hows}
-    scaling_of = dict(zip(seeds, (fitted[how] for how in hows), strict=True))
 
-    def make_model() -> nn.Module:
-        # The seed that train has just set is all that tells one replica from another here.
-        return nn.Sequential(copy.deepcopy(scaling_of[torch.initial_seed()]), make_net())
+    def make_model(how: How) -> nn.Module:
+        return nn.Sequential(copy.deepcopy(fitted[how]), make_net())
 
     settings = read_settings(choices, observations)
     trained = train(
-        make_model,
+        [partial(make_model, how) for how in hows],
         X,
         used,
         settings,

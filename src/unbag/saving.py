@@ -26,6 +26,7 @@ from unbag.files import remove_drafts, write_whole
 from unbag.inputs import AGGREGATES as NAMED
 from unbag.models import build
 from unbag.predictor import Predictor
+from unbag.random_state import RandomState
 from unbag.training.scaling import Scaling
 
 FORMAT = 1
@@ -166,7 +167,7 @@ def _make_models(classifier: AggregateClassifier, weights: dict[str, Tensor]) ->
     for place in range(len(classifier.orders_)):
         prefix = f"{place}."
         own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-        with torch.random.fork_rng(devices=[]):
+        with RandomState(0).in_place():
             model = nn.Sequential(Scaling(own["0.shift"], own["0.factor"]), make_net())
         tensors = _named_tensors(model)
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

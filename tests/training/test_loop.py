@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -213,6 +215,54 @@ def test_random_numbers_of_the_caller_are_left_alone():
     torch.manual_seed(5)
     train(partial(network, 3, nn.Dropout), X, [seen], Settings(epochs=2))
     assert torch.equal(torch.rand(3), expected)
+
+
+class Failing(nn.Dropout):
+    """Fails in its third forward pass, after it has drawn."""
+
+    error: type[BaseException] = RuntimeError
+    left = 3
+
+    def forward(self, x):
+        drawn = super().forward(x)
+        if self.training:
+            self.left -= 1
+        if not self.left:
+            raise self.error
+        return drawn
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_random_numbers_of_the_caller_are_left_alone_by_a_run_that_fails(error, monkeypatch):
+    monkeypatch.setattr(Failing, "error", error)
+    X, seen = pairs_problem()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with pytest.raises(error):
+        train(partial(network, 3, Failing), X, [seen], Settings(epochs=2, batch_size=5))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("extra", [(), (nn.Dropout,)], ids=["plain", "dropout"])
+def test_runs_in_threads_come_out_as_if_alone(extra):
+    X, seen = pairs_problem()
+    before = torch.get_rng_state()
+
+    def run(seed):
+        settings = Settings(epochs=4, batch_size=5)
+        return train(partial(network, 3, *extra), X, [seen], settings, seeds=[seed, seed + 1])
+
+    alone = [run(seed) for seed in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            together = list(threads.map(run, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    for one, other in zip(alone, together, strict=True):
+        assert_identical(one, other)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 # ----------------------------------------------------------------------------------------------- wrong inputs

@@ -26,6 +26,7 @@ from unbag import Groups
 from unbag.models import LeNet
 from unbag.training import Checkpoint, Settings, held_out_likelihood, train
 from unbag.training.replicas import Replicas, make_models
+from unbag.training.scaling import Scaling
 
 SEEDS = [5, 1, 8]
 SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=6, learning_rate=0.01)
@@ -285,6 +286,33 @@ def test_parts_that_were_set_to_predict_stay_so(seeds):
     resting = train(partial(network, 3, resting_dropout), X, [seen], SETTINGS, seeds=seeds, score=score)
     without = train(partial(network, 3, nn.Identity), X, [seen], SETTINGS, seeds=seeds, score=score)
     assert_identical(resting, without)
+
+
+def with_offset(offset):
+    """Return a network that reads rows less an offset, a buffer."""
+    model = network(3)
+    return nn.Sequential(Scaling(torch.full((COLUMNS,), offset), torch.ones(COLUMNS)), model)
+
+
+@pytest.mark.parametrize("extra", [(), (partial(nn.BatchNorm1d, 3),)], ids=["side by side", "in turn"])
+def test_models_of_replicas_may_be_made_by_one_function_each(extra):
+    X, seen = pairs_problem()
+
+    def make(offset):
+        return nn.Sequential(with_offset(offset), *(part() for part in extra))
+
+    offsets, seeds = [0.0, 1.0, 2.0], [4, 4, 5]
+    together = train([partial(make, offset) for offset in offsets], X, [seen], SETTINGS, seeds=seeds)
+    for model, offset, seed in zip(together.models, offsets, seeds, strict=True):
+        alone = train(partial(make, offset), X, [seen], SETTINGS, seeds=[seed])
+        assert_close(model, alone.models[0])
+        assert (weights_of(model)["0.0.shift"] == offset).all()
+
+
+def test_refuses_functions_for_another_number_of_replicas():
+    X, seen = pairs_problem()
+    with pytest.raises(ValueError, match="make_model must be one function, or one for each of 3 seeds; got 2"):
+        train([partial(network, 3)] * 2, X, [seen], SETTINGS, seeds=SEEDS)
 
 
 # ------------------------------------------------------------------------------------------------ the pieces

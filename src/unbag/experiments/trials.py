@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,19 +170,15 @@ def _train(
     # A number that depends on the trial and the choice alone: a trial comes out the same, whichever run beside it. Not
     # so with dropout, which draws for all at once.
     seeds = [100 * seed + cell.choices.index(choice) for seed, choice in replicas]
-    scalings: dict[int, Scaling] = {
-        own: fit_scaling(X[tasks[seed].train_rows], choice.scaling)
-        for own, (seed, choice) in zip(seeds, replicas, strict=True)
-    }
+    scalings = [fit_scaling(X[tasks[seed].train_rows], choice.scaling).cpu() for seed, choice in replicas]
 
-    def make_model() -> nn.Module:
-        # The seed that train has just set is all that tells one replica from another here.
-        scaling = copy.deepcopy(scalings[torch.initial_seed()]).cpu()
+    def make_model(scaling: Scaling) -> nn.Module:
         net = method.make_model(cell.model, tuple(X.shape[1:]), tasks[replicas[0][0]].n_classes)
-        return nn.Sequential(scaling, nn.Dropout(dropout), net) if dropout else nn.Sequential(scaling, net)
+        parts = [copy.deepcopy(scaling), *([nn.Dropout(dropout)] if dropout else []), net]
+        return nn.Sequential(*parts)
 
     return train(
-        make_model,
+        [partial(make_model, scaling) for scaling in scalings],
         X,
         [[tasks[seed].observations for seed, _ in replicas]],
         settings,

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Sequence
 from math import prod
 
-import torch
 from torch import nn
 
 from unbag.checks import check_n_classes, describe
@@ -15,6 +14,7 @@ from unbag.models.lenet import LeNet
 from unbag.models.linear import Linear
 from unbag.models.mlp import MLP
 from unbag.models.one_logit import OneLogit, n_outputs
+from unbag.random_state import RandomState
 
 MakeModel = Callable[[], nn.Module]
 Model = str | nn.Module | MakeModel
@@ -44,6 +44,7 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
 
     Examples
     --------
+    >>> import torch
     >>> make = build("mlp", (4,), n_classes=3)
     >>> make()(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
@@ -59,7 +60,7 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
         return _fit_to_classes(new(), shape, n_classes)
 
     # What is wrong shows here, and the trial leaves the random numbers of the caller as they were.
-    with torch.random.fork_rng(devices=[]):
+    with RandomState(0).in_place():
         make()
     return make
 

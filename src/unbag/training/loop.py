@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from unbag.aggregates.base import Aggregate, full_precision
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.models.build import MakeModel
+from unbag.random_state import RandomState, may_draw
 from unbag.risks import group_risks
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
@@ -50,7 +52,7 @@ class Trained:
 
 
 def train(
-    make_model: MakeModel,
+    make_model: MakeModel | Sequence[MakeModel],
     X: Tensor,
     observations: Sequence[Observations | Sequence[Observations]],
     settings: Settings | None = None,
@@ -67,7 +69,8 @@ def train(
     ----------
     make_model
         Returns a fresh model, from rows of ``X`` to logits; called once for each seed, with torch's random numbers set
-        to it. Models that keep running statistics cannot run side by side and are trained one after the other.
+        to it. In its place, a list with one function for each seed. Models that keep running statistics cannot run side
+        by side and are trained one after the other.
     X
         Rows, (n, ...), on the device to train on; the groups must be there too.
     observations
@@ -76,7 +79,8 @@ def train(
         How to train.
     seeds
         One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
-        the same, up to rounding, alone or beside others; not so with dropout, which draws for all at once.
+        the same, up to rounding, alone or beside others; not so with dropout, which draws for all at once. A run comes
+        out the same, to the last bit, whatever other runs are trained in other threads.
     score
         Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those
         of the last.
@@ -97,7 +101,8 @@ def train(
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
     if objective is None:
-        check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
+        with RandomState(seeds[0], X.device).in_place():
+            check_outputs(models[0], X[:2], settings.loss_function, sets[0][0].n_classes)
     if len(models) > 1 and not can_be_stacked(models[0]):
         logger.warning(
             "models with batch norm, running statistics or shared weights cannot be trained side by side: "
@@ -110,7 +115,7 @@ def train(
             part = None if checkpoint is None else checkpoint.part(f"replica {place}")
             alone.append(
                 train(
-                    make_model,
+                    make_model if callable(make_model) else make_model[place],
                     X,
                     own,
                     settings,
@@ -123,8 +128,7 @@ def train(
             )
         return _side_by_side(alone)
     run = Run(models, X, sets, settings, seeds, score, objective)
-    with torch.random.fork_rng([X.device] if X.is_cuda else []), progress or Silent() as shown:
-        torch.manual_seed(seeds[0])  # of dropout
+    with progress or Silent() as shown:
         if checkpoint is not None:
             resume(run, checkpoint)
         while not run.finished:
@@ -167,6 +171,9 @@ class Run:
         self.n_steps = math.ceil(most / self.settings.batch_size)
         self.batches = [Batches(given, n_replicas, self.n_steps) for given in self.sets]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        self.random = RandomState(self.seeds[0], self.X.device)  # of dropout
+        parts = (self.objective, self.score, *(batches.aggregate for batches in self.batches))
+        self._draws = may_draw(self.models[0], self.settings.loss_function, *parts)
         self._shuffle()
         self.loss_sum = torch.zeros(n_replicas, dtype=torch.float64, device=self.X.device)
         self.best = self.replicas.snapshot()
@@ -220,11 +227,16 @@ class Run:
         if checkpoint.time_is_up and not at_end:
             raise OutOfTime(f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}")
 
+    def _drawing(self) -> AbstractContextManager[None]:
+        """Have what draws random numbers draw those of this run; where nothing does, other runs need not wait."""
+        return self.random.in_place() if self._draws else nullcontext()
+
     def _step(self, phase: Phase) -> None:
-        if self.captured is not None:
-            self.captured.run(phase, self.step)
-        else:
-            self._visit(phase, [batches.batch(self.step) for batches in self.batches])
+        with self._drawing():
+            if self.captured is not None:
+                self.captured.run(phase, self.step)
+            else:
+                self._visit(phase, [batches.batch(self.step) for batches in self.batches])
 
     def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
         """Learn from one batch of each set, where it has one."""
@@ -288,7 +300,8 @@ class Run:
         done = self.epoch_number + 1
         if self.score is None or (done % self.settings.score_every and done < self.settings.epochs):
             return None
-        return self.score(self.replicas.predict).to(self.best_score)
+        with self._drawing():
+            return self.score(self.replicas.predict).to(self.best_score)
 
     def _shuffle(self) -> None:
         for batches in self.batches:

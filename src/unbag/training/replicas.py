@@ -13,16 +13,21 @@ from torch.func import functional_call, stack_module_state
 from unbag.checks import describe
 from unbag.losses import Loss
 from unbag.models.build import MakeModel
+from unbag.random_state import RandomState
 from unbag.training.convolutions import convolve_by_products, join_pooling, run_dense_blocks_fast
 
 
-def make_models(make_model: MakeModel, seeds: Sequence[int], device: torch.device) -> list[nn.Module]:
-    """Make one model for each seed; what else draws random numbers is not disturbed."""
+def make_models(
+    make_model: MakeModel | Sequence[MakeModel], seeds: Sequence[int], device: torch.device
+) -> list[nn.Module]:
+    """Make one model for each seed, by one function or each by its own; other runs' random numbers are left alone."""
+    makers = [make_model] * len(seeds) if callable(make_model) else list(make_model)
+    if len(makers) != len(seeds):
+        raise ValueError(f"make_model must be one function, or one for each of {len(seeds)} seeds; got {len(makers)}")
     models = []
-    for seed in seeds:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            models.append(make_model().to(device))
+    for make, seed in zip(makers, seeds, strict=True):
+        with RandomState(seed, device).in_place():
+            models.append(make().to(device))
     return models
 
 
@@ -32,10 +37,14 @@ def can_be_stacked(model: nn.Module) -> bool:
     Nor may it look at several rows at once, as batch norm does: to be of equal length, the rows of replicas are padded.
     """
     norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
-    across_rows = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in norms)
     changing = any(part.track_running_stats for part in norms)
     shared = len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters()))
-    return not (across_rows or changing or shared)
+    return not (looks_across_rows(model) or changing or shared)
+
+
+def looks_across_rows(model: nn.Module) -> bool:
+    """Whether what a model says of a row depends on the rows beside it."""
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
 
 
 class Replicas:

@@ -23,7 +23,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         **{f"generator.{place}": one.get_state() for place, one in enumerate(run.generators)},
         **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
         **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
-        "random": torch.get_rng_state(),
+        "random": torch.cat(run.random.state),
         "loss_sum": run.loss_sum,
         "best_score": run.best_score,
         "best_epoch": run.best_epoch,
@@ -60,7 +60,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         batches.visit_in(tensors[f"order.{place}"])
     for place, memory in enumerate(run.memory):
         memory.copy_(tensors[f"memory.{place}"])
-    torch.set_rng_state(tensors["random"])
+    run.random.state = list(tensors["random"].split([len(own) for own in run.random.state]))
     run.loss_sum.copy_(tensors["loss_sum"])
     run.best_score = tensors["best_score"].to(device)
     run.best_epoch = tensors["best_epoch"].to(device)

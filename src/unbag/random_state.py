@@ -1,0 +1,103 @@
+"""Random numbers of a run in a process whose threads share torch's global generators.
+
+Layers draw their first weights, and dropout its masks, from generators that belong to the whole process. A run keeps a
+state of its own, which takes the place of the global one only while the run may draw, and one thread at a time does so.
+A thread that draws from the global generators by itself at such a moment is not kept from it: give it a generator.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# One that can be taken again by the thread that holds it: a function that makes models may itself fit one.
+_LOCK = threading.RLock()
+
+_CPU = torch.device("cpu")
+
+
+class RandomState:
+    """The state of torch's random numbers as one run sees them.
+
+    Parameters
+    ----------
+    seed
+        Where they begin, as after ``torch.manual_seed(seed)``.
+    device
+        Where the run draws, beside the CPU.
+
+    Examples
+    --------
+    >>> numbers = RandomState(7)
+    >>> with numbers.in_place():
+    ...     first = torch.rand(2)
+    >>> with numbers.in_place():
+    ...     second = torch.rand(2)
+    >>> torch.equal(torch.cat([first, second]), torch.rand(4, generator=torch.Generator().manual_seed(7)))
+    True
+    """
+
+    state: list[Tensor]
+    """Of the generator of the CPU and, where the run is on a GPU, of that of the GPU; as it was last left."""
+
+    def __init__(self, seed: int, device: torch.device = _CPU) -> None:
+        devices = [_CPU, device] if device.type == "cuda" else [_CPU]
+        self.state = [torch.Generator(one).manual_seed(seed).get_state() for one in devices]
+        self._generators = [torch.default_generator, *(torch.cuda.default_generators[one.index] for one in devices[1:])]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Have all that draws without a generator of its own draw from here; other runs wait until it is over.
+
+        After it, also after an error, the global generators are as they were before.
+        """
+        with _LOCK:
+            before = self.now()
+            try:
+                self.go_to(self.state)
+                yield
+            finally:
+                self.state = self.now()
+                self.go_to(before)
+
+    def now(self) -> list[Tensor]:
+        """Return where the global generators are."""
+        return [generator.get_state() for generator in self._generators]
+
+    def go_to(self, state: list[Tensor]) -> None:
+        """Set the global generators to where they were; only while this state is in place."""
+        for generator, own in zip(self._generators, state, strict=True):
+            generator.set_state(own)
+
+
+def may_draw(*parts: Any) -> bool:
+    """Whether models, functions or other objects may draw from torch's global generators; what is not known may.
+
+    Examples
+    --------
+    >>> may_draw(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), may_draw(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
+    (False, True)
+    """
+    modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
+    others = [part for part in parts if part is not None and not isinstance(part, nn.Module)]
+    return any(map(_module_may_draw, modules)) or any(not _is_known(part, "unbag.") for part in others)
+
+
+def _module_may_draw(module: nn.Module) -> bool:
+    changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    if changed or not _is_known(type(module), "unbag.", "torch.nn.modules."):
+        return True
+    draws = isinstance(
+        module, nn.modules.dropout._DropoutNd | nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d
+    )
+    return draws or bool(getattr(module, "dropout", 0))  # of attention and of recurrent layers
+
+
+def _is_known(thing: Any, *ours: str) -> bool:
+    """Whether a class, a function or an instance of a class is from one of these packages."""
+    return str(getattr(thing, "__module__", "")).startswith(ours)

@@ -1,0 +1,114 @@
+"""Random numbers of a run beside those of the rest of the process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from unbag import losses
+from unbag.random_state import RandomState, may_draw
+
+
+def drawn(seed, n):
+    return torch.rand(n, generator=torch.Generator().manual_seed(seed))
+
+
+def test_goes_on_where_it_was_and_leaves_the_global_numbers_alone():
+    torch.manual_seed(1)
+    numbers = RandomState(7)
+    found = []
+    for _ in range(3):
+        with numbers.in_place():
+            found.append(torch.rand(2))
+        torch.rand(1)
+    assert torch.equal(torch.cat(found), drawn(7, 6))
+    assert torch.equal(torch.rand(1), drawn(1, 4)[3:])
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_global_numbers_alone(error):
+    torch.manual_seed(1)
+    numbers = RandomState(7)
+
+    def draw_and_fail():
+        with numbers.in_place():
+            torch.rand(2)
+            raise error
+
+    with pytest.raises(error):
+        draw_and_fail()
+    assert torch.equal(torch.rand(2), drawn(1, 2))
+    with numbers.in_place():
+        assert torch.equal(torch.rand(1), drawn(7, 3)[2:])
+
+
+def test_may_be_used_inside_another():
+    with RandomState(1).in_place():
+        first = torch.rand(1)
+        with RandomState(2).in_place():
+            assert torch.equal(torch.rand(2), drawn(2, 2))
+        assert torch.equal(torch.cat([first, torch.rand(1)]), drawn(1, 2))
+
+
+def test_threads_take_turns():
+    numbers = [RandomState(seed) for seed in range(4)]
+    found = {}
+
+    def draw(seed):
+        parts = []
+        for _ in range(50):
+            with numbers[seed].in_place():
+                parts += [torch.rand(1), torch.rand(1)]
+        found[seed] = torch.cat(parts)
+
+    threads = [threading.Thread(target=draw, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed in range(4):
+        assert torch.equal(found[seed], drawn(seed, 100))
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def hooked():
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(lambda *_: None)
+    return layer
+
+
+def with_another_forward():
+    layer = nn.Linear(2, 2)
+    layer.forward = lambda x: x
+    return layer
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        nn.Dropout(0.1),
+        nn.Sequential(nn.Linear(2, 2), nn.AlphaDropout()),
+        nn.RReLU(),
+        nn.GRU(2, 2, num_layers=2, dropout=0.1),
+        nn.MultiheadAttention(4, 2, dropout=0.1),
+        Own(),
+        hooked(),
+        with_another_forward(),
+        nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2)),
+        lambda scores: scores,
+    ],
+)
+def test_what_may_draw(part):
+    assert may_draw(nn.Linear(2, 2), part)
+
+
+def test_what_draws_nothing():
+    known = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.LayerNorm(2), nn.GRU(2, 2), nn.MultiheadAttention(4, 2))
+    assert not may_draw(known, losses.cross_entropy, None)
