@@ -357,7 +357,7 @@ def test_files_of_other_kinds_are_refused(saved):
             Checkpoint(saved).load()
 
 
-@pytest.mark.parametrize("head", [{"format": 3}, {"format": "2"}, {}])
+@pytest.mark.parametrize("head", [{"format": 2}, {"format": "3"}, {}])
 def test_other_formats_are_refused(saved, head):
     save_file({"x": torch.zeros(1)}, Checkpoint(saved).file, {"unbag": json.dumps(head)})
     with pytest.raises(ValueError, match="was written by another version of unbag; remove it to start anew"):

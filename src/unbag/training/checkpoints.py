@@ -18,7 +18,7 @@ from torch import Tensor
 from unbag.files import remove_drafts, write_whole
 from unbag.training.progress import logger
 
-FORMAT = 2
+FORMAT = 3
 
 
 class OutOfTime(Exception):

@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unbag.training.best import Best
 from unbag.training.checkpoints import Checkpoint, fingerprint
 from unbag.training.progress import logger
 
 if TYPE_CHECKING:
     from unbag.training.loop import Run
 
+CHOICE = ("score", "epoch", "improved")
+"""What a criterion has chosen, beside weights; as :class:`Best` calls it."""
+
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
     """Save a run as it is between two steps."""
     tensors = {
         **{f"model.{name}": tensor for name, tensor in run.replicas.snapshot().items()},
-        **{f"best.{name}": tensor for name, tensor in run.best.items()},
+        **{f"best.{place}.{name}": one for place, best in enumerate(run.best) for name, one in best.weights.items()},
+        **{f"choice.{place}.{name}": getattr(best, name) for place, best in enumerate(run.best) for name in CHOICE},
         **{f"generator.{place}": one.get_state() for place, one in enumerate(run.generators)},
         **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
         **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
         "random": torch.cat(run.random.state),
         "loss_sum": run.loss_sum,
-        "best_score": run.best_score,
-        "best_epoch": run.best_epoch,
-        "improved": run.improved,
     }
     for place, parameter in enumerate(run.replicas.parameters()):
         for name, tensor in run.optimiser.state.get(parameter, {}).items():
@@ -53,7 +55,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         return {name[len(prefix) :]: one.to(device) for name, one in tensors.items() if name.startswith(prefix)}
 
     run.replicas.restore(part("model."))
-    run.best = part("best.")
+    run.best = [Best(part(f"best.{place}."), **part(f"choice.{place}.")) for place in range(run.n_criteria)]
     for place, generator in enumerate(run.generators):
         generator.set_state(tensors[f"generator.{place}"])
     for place, batches in enumerate(run.batches):
@@ -62,9 +64,6 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         memory.copy_(tensors[f"memory.{place}"])
     run.random.state = list(tensors["random"].split([len(own) for own in run.random.state]))
     run.loss_sum.copy_(tensors["loss_sum"])
-    run.best_score = tensors["best_score"].to(device)
-    run.best_epoch = tensors["best_epoch"].to(device)
-    run.improved = tensors["improved"].to(device)
     for place, parameter in enumerate(run.replicas.parameters()):
         if state := part(f"optimiser.{place}."):
             on_gpu = device.type == "cuda"
@@ -91,7 +90,7 @@ def _read_identity(run: Run) -> dict[str, str]:
         "rows": f"{tuple(run.X.shape)} with content {fingerprint(run.X)}",
         "observations": f"{kinds} with content {content}",
         "model": f"{run.models[0]} with shapes {[tuple(tensor.shape) for tensor in run.replicas.state.values()]}",
-        "score": "none" if run.score is None else "one",
+        "score": "none" if run.score is None else f"one of {run.n_criteria} criteria",
     }
     # The addresses of functions change from process to process.
     return {name: re.sub(" at 0x[0-9a-f]+", "", value) for name, value in identity.items()}
