@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from unbag.experiments import runner, smoke
+from unbag.experiments import circumstances, estimates, runner, smoke
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import finished, missing_seeds, read
 from unbag.experiments.runner import Summary
@@ -41,6 +41,7 @@ def run(
     folder: Path,
     *,
     trials: int | None,
+    seeds: Sequence[int] = (),
     device: str | None,
     budget: str | None,
     start: float,
@@ -52,11 +53,13 @@ def run(
     until = None if budget is None else runner.end_of(budget, start)
     where, console = find_device(device), _console()
     console.print(f"on {where}, into {folder}")
+    _tell_duration(cells, folder, trials=trials, seeds=seeds, device=where, console=console)
     summary = runner.reproduce(
         cells,
         folder,
         device=where,
         trials=trials,
+        seeds=seeds,
         until=until,
         report=lambda cell: console.print(tell_result(cell, read(folder))),
     )
@@ -74,6 +77,7 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
             device=torch.device("cpu"),
             trials=1,
             load=smoke.load,
+            check=lambda cell: None,  # made-up data are no trials of the plan
             report=lambda cell: console.print(f"{name_cell(cell)}: runs"),
             quiet=True,
         )
@@ -85,9 +89,39 @@ def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> Non
     """Print all cells in order of importance, and how far each is."""
     lines, console = read(folder), _console()
     for cell in dict.fromkeys(work.cell for work in Work.in_order(Work(cell, (0,)) for cell in cells)):
-        wanted = len(cell.seeds(trials))
-        done = wanted - len(missing_seeds(lines, cell, trials))
-        console.print(f"{done}/{wanted}  " + (tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)))
+        wanted = cell.seeds(trials)
+        done = len(wanted) - len(missing_seeds(lines, cell, wanted))
+        told = tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)
+        console.print(f"{done}/{len(wanted)}  {told}")
+
+
+def _tell_duration(
+    cells: Sequence[Cell],
+    folder: Path,
+    *,
+    trials: int | None,
+    seeds: Sequence[int],
+    device: torch.device,
+    console: Console,
+) -> None:
+    """Say beforehand about how long the trials will take, where that is known or soon found out."""
+    lines = read(folder)
+    work = runner.to_do(cells, lines, trials, seeds)
+    if not work:
+        return
+    try:
+        seconds = estimates.estimate(
+            work,
+            lines,
+            hardware=circumstances.hardware(device),
+            load=runner.load,
+            measure=device.type == "cpu",
+        )
+    except (OSError, ValueError):  # data that cannot be read are named when their turn comes
+        seconds = None
+    n_trials = sum(len(one.seeds) for one in work)
+    known = "time unknown" if seconds is None else estimates.in_words(seconds)
+    console.print(f"{n_trials} trials of {len({one.cell for one in work})} cells are missing: {known}")
 
 
 def _tell(summary: Summary, console: Console) -> None:

@@ -227,8 +227,8 @@ class Run:
             self._step(phase)
             self.step += 1
             self._save_if_due(checkpoint)
-        losses = (self.loss_sum / self.n_steps).tolist()  # waits for the device, so that the time is that of the steps
-        self._close_epoch(phase, losses, time.perf_counter() - start)
+        losses = (self.loss_sum / self.n_steps).tolist()
+        self._close_epoch(phase, losses, start)
         self._save_if_due(checkpoint, at_end=self.finished)
 
     def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
@@ -326,7 +326,7 @@ class Run:
         for batches in self.batches:
             batches.shuffle(self.generators)
 
-    def _close_epoch(self, phase: Phase, losses: list[float], seconds: float) -> None:
+    def _close_epoch(self, phase: Phase, losses: list[float], start: float) -> None:
         scores = self._scores()
         for place, best in enumerate(self.best):
             if self.score is None:  # the latest epoch is the best
@@ -340,7 +340,7 @@ class Run:
                 "phase": phase,
                 "loss": losses,
                 "score": shown[0] if shown is not None and self.n_criteria == 1 else shown,
-                "seconds": seconds,
+                "seconds": time.perf_counter() - start,
             }
         )
         self.loss_sum.zero_()
