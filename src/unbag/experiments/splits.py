@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
 
 FOLDS = 10
 
@@ -69,6 +68,8 @@ def split_fold(labels: np.ndarray, seed: int) -> Split:
     >>> [len(side) for side in split_fold(labels, 0)], [len(side) for side in split_fold(labels, 9)]
     ([73, 9, 10], [73, 10, 9])
     """
+    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415 (a second, which a list can do without)
+
     shuffle, fold = divmod(seed, FOLDS)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=shuffle).split(labels, labels)
     rest, test = list(folds)[fold]
