@@ -68,7 +68,7 @@ class AggregateClassifier(Predictor):
         How many classes there are, where observations do not show it, or their names, in the order of the numbers that
         observations have for them.
     random_state
-        A whole number makes the fit the same every time.
+        A whole number makes the fit the same every time, whatever other fits run in other threads.
     device
         Where to train and predict, for example ``"cuda"``.
     verbose

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
 from unbag.checks import check_choice
 from unbag.naming import find_symmetry
+from unbag.parts import join
 from unbag.training import (
     Bar,
     Checkpoint,
@@ -31,7 +32,8 @@ from unbag.training import (
     train,
 )
 from unbag.training.checkpoints import fingerprint
-from unbag.training.scaling import How, fit_scaling
+from unbag.training.scaling import How, Scaling, fit_scaling
+from unbag.training.selection import take_rows
 
 COMPARISONS = (PairwiseSimilarity, TripletComparison, OrdinalRank, OrdinalTriplet)
 
@@ -91,8 +93,7 @@ def fit_replicas(
     score = held_out_likelihood(X, held_out) if held_out else None
     hows = _scalings(choices["scaling"], can_choose=score is not None and X.ndim == 2) * _restarts(choices)
     seeds = [seed + replica for replica in range(len(hows))]
-    trained_on = X[torch.cat([one.groups.members for one in used]).unique()]
-    fitted = {how: fit_scaling(trained_on, how) for how in hows}
+    fitted = _fit_scalings(hows, X, used)
 
     def make_model(how: How) -> nn.Module:
         return nn.Sequential(copy.deepcopy(fitted[how]), make_net())
@@ -171,6 +172,11 @@ def _scalings(scaling: str, *, can_choose: bool) -> list[How]:
     return [scaling]  # type: ignore[list-item]  # it was checked
 
 
+def _fit_scalings(hows: Sequence[How], X: Tensor, used: Sequence[Observations]) -> dict[How, Scaling]:
+    trained_on = take_rows(X, torch.cat([one.groups.members for one in used]).unique())
+    return {how: fit_scaling(trained_on, how) for how in hows}
+
+
 def _restarts(choices: dict[str, Any]) -> int:
     n = _whole(choices["n_restarts"])
     if not isinstance(n, int) or n < 1:
@@ -199,7 +205,7 @@ def _checkpoint(
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
     with torch.no_grad():
-        return torch.stack([torch.cat([model(part) for part in rows.split(8192)]) for model in models])
+        return torch.stack([join((model(part) for part in rows.split(8192)), len(rows)) for model in models])
 
 
 def _whole(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -190,6 +191,25 @@ class Groups:
         ids = None if self.ids is None else [self.ids[place] for place in which.tolist()]
         return self._trusted(members, offsets, ids)
 
+    def runs(self, most: int) -> Iterator[tuple[slice, slice, Groups]]:
+        """Cut into consecutive groups with so many memberships together at most, or a single group with more.
+
+        Yields which groups they are, which memberships, and groups of these memberships, which keep their names.
+
+        Examples
+        --------
+        >>> [(which, run.sizes.tolist()) for which, _, run in Groups.from_sizes([1, 2, 5, 1]).runs(3)]
+        [(slice(0, 2, None), [1, 2]), (slice(2, 3, None), [5]), (slice(3, 4, None), [1])]
+        """
+        bounds = self.offsets.tolist()
+        first = 0
+        while first < len(self):
+            last = max(bisect_right(bounds, bounds[first] + most) - 1, first + 1)
+            run = _Run.from_sizes(self.sizes[first:last])
+            run.__dict__.update(_whole=self, _first=first)
+            yield slice(first, last), slice(bounds[first], bounds[last]), run
+            first = last
+
     def name(self, group: int) -> str:
         """Name a group for an error: its number, and its id where it has one of its own."""
         if self.ids is None or self.ids[group] == group:
@@ -256,6 +276,16 @@ class Groups:
         groups = object.__new__(Groups)
         groups.__dict__.update(members=members, offsets=offsets, n_rows=self.n_rows, ids=ids)
         return groups
+
+
+class _Run(Groups):
+    """Consecutive groups among others, which are called what they are called there."""
+
+    _whole: Groups
+    _first: int
+
+    def name(self, group: int) -> str:
+        return self._whole.name(self._first + group)
 
 
 def _offsets_of(sizes: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from unbag.aggregates import Aggregate
+from unbag.groups import Groups
 from unbag.training import Observations
 
 Symmetry = Literal["none", "reversal", "any"]
@@ -17,6 +19,7 @@ Symmetry = Literal["none", "reversal", "any"]
 
 # A symmetry that holds for random predictions and so many groups, taken from everywhere, is no accident.
 GROUPS_TO_TRY = 200
+MEMBERSHIPS_AT_ONCE = 2**17
 
 
 def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
@@ -102,10 +105,15 @@ def _set_fits_as_well(one: Observations, order: list[int]) -> bool:
     n = len(one.groups)
     some = one.to("cpu").take(torch.arange(0, n, max(1, n // GROUPS_TO_TRY)))
     random = torch.Generator().manual_seed(0)
-    logits = torch.randn(len(some.groups.members), one.n_classes, generator=random, dtype=torch.float64)
-    return torch.allclose(_log_likelihood(some, logits), _log_likelihood(some, logits[:, order]), rtol=1e-6, atol=1e-6)
+    for which, _, run in some.groups.runs(MEMBERSHIPS_AT_ONCE):
+        z = some.checked[which]
+        logits = torch.randn(len(run.members), one.n_classes, generator=random, dtype=torch.float64)
+        as_named, renamed = (_log_likelihood(one.aggregate, own, run, z) for own in (logits, logits[:, order]))
+        if not torch.allclose(as_named, renamed, rtol=1e-6, atol=1e-6):
+            return False
+    return True
 
 
-def _log_likelihood(one: Observations, logits_of_members: Tensor) -> Tensor:
+def _log_likelihood(aggregate: Aggregate, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Tensor:
     with torch.no_grad():
-        return one.aggregate.checked_evidence(logits_of_members, one.groups, one.checked).log_likelihood
+        return aggregate.checked_evidence(logits_of_members, groups, z).log_likelihood

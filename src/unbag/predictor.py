@@ -18,6 +18,7 @@ from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.kernels.segments import sum_per_group
 from unbag.naming import Symmetry, best_order, choose_names
+from unbag.parts import join
 from unbag.targets import is_target
 from unbag.training import Observations
 
@@ -169,16 +170,16 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Return the log-probability of each class for each row, in float64 on the CPU."""
         check_is_fitted(self, "models_")
         rows = read_rows(self, X, reset=False)
-        found = torch.stack(self._log_probs_of_models(rows))  # (models, n, k)
-        return found[0] if len(found) == 1 else found.logsumexp(0).log_softmax(-1)
+        found = self._log_probs_of_models(rows)
+        return found[0] if len(found) == 1 else torch.stack(found).logsumexp(0).log_softmax(-1)
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
         found = []
         with torch.no_grad():
             for model, order in zip(self.models_, self.orders_, strict=True):
                 device = next(model.buffers()).device
-                logits = torch.cat([model(part.to(device)) for part in rows.split(ROWS_AT_ONCE)])
-                found.append(logits.cpu().double()[:, order].log_softmax(-1))
+                logits = (model(part.to(device)) for part in rows.split(ROWS_AT_ONCE))
+                found.append(join((part.cpu().double()[:, order].log_softmax(-1) for part in logits), len(rows)))
         return found
 
     def _has_sets(self) -> bool:

@@ -59,18 +59,25 @@ class RandomState:
         with _LOCK:
             before = self.now()
             try:
-                self.go_to(self.state)
+                self._go_to(self.state)
                 yield
             finally:
                 self.state = self.now()
-                self.go_to(before)
+                self._go_to(before)
+
+    @contextmanager
+    def again_from(self, start: list[Tensor]) -> Iterator[None]:
+        """While this state is in place, draw once more what was drawn from some moment on; then go on from here."""
+        after = self.now()
+        self._go_to(start)
+        yield
+        self._go_to(after)
 
     def now(self) -> list[Tensor]:
-        """Return where the global generators are."""
+        """Return where the global generators are, which is where this state is while it is in place."""
         return [generator.get_state() for generator in self._generators]
 
-    def go_to(self, state: list[Tensor]) -> None:
-        """Set the global generators to where they were; only while this state is in place."""
+    def _go_to(self, state: list[Tensor]) -> None:
         for generator, own in zip(self._generators, state, strict=True):
             generator.set_state(own)
 

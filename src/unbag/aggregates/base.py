@@ -19,6 +19,9 @@ from unbag.kernels.segments import spread
 
 Impossible = Literal["-inf", "raise"]
 
+MOST_MEMBERSHIPS = 2**17
+"""Memberships beyond which groups are inferred one run after the other, each of so many or of a single group."""
+
 
 class Evidence(NamedTuple):
     """What an observation says of its groups: how likely it is, and the labels it leaves likely."""
@@ -101,12 +104,22 @@ class Aggregate(ABC):
 
     def checked_infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
-        log_likelihood, posterior = self.infer(log_probs, groups, z)
+        if len(log_probs) > MOST_MEMBERSHIPS and len(groups) > 1 and not is_being_captured(log_probs):
+            log_likelihood, posterior = self._infer_in_runs(log_probs, groups, z)
+        else:
+            log_likelihood, posterior = self.infer(log_probs, groups, z)
         # Where there is no posterior it is NaN, whatever a kernel left there.
         impossible = log_likelihood == float("-inf")
         if not is_being_captured(log_likelihood) and not bool(impossible.any()):
             return log_likelihood, posterior
         return log_likelihood, posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
+
+    def _infer_in_runs(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Infer some groups after others, so that what a kernel needs on its way stays small."""
+        runs = groups.runs(MOST_MEMBERSHIPS)
+        found = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]
+        log_likelihoods, posteriors = zip(*found, strict=True)
+        return torch.cat(log_likelihoods), torch.cat(posteriors)
 
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
         """Return log p(z | x_1..x_m) of each group, differentiable once.

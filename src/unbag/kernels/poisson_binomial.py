@@ -18,11 +18,14 @@ from torch import Tensor
 
 from unbag.groups import Groups
 from unbag.kernels.segments import spread, sum_per_group
+from unbag.parts import join
 
 # Probabilities below e^-44 of the whole are lost in float64 in any case.
 NEGLIGIBLE = 44.0
 # Numbers that one table of frequencies and members may hold, so that it stays in a processor's cache.
 CHUNK = 2**18
+# A group whose table would hold more is cut into blocks of members.
+LARGEST_TABLE = 2**22
 
 
 def infer_two_counts(log_no: Tensor, log_yes: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,9 +110,11 @@ def _invert(chance: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(sizes: Tensor, n_frequencies: Tensor) -> list[tuple[int, int]]:
-    """Cut the groups into runs whose tables stay small."""
-    cells = (sizes * n_frequencies.long()).cumsum(0)
-    run = torch.div(cells - 1, CHUNK, rounding_mode="floor")
+    """Cut the groups into runs whose tables stay small; a group whose own table does not is a run by itself."""
+    cells = sizes * n_frequencies.long()
+    run = torch.div(cells.cumsum(0) - 1, CHUNK, rounding_mode="floor")
+    large = (cells > LARGEST_TABLE).long()
+    run += 2 * large.cumsum(0) - large  # one number for what is before a large group, one for it, one for the rest
     ends = torch.unique_consecutive(run, return_counts=True)[1].cumsum(0).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
@@ -122,6 +127,8 @@ def _trapezoid(chance: Tensor, groups: Groups, z: Tensor, period: Tensor, width:
 
     # Tables have one row per frequency; over groups of one size they are a block, (frequencies, groups, size).
     p = chance if groups.uniform_size is None else chance.view(len(groups), groups.uniform_size)
+    is_large = len(groups) == 1 and width * len(chance) > LARGEST_TABLE
+    blocks = p.split(CHUNK // width, -1) if is_large else [p]
 
     def fan_out(per_group: Tensor) -> Tensor:
         return per_group[..., None] if groups.uniform_size is not None else per_group[:, groups.segment]
@@ -131,16 +138,26 @@ def _trapezoid(chance: Tensor, groups: Groups, z: Tensor, period: Tensor, width:
             return table.sum(-1)
         return table.new_zeros(width, len(groups)).index_add_(1, groups.segment, table)
 
-    # A member's characteristic function is f(t) = 1 - p (1 - cos t) + i p sin t, of squared modulus 1 - 2 p (1 - p)
-    # (1 - cos t); those of a group multiply.
-    squared = fan_out(one_minus_cos) * (-2 * p * (1 - p)) + 1
-    real = 1 - fan_out(one_minus_cos) * p
-    modulus = (gather_up(squared.log()) / 2).exp() * used
-    angle = gather_up(torch.atan2(fan_out(sin) * p, real)) - t * z
+    # A member's characteristic function is f(t) = 1 - p (1 - cos t) + i p sin t; those of a group multiply.
+    def square(p: Tensor) -> Tensor:
+        """Return the squared modulus, 1 - 2 p (1 - p) (1 - cos t)."""
+        return fan_out(one_minus_cos) * (-2 * p * (1 - p)) + 1
+
+    log_squared, turn = torch.zeros_like(t), torch.zeros_like(t)
+    for block in blocks:
+        squared = square(block)
+        log_squared += gather_up(squared.log())
+        turn += gather_up(torch.atan2(fan_out(sin) * block, 1 - fan_out(one_minus_cos) * block))
+    modulus = (log_squared / 2).exp() * used
+    angle = turn - t * z
     probability = (modulus * angle.cos()).sum(0) / period
     # With one yes taken out of the product, phi(t) e^it / f(t), the same sum is the chance of the others making z - 1.
     cos_part, sin_part = modulus * (angle + t).cos(), modulus * (angle + t).sin()
-    numerator = fan_out(cos_part) + p * fan_out(sin_part * sin - cos_part * one_minus_cos)
-    others = numerator.div_(squared).sum(0).view_as(chance)
-    posterior = chance * others / spread(probability * period, groups)
+
+    def of_others(p: Tensor) -> Tensor:
+        numerator = fan_out(cos_part) + p * fan_out(sin_part * sin - cos_part * one_minus_cos)
+        return numerator.div_(square(p) if is_large else squared).sum(0)
+
+    others = join(map(of_others, blocks), p.shape[-1], -1) if is_large else of_others(p)
+    posterior = chance * others.view_as(chance) / spread(probability * period, groups)
     return probability, posterior.clamp_(0, 1)  # rounding alone can leave the range

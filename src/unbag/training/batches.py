@@ -27,6 +27,12 @@ class Batch:
         """Pick one row per membership: (replicas * n, width) to (memberships, width)."""
         return outputs.float() if self.place is None else outputs[self.place].float()
 
+    def of_rows(self, slope: Tensor) -> Tensor:
+        """Put one row per membership back where it was picked, with zeros for padding: to (replicas, n, width)."""
+        if self.place is not None:
+            slope = slope.new_zeros(self.rows.numel(), slope.shape[1]).index_copy_(0, self.place, slope)
+        return slope.view(*self.rows.shape, -1)
+
 
 class Batches:
     """A set of observations, cut anew into batches in every epoch, for each replica by its own random numbers.
@@ -85,17 +91,24 @@ class Batches:
         # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up.
         which = self.order + self._first_group  # (replicas, groups)
         number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
-        laid_out = _LaidOut(self.groups.members[number], number + self._first_memory[:, None], self.checked[which])
+        rows, z = self.groups.members[number], self.checked[which]
+        memory = number.add_(self._first_memory[:, None])
         if self._laid_out is None:
-            self._laid_out = laid_out
+            self._laid_out = _LaidOut(rows, memory, z)
         else:  # in place: a captured graph reads from where it was
-            self._laid_out.rows.copy_(laid_out.rows)
-            self._laid_out.memory.copy_(laid_out.memory)
-            self._laid_out.z.copy_(laid_out.z)
+            self._laid_out.rows.copy_(rows)
+            self._laid_out.memory.copy_(memory)
+            self._laid_out.z.copy_(z)
 
     def size(self, step: int) -> int:
         """Return how many groups of this set a step visits."""
         return self._bounds[step + 1] - self._bounds[step]
+
+    @property
+    def most_rows(self) -> int:
+        """The number of rows of any step, of all replicas together, is at most this."""
+        most_groups = max(map(self.size, range(len(self._bounds) - 1)))
+        return self.n_replicas * most_groups * self.groups.max_size
 
     def batch(self, step: int) -> Batch | None:
         """Return the groups of a step; None where a small set has none for it."""

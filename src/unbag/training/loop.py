@@ -29,8 +29,16 @@ from unbag.training.checkpoints import Checkpoint, OutOfTime
 from unbag.training.fusing import fuse
 from unbag.training.objectives import Objective, Slope, cross_entropy, differentiate, likelihood
 from unbag.training.observations import Observations, check_sets
+from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.progress import Silent, logger
-from unbag.training.replicas import Replicas, can_be_stacked, check_outputs, make_models, unstack
+from unbag.training.replicas import (
+    Replicas,
+    can_be_stacked,
+    check_outputs,
+    looks_across_rows,
+    make_models,
+    unstack,
+)
 from unbag.training.resuming import resume, save
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
@@ -203,7 +211,9 @@ class Run:
         self.memory = [torch.full((n, k), -math.log(k), device=self.X.device) for n in remembered]
         self.fused: dict[tuple[Phase, int, int], Measure] = {}
         self.captured: CapturedSteps | None = None
-        if self.settings.capture and on_gpu and can_be_captured(self.batches):
+        self._across_rows = looks_across_rows(self.models[0])
+        at_once = self._across_rows or all(fits(batches.most_rows) for batches in self.batches)
+        if self.settings.capture and on_gpu and at_once and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
         long = self.n_steps * self.settings.epochs >= WORTH_FUSING
         self._fuses = self.captured is not None and long and gpu.available()
@@ -256,14 +266,19 @@ class Run:
             if batch is None:
                 continue
             batches = self.batches[place]
-            outputs = batch.of_members(self.replicas(self.X[batch.rows]))
+            outputs, backward = self._forward(batch)
             with full_precision(outputs.device.type):
-                found = self._slope(phase, place, batch, outputs.detach())
+                found = self._slope(phase, place, batch, outputs)
             # The mean over the groups of each replica.
             share = found.scale * batches.weight * len(self.seeds) / len(batch.groups)
-            outputs.backward(found.slope.mul_(share))
+            backward(found.slope.mul_(share))
             self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
         self.optimiser.step()
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Backward]:
+        if self._across_rows or fits(batch.rows.numel()):
+            return run_at_once(self.replicas, self.X, batch)
+        return run_in_parts(self.replicas, self.X, batch, self.random if self._draws else None)
 
     def _changing(self) -> list[Tensor]:
         """Return all tensors that a step changes; those of the optimiser exist only after the first one."""

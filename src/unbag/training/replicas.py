@@ -13,6 +13,7 @@ from torch.func import functional_call, stack_module_state
 from unbag.checks import describe
 from unbag.losses import Loss
 from unbag.models.build import MakeModel
+from unbag.parts import join
 from unbag.random_state import RandomState
 from unbag.training.convolutions import convolve_by_products, join_pooling, run_dense_blocks_fast
 
@@ -105,6 +106,10 @@ class Replicas:
         """Return what an optimiser changes."""
         return [tensor for tensor in self.state.values() if tensor.requires_grad]
 
+    def buffers(self) -> dict[str, Tensor]:
+        """Return what no optimiser changes, but a forward pass may."""
+        return {name: self.state[name] for name, _ in self._model.named_buffers()}
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """Run each replica on its own inputs, (replicas, n, ...), and return its logits after those before it."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
@@ -116,8 +121,8 @@ class Replicas:
     def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
         """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
         with _predicting(self._model):
-            parts = [self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk)]
-            return torch.cat([part.view(self.n, -1, part.shape[1]) for part in parts], 1)
+            parts = (self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk))
+            return join((part.view(self.n, -1, part.shape[1]) for part in parts), len(X), 1)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""

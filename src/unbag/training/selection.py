@@ -25,7 +25,7 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
     rows = torch.cat([one.groups.members for one in observations]).unique()
     row_number = torch.zeros(int(rows.max()) + 1, dtype=torch.int64, device=rows.device)
     row_number[rows] = torch.arange(len(rows), device=rows.device)
-    inputs = X[rows]
+    inputs = take_rows(X, rows)
     local = [Groups.from_offsets(one.groups.offsets, row_number[one.groups.members]) for one in observations]
     weights = sum(one.weight for one in observations)
 
@@ -43,6 +43,11 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
         return total / weights
 
     return score
+
+
+def take_rows(X: Tensor, rows: Tensor) -> Tensor:
+    """Return rows of a table by their numbers, which are sorted and distinct; the table itself where these are all."""
+    return X if len(rows) == len(X) else X[rows]
 
 
 def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:

@@ -1,0 +1,140 @@
+"""Many members, inferred piece by piece: the same as at once, with tables of a bounded size."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import unbag
+from unbag import Groups, LabelProportions, naming
+from unbag.aggregates import base
+from unbag.kernels import poisson_binomial
+from unbag.training import Observations
+
+SIZES = [3, 1, 9, 2, 2, 2, 4]
+
+
+def logits_of(n, k, scale=3.0):
+    return scale * torch.randn(n, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def problem(name):
+    """Return an aggregate, logits, groups and what it sees of them; the groups are not in the order of the rows."""
+    k = 2 if name == "MultipleInstance" else 3
+    aggregate = getattr(unbag, name)()
+    random = torch.Generator().manual_seed(1)
+    if aggregate.size is None:
+        n = sum(SIZES)
+        groups = Groups.from_offsets(Groups.from_sizes(SIZES).offsets, torch.randperm(n, generator=random))
+    else:
+        n = 20
+        groups = Groups.from_tuples(torch.randint(n, (11, aggregate.size), generator=random))
+    return aggregate, logits_of(n, k), groups, aggregate.observe(torch.randint(k, (n,), generator=random), groups, k)
+
+
+class Watched(LabelProportions):
+    """Notes how many memberships it is asked about."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def infer(self, log_probs, groups, z):
+        self.asked.append(len(log_probs))
+        return super().infer(log_probs, groups, z)
+
+
+NAMES = [
+    "LabelProportions",
+    "MultipleInstance",
+    "PairwiseSimilarity",
+    "TripletComparison",
+    "OrdinalRank",
+    "OrdinalTriplet",
+    "Majority",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_of_groups_say_the_same_as_all_together(name, monkeypatch):
+    aggregate, logits, groups, z = problem(name)
+    expected = aggregate.evidence(logits, groups, z)
+    monkeypatch.setattr(base, "MOST_MEMBERSHIPS", 5)
+    found = aggregate.evidence(logits, groups, z)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_runs_are_of_few_memberships_or_of_one_group(monkeypatch):
+    monkeypatch.setattr(base, "MOST_MEMBERSHIPS", 5)
+    aggregate = Watched()
+    groups = Groups.from_sizes(SIZES)
+    counts = torch.stack([groups.sizes, 0 * groups.sizes], 1)
+    aggregate.log_likelihood(logits_of(sum(SIZES), 2), groups, counts)
+    assert aggregate.asked == [4, 9, 4, 2, 4]
+
+
+def test_an_impossible_group_in_a_run_touches_no_other(monkeypatch):
+    monkeypatch.setattr(base, "MOST_MEMBERSHIPS", 4)
+    groups = Groups.from_sizes([2, 2, 2, 2])
+    logits = torch.zeros(8, 2)
+    logits[4:6, 0] = -torch.inf
+    evidence = LabelProportions().evidence(logits, groups, [[1, 1]] * 4)
+    assert evidence.log_likelihood.isneginf().tolist() == [False, False, True, False]
+    assert evidence.posterior.isnan().any(1).tolist() == [False] * 4 + [True] * 2 + [False] * 2
+
+
+def test_errors_name_groups_as_the_caller_does(monkeypatch):
+    monkeypatch.setattr(base, "MOST_MEMBERSHIPS", 30)
+    z = [[10, 10, 10], [0, 15, 15], [10, 10, 10], [10, 10, 10]]
+    z[0] = z[2] = [30, 0, 0]
+    exact = LabelProportions("exact", max_states=100)
+    for groups, name in (
+        (Groups.from_sizes([30] * 4), "3"),
+        (Groups.from_ids([*"a" * 30, *"b" * 30, *"c" * 30, *"d" * 30]), "3 (id 'd')"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f"out of reach for group {name}: group {name} needs")):
+            exact.log_likelihood(logits_of(120, 3), groups, z)
+
+
+def test_runs_of_groups():
+    groups = Groups.from_sizes([5, 1, 1])
+    runs = list(groups.runs(2))
+    assert [(which.start, which.stop) for which, _, _ in runs] == [(0, 1), (1, 3)]
+    assert [(members.start, members.stop) for _, members, _ in runs] == [(0, 5), (5, 7)]
+    assert [run.name(0) for _, _, run in runs] == ["0", "1"]
+    assert [len(run) for _, _, run in groups.runs(100)] == [3]
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])
+@pytest.mark.parametrize("sizes", [[400], [3, 400, 2, 500, 500, 1], [600, 600]])
+def test_blocks_of_members_say_the_same_as_all_together(sizes, scale, monkeypatch):
+    groups = Groups.from_sizes(sizes)
+    logits = logits_of(sum(sizes), 2, scale)
+    labels = (torch.rand(sum(sizes), generator=torch.Generator().manual_seed(2)) < 0.3).long()
+    z = LabelProportions().observe(labels, groups, 2)
+    expected = LabelProportions().evidence(logits, groups, z)
+    monkeypatch.setattr(poisson_binomial, "CHUNK", 1000)
+    monkeypatch.setattr(poisson_binomial, "LARGEST_TABLE", 2500)
+    largest = []
+    atan2 = torch.atan2
+    monkeypatch.setattr(torch, "atan2", lambda y, x: largest.append(y.numel()) or atan2(y, x))
+    found = LabelProportions().evidence(logits, groups, z)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    assert max(largest) <= 2500 + 1000
+
+
+def test_few_members_at_a_time_show_the_same_symmetry(monkeypatch):
+    names = {"LabelProportions": "none", "PairwiseSimilarity": "any", "OrdinalTriplet": "reversal"}
+    observed = []
+    for name, symmetry in names.items():
+        aggregate, logits, groups, z = problem(name)
+        observed.append((Observations(aggregate, groups, z, logits.shape[1]), symmetry))
+    # Equal counts are as likely under other names: only the last group tells them apart.
+    counts = Observations(LabelProportions(), Groups.from_sizes([2, 4, 6, 2]), [[1, 1], [2, 2], [3, 3], [2, 0]], 2)
+    for one, symmetry in [*observed, (counts, "none")]:
+        assert naming.find_symmetry([one]) == symmetry
+        with monkeypatch.context() as patched:
+            patched.setattr(naming, "MEMBERSHIPS_AT_ONCE", 4)
+            assert naming.find_symmetry([one]) == symmetry
