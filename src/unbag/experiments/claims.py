@@ -43,7 +43,8 @@ def _means(rows: Sequence[Row]) -> str:
 def _marks(rows: Sequence[Row]) -> str:
     parts = []
     for theirs, words in AGREEMENT.items():
-        ours = Counter(row.labels.mark for row in rows if row.papers_mark == theirs and row.labels.mark is not None)
+        tested = [str(row.labels.mark) for row in rows if row.papers_mark == theirs and row.labels.mark is not None]
+        ours = Counter(tested)
         contrary = {"better": "worse", "worse": "better"}.get(theirs)
         if contrary is None:
             others = f"better {ours['better']}, worse {ours['worse']}"

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from unbag.experiments.plan import SELECTIONS
+from unbag.baselines import METHODS
+from unbag.experiments.plan import SELECTIONS, TABLES, Cell
 from unbag.experiments.provenance import Line, Provenance, oldest_first, provenance, run_of
 from unbag.experiments.results import belongs
 from unbag.experiments.statistics import Mark, holm, interval, mark, paired_p, welch
 
 if TYPE_CHECKING:
     from unbag.experiments.paper import PaperCell
-    from unbag.experiments.plan import Cell
 
 Standing = Literal["reached", "within", "below"]
 
@@ -193,10 +193,14 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
 
     figures = {key(vars(cell)): cell for cell in paper}
     cells = {key(vars(cell)): cell for cell in planned}
-    fitting, set_aside = [], []
+    known = [*figures, *cells]
+    fitting: list[Line] = []
+    set_aside: list[Line] = []
     for line in oldest_first(lines):
-        cell = cells.get(key(line))
+        cell = cells.get(key(line)) or _cell_of(line)
         counts = cell is not None and line["seed"] in cell.seeds() and belongs(line, cell)
+        if counts and cell is not None:
+            cells.setdefault(key(line), cell)
         (fitting if counts else set_aside).append(line)
     latest = {(key(line), line["seed"]): line for line in fitting}  # the last stays
     origins = provenance(latest.values())
@@ -218,10 +222,21 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
             cell=cells.get(name),
         )
 
-    rows = {name: row(name) for name in _in_order({*figures, *cells}, [*figures, *cells])}
+    rows = {name: row(name) for name in _in_order({*known, *cells}, known)}
     return Comparison(
         tuple(_marked(rows).values()), origins, replaced=len(fitting) - len(latest), set_aside=tuple(set_aside)
     )
+
+
+def _cell_of(line: Line) -> Cell | None:
+    """Return the cell of a data set that is new to a table; None where the plan knows nothing like it."""
+    if line["table"] not in TABLES or line["method"] not in METHODS:
+        return None
+    cell = Cell(*(line[name] for name in ("table", "problem", "dataset", "method", "protocol")))
+    try:
+        return replace(cell, n_groups=line["n_groups"]) if any(cell.part.n_groups) else cell
+    except ValueError:
+        return None
 
 
 def _selected(lines: Sequence[Line], selection: str) -> Selected:

@@ -191,7 +191,7 @@ class Cell:
         share = self.epochs / settings.epochs
         phases = {name: getattr(settings, name) for name in ("warm_up", "remember_from", "score_from")}
         # Phases keep their share of the epochs, and at least one epoch can be chosen.
-        kept = {
+        kept: dict[str, Any] = {
             name: None if first is None else min(round(first * share), self.epochs - 1)
             for name, first in phases.items()
         }
