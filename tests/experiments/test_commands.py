@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -75,16 +77,28 @@ def test_cells_are_listed_in_order_with_how_far_they_are(tiny):
     call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu")
     shown = call("--table", "similarity_uci", "--epochs", "1", "--list").stdout.splitlines()
     assert len(shown) == 25
-    assert shown[0] == "0/5  similarity_uci, msplice, log_likelihood"
-    assert any(line.startswith("1/5  similarity_uci, vehicle, uum: ") for line in shown)
+    assert shown[0] == "0/10  similarity_uci, msplice, log_likelihood"
+    assert any(line.startswith("1/10  similarity_uci, vehicle, uum: ") for line in shown)
     assert len(call("--list").stdout.splitlines()) == len(select())
+
+
+def test_a_single_seed_is_run_and_the_time_is_told_beforehand(tiny):
+    told = call(*VEHICLE, "--seed", "7", "--epochs", "1", "--device", "cpu", "--results", "again").stdout
+    assert "1 trials of 1 cells are missing: about " in told
+    [line] = read(Path("again"))
+    assert (line["seed"], line["beside"]) == (7, 1)
+
+
+def test_a_number_of_groups_can_be_asked_for():
+    shown = call("--table", "similarity_sizes", "--groups", "30000", "--method", "uum", "--list").stdout
+    assert shown == "0/5  similarity_sizes, cifar10, 30,000 groups, uum\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--table", "mli"), "table must be one of 'similarity_uci'"),
-        (("--dataset", "mnits"), "dataset must be one of 'mnist'"),
+        (("--dataset", "mnits"), "dataset must be one of 'msplice'"),
         (("--method", "umu"), "method must be one of"),
         (("--device", "tpu"), "device must be cpu or cuda, got 'tpu'"),
         (("--budget", "9"), "budget must be"),

@@ -53,7 +53,8 @@ def run(
     until = None if budget is None else runner.end_of(budget, start)
     where, console = find_device(device), _console()
     console.print(f"on {where}, into {folder}")
-    _tell_duration(cells, folder, trials=trials, seeds=seeds, device=where, console=console)
+    if budget is None:
+        _tell_duration(runner.to_do(cells, read(folder), trials, seeds), folder, where, console)
     summary = runner.reproduce(
         cells,
         folder,
@@ -95,24 +96,14 @@ def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> Non
         console.print(f"{done}/{len(wanted)}  {told}")
 
 
-def _tell_duration(
-    cells: Sequence[Cell],
-    folder: Path,
-    *,
-    trials: int | None,
-    seeds: Sequence[int],
-    device: torch.device,
-    console: Console,
-) -> None:
-    """Say beforehand about how long the trials will take, where that is known or soon found out."""
-    lines = read(folder)
-    work = runner.to_do(cells, lines, trials, seeds)
+def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, console: Console) -> None:
+    """Say beforehand about how long trials will take, where that is known or soon found out."""
     if not work:
         return
     try:
         seconds = estimates.estimate(
             work,
-            lines,
+            read(folder),
             hardware=circumstances.hardware(device),
             load=runner.load,
             measure=device.type == "cpu",
