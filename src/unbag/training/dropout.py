@@ -51,8 +51,8 @@ class ColumnDropout(nn.Module):
         drawn = drawn * MULTIPLIERS[0]
         drawn = (drawn ^ (drawn >> 32)) * MULTIPLIERS[1]  # as likely any number of 64 bits as any other
         self.step += 1
-        kept = drawn >= round((self.p - 0.5) * 2**64)
-        return torch.where(kept, x / (1 - self.p), 0.0)
+        left_out = drawn < round((self.p - 0.5) * 2**64)
+        return (x / (1 - self.p)).masked_fill(left_out, 0.0)
 
     def extra_repr(self) -> str:
         """Say what the constructor was told."""
