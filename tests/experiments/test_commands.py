@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from unbag import cli
 from unbag.datasets import Dataset
-from unbag.experiments import commands, render, runner
+from unbag.experiments import commands, overview, render, runner
 from unbag.experiments.plan import TABLES, select
 from unbag.experiments.results import read
 
@@ -51,7 +51,7 @@ def test_short_runs_have_a_folder_of_their_own(tiny, tmp_path):
     assert call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu").exit_code == 0
     assert len(read(tmp_path / "results" / "epochs-1")) == 1
     assert read(tmp_path / "results") == []
-    assert commands.folder_for(None, None) == commands.DEFAULT_FOLDER
+    assert overview.folder_for(None, None) == overview.DEFAULT_FOLDER
 
 
 def test_a_spent_budget_ends_well_and_says_what_is_missing(tiny):

@@ -52,8 +52,8 @@ def reproduce(  # noqa: PLR0917 (options are given by name)
     """
     start = time.monotonic()  # waiting for torch is part of the budget
     with plain_errors(debug=ctx.obj):
-        commands = import_module("unbag.experiments.commands")
-        folder = commands.folder_for(results, epochs)
+        overview = import_module("unbag.experiments.overview")
+        folder = overview.folder_for(results, epochs)
         if render:
             import_module("unbag.experiments.render").write(folder, Path("docs"))
             return
@@ -67,8 +67,10 @@ def reproduce(  # noqa: PLR0917 (options are given by name)
             epochs=epochs,
         )
         if list_only:
-            commands.show_list(cells, folder, trials=trials)
-        elif smoke:
+            overview.show_list(cells, folder, trials=trials)
+            return
+        commands = import_module("unbag.experiments.commands")
+        if smoke:
             _exit(commands.run_smoke(cells))
         else:
             asked = {"trials": trials, "seeds": seed or (), "device": device, "budget": budget}

@@ -10,19 +10,11 @@ import torch
 from rich.console import Console
 
 from unbag.experiments import circumstances, estimates, runner, smoke
+from unbag.experiments.overview import make_console
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.results import finished, missing_seeds, read
+from unbag.experiments.results import read
 from unbag.experiments.runner import Summary
 from unbag.experiments.wording import name_cell, tell_result
-
-DEFAULT_FOLDER = Path("results")
-
-
-def folder_for(folder: Path | None, epochs: int | None) -> Path:
-    """Return the folder of results; what is trained for less than the paper does must not stand beside the rest."""
-    if folder is not None:
-        return folder
-    return DEFAULT_FOLDER if epochs is None else DEFAULT_FOLDER / f"epochs-{epochs}"
 
 
 def find_device(name: str | None) -> torch.device:
@@ -51,7 +43,7 @@ def run(
     ``start`` is the moment of ``time.monotonic()`` from which the budget counts.
     """
     until = None if budget is None else runner.end_of(budget, start)
-    where, console = find_device(device), _console()
+    where, console = find_device(device), make_console()
     console.print(f"on {where}, into {folder}")
     if budget is None:
         _tell_duration(runner.to_do(cells, read(folder), trials, seeds), folder, where, console)
@@ -70,7 +62,7 @@ def run(
 
 def run_smoke(cells: Sequence[Cell]) -> Summary:
     """Run cells for a moment on made-up data, and leave nothing behind."""
-    console = _console()
+    console = make_console()
     with tempfile.TemporaryDirectory() as folder:
         summary = runner.reproduce(
             [smoke.tiny(cell) for cell in cells],
@@ -84,16 +76,6 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
         )
     _tell(summary, console)
     return summary
-
-
-def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> None:
-    """Print all cells in order of importance, and how far each is."""
-    lines, console = read(folder), _console()
-    for cell in dict.fromkeys(work.cell for work in Work.in_order(Work(cell, (0,)) for cell in cells)):
-        wanted = cell.seeds(trials)
-        done = len(wanted) - len(missing_seeds(lines, cell, wanted))
-        told = tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)
-        console.print(f"{done}/{len(wanted)}  {told}")
 
 
 def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, console: Console) -> None:
@@ -130,7 +112,3 @@ def _tell(summary: Summary, console: Console) -> None:
     if summary.missing:
         following = name_cell(summary.missing[0].cell)
         console.print(f"time is up, and everything is saved; the same command goes on with {following}")
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -16,12 +16,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-import torch
-
-from unbag.experiments import smoke
 from unbag.experiments.plan import Cell, select
-from unbag.experiments.sampling import make_tasks
-from unbag.experiments.trials import run_trials
 
 SEED = 0
 EPOCHS = 8
@@ -85,6 +80,13 @@ def _check(name: str, cell: Cell) -> None:
 
 def compute(cell: Cell) -> list[float]:
     """Return the numbers of a cell's kind: the best score of each choice by held-out groups, in a short run."""
+    # Not above: those who only compare digests need not wait for it.
+    import torch  # noqa: PLC0415
+
+    from unbag.experiments import smoke  # noqa: PLC0415
+    from unbag.experiments.sampling import make_tasks  # noqa: PLC0415
+    from unbag.experiments.trials import run_trials  # noqa: PLC0415
+
     like = next((one for one in select(tables=[cell.table]) if kind(one) == kind(cell)), cell)
     short = replace(like, epochs=EPOCHS, n_groups=N_GROUPS[like.model])
     (task,) = make_tasks(

@@ -80,7 +80,8 @@ def belongs(line: Mapping[str, Any], cell: Cell) -> bool:
 
 def finished(lines: Iterable[Mapping[str, Any]], cell: Cell) -> dict[int, Mapping[str, Any]]:
     """Return the finished trials of a cell by their seeds; of two with the same seed, the later."""
-    return {line["seed"]: line for line in lines if belongs(line, cell)}
+    digest = cell.digest  # most lines are of other cells, which this tells fastest
+    return {line["seed"]: line for line in lines if line["plan"] == digest and belongs(line, cell)}
 
 
 def missing_seeds(lines: Iterable[Mapping[str, Any]], cell: Cell, wanted: Iterable[int]) -> list[int]:
