@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
+import unbag
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-import pictures  # noqa: E402 (it lies beside this file)
-
-import unbag  # noqa: E402
 
 project = "unbag"
 author = "the authors of unbag"
@@ -40,8 +36,6 @@ napoleon_use_rtype = False
 # Parameters as they are written in the docstrings, without a link for every word of a type.
 napoleon_use_param = False
 napoleon_use_ivar = True
-
-pictures.draw_all(HERE / "_pictures")
 
 
 def leave_out_results(app: Sphinx, name: str, source: list[str]) -> None:

@@ -1,6 +1,7 @@
-"""The pictures of the documents, computed by unbag itself; the build makes them anew.
+"""The pictures of the documents, computed by unbag itself.
 
-``python docs/pictures.py FOLDER`` draws them all. The same versions draw the same bytes.
+``python docs/pictures.py docs/_pictures`` draws them all anew. The same versions draw the same bytes. They are kept in
+the repository, so that pages show them wherever they are read, without a build.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ print(f"{len(pairs)} pairs; the second is better in {better.sum()}")
 by_rank = unbag.AggregateClassifier(
     "ordinal_rank", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
 )
-by_rank.fit(X, better, groups=pairs)
+by_rank.fit(X[learn], better, groups=pairs)
 report("from ranks", by_rank)
 
 # Which of two is nearer to a third: up and down look the same, so a few labels have to say which end is which.
@@ -43,7 +43,7 @@ nearer = unbag.OrdinalTriplet().observe(y, triplets, n_classes=4)
 by_triplet = unbag.AggregateClassifier(
     "ordinal_triplet", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
 )
-by_triplet.fit(X, nearer, groups=triplets)
+by_triplet.fit(X[learn], nearer, groups=triplets)
 few = np.concatenate([np.flatnonzero(y[learn] == grade)[:2] for grade in range(4)])
 by_triplet.name_classes(X[few], y[few])
 report("from triplets", by_triplet)

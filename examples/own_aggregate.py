@@ -14,6 +14,7 @@ from torch import Tensor
 
 import unbag
 from unbag.aggregates.base import check_labels
+from unbag.segments import Segments
 from unbag.testing import check_aggregate
 
 # As a fold: read one label after the other, keep what matters, and say what is seen in the end. The rest follows.
@@ -43,9 +44,9 @@ class GradesApart(unbag.Aggregate):
             raise ValueError(f"z must be {len(groups)} whole numbers from 0 to {n_classes - 1}, got {z}")
         return z
 
-    def log_prob(self, log_probs: Tensor, groups: unbag.Groups, z: Tensor) -> Tensor:
+    def log_prob(self, log_probs: Tensor, segments: Segments, z: Tensor) -> Tensor:
         """Add up, in log space, the label pairs that are so far apart; the posterior follows from the gradient."""
-        first, second = log_probs.view(len(groups), 2, -1).unbind(1)
+        first, second = log_probs.view(len(segments), 2, -1).unbind(1)
         joint = first[:, :, None] + second[:, None, :]  # (groups, k, k)
         grades = torch.arange(joint.shape[1])
         distance = (grades[:, None] - grades).abs()  # (k, k)
@@ -56,11 +57,11 @@ class GradesApart(unbag.Aggregate):
 check_aggregate(GradesApart(), n_classes=4, sizes=(2,))
 print("the likelihood agrees with enumeration")
 
-# 600 wines of four grades, and 2,000 pairs. True grades serve to answer and, at the end, to judge.
+# 600 wines of four grades, and 3,000 pairs. True grades serve to answer and, at the end, to judge.
 rng = np.random.default_rng(0)
 X = rng.normal(size=(600, 6))
 y = np.digitize(X[:, 0] + 0.7 * X[:, 1], [-0.8, 0.0, 0.8])
-pairs = unbag.Groups.from_tuples(rng.integers(0, 600, (2000, 2)))
+pairs = unbag.Groups.from_tuples(rng.integers(0, 600, (3000, 2)))
 apart = GradesApart().observe(y, pairs, n_classes=4)
 
 logits = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))

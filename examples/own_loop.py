@@ -34,10 +34,8 @@ for epoch in range(20):
     model.train()
     total = 0.0
     for batch in torch.randperm(len(groups)).split(50):
-        some = groups.take(batch)
-        rows, places = some.members.unique(return_inverse=True)  # run the model on the rows of this batch alone
-        here = unbag.Groups.from_offsets(some.offsets, places)
-        loss = risk(model(X[rows]), here, counts[batch])
+        rows, some = groups.take(batch).local()  # run the model on the rows of this batch alone
+        loss = risk(model(X[rows]), some, counts[batch])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

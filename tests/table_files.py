@@ -55,7 +55,7 @@ def blobs(folder: Path, seed: int = 0, n_groups: int = 40) -> np.ndarray:
     write(folder / "pairs.csv", "a,b,similar\n" + "".join(lines))
     lines = [f"p{a},p{b},p{c},{int(y[a] == y[b] != y[c])}\n" for a, b, c in triplets]
     write(folder / "triplets.csv", "a,b,c,closer\n" + "".join(lines))
-    lines = [f"p{a},p{b},{'<' if y[a] < y[b] else '>='}\n" for a, b in pairs]
+    lines = [f"p{a},p{b},{'<' if y[a] < y[b] else '>' if y[a] > y[b] else '>='}\n" for a, b in pairs]
     write(folder / "ranks.csv", "first,second,relation\n" + "".join(lines))
     lines = [f"p{a},p{b},p{c},{int(abs(y[a] - y[b]) < abs(y[a] - y[c]))}\n" for a, b, c in triplets]
     write(folder / "ordinal_triplets.csv", "a,b,c,closer\n" + "".join(lines))

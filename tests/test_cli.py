@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import sys
 from types import ModuleType
 
@@ -13,6 +14,15 @@ from typer.testing import CliRunner
 
 import unbag
 from unbag import cli
+
+
+def test_the_package_runs_as_a_module(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["python", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("unbag", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"unbag {unbag.__version__}\n"
+
 
 ROWS = [
     {
@@ -152,7 +162,9 @@ def test_an_error_is_a_sentence_and_a_traceback_only_on_request(calls, monkeypat
     assert result.exit_code == 2
     assert result.stderr == "[bags] of no size\nTo see where this comes from, run: unbag --debug ...\n"
     result = call("--debug", "bench", "engine")
-    assert isinstance(result.exception, ValueError)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Traceback")
+    assert "ValueError: [bags] of no size" in result.stderr
 
 
 def test_unknown_options_and_bad_values_exit_with_2(calls):

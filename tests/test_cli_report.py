@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import unbag
 from unbag import cli, demo
 from unbag.report import FORMAT, summarise
+from unbag.tables import Run, make_plan
 
 
 def call(*arguments: object):
@@ -22,14 +23,13 @@ def call(*arguments: object):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A finished run."""
+    """A folder with the summary of a run, as the demonstration leaves it."""
     X = np.random.default_rng(0).normal(size=(40, 2))
     y = unbag.target(np.arange(40) // 2, [int((X[pair * 2 : pair * 2 + 2, 0] > 0).any()) for pair in range(20)])
     clf = unbag.AggregateClassifier("multiple_instance", epochs=1, random_state=0).fit(X, y)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps(summarise(clf, X, y, title="Bags", inputs={})))
-    (folder / "run.json").write_text(json.dumps({"status": "finished"}))
     return folder
 
 
@@ -48,7 +48,7 @@ def test_a_report_is_written_into_the_run_or_elsewhere(run, tmp_path):
     assert "<title>Bags</title>" in page
     assert call("report", run, "--out", tmp_path / "page.html").exit_code == 0
     assert (tmp_path / "page.html").read_text() == page
-    assert {path.name for path in run.iterdir()} == {"summary.json", "run.json", "report.html"}
+    assert {path.name for path in run.iterdir()} == {"summary.json", "report.html"}
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -59,10 +59,10 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 def test_an_unfinished_run_is_refused_with_or_without_an_old_summary(run):
-    (run / "run.json").write_text(json.dumps({"status": "unfinished"}))
-    assert "holds an unfinished run; go on with the unbag fit command" in one_sentence(call("report", run))
-    (run / "summary.json").unlink()
-    assert "holds an unfinished run" in one_sentence(call("report", run))
+    Run(run).start(make_plan({"instances": "people.csv", "groups": "wards.csv"}), {}, resumed=False)
+    assert "is not finished; go on with it by the same unbag fit" in one_sentence(call("report", run))
+    (run / "summary.json").touch()
+    assert "is not finished" in one_sentence(call("report", run))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_damaged_summary_is_refused_and_leaves_the_old_report(run, content, sa
     (run / "summary.json").write_text(content)
     assert said in one_sentence(call("report", run))
     assert (run / "report.html").read_text() == "old"
-    assert len(list(run.iterdir())) == 3
+    assert len(list(run.iterdir())) == 2
 
 
 def test_a_summary_that_is_no_text_is_damaged(run):
@@ -137,7 +137,13 @@ def test_the_demonstration_ends_with_a_table_and_a_report(quick, tmp_path, monke
 
 
 def test_the_demonstration_touches_no_folder_of_somebody_else(quick, run, tmp_path):
-    assert "holds other files, such as run.json" in one_sentence(call("demo", "--out", run))
+    before = (run / "summary.json").read_bytes()  # of another run
+    assert "holds other files, such as summary.json" in one_sentence(call("demo", "--out", run))
+    assert (run / "summary.json").read_bytes() == before
+    for name in ("summary.json", "report.html"):
+        (tmp_path / name[0]).mkdir()
+        (tmp_path / name[0] / name).write_text("mine")
+        assert f"holds other files, such as {name}" in one_sentence(call("demo", "--out", tmp_path / name[0]))
     (tmp_path / "file").touch()
     assert "file is a file; give a folder with --out" in one_sentence(call("demo", "--out", tmp_path / "file"))
     assert quick == []

@@ -60,6 +60,10 @@ def test_all_commands_on_each_kind_of_observation(file, tmp_path, monkeypatch):
         assert labels["id"] == predicted["id"]
         counts = table(tmp_path / "counts.csv")
         assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
+    elif file == "ranks.csv":  # also where the pair is turned round
+        members = dict(zip(zip(labels["observation"], labels["member"], strict=True), labels["id"], strict=True))
+        pairs = table(tmp_path / "ranks.csv")
+        assert members == {(row + 1, name): pairs[name][row] for row in range(60) for name in ("first", "second")}
     elif file != "bags.csv":
         assert labels["observation"][:3] == [1, 1, 1 if "triplets" in file else 2]
 
@@ -296,6 +300,11 @@ def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, t
             [],
             "row 2, column age: the column held numbers when the model was fitted, but 'old'",
         ),
+        (
+            "id,age,town\np,NA,Ulm\nq,old,Ulm\n",
+            ["--keep", "age"],
+            "new.csv, row 2, column age: the column held numbers when the model was fitted, but 'old' here",
+        ),
         ("id,age,town\np,3,Ulm\nq,inf,Ulm\n", [], "row 2, column age: inf is infinite"),
         ("id,age,town\np,3,Ulm\nq,4\n", [], "row 2: the row has 2 values, but the header has 3"),
         ("id,age,town\n", [], "there are no rows"),
@@ -391,7 +400,9 @@ def test_help_gives_examples_that_work(tmp_path, monkeypatch):
 def test_an_error_shows_where_it_comes_from_on_request(tmp_path):
     write(tmp_path / "people.csv", "")
     result = call("--debug", "fit", tmp_path / "people.csv", tmp_path / "people.csv", "--out", tmp_path / "run")
-    assert isinstance(result.exception, ValueError)
+    assert result.exit_code == 1
+    assert "in fit_tables" in result.stderr
+    assert "people.csv: the file is empty" in result.stderr
 
 
 def test_true_and_false_are_labels_of_bags(tmp_path):
@@ -413,3 +424,94 @@ def test_posteriors_stand_beside_their_rows_whatever_the_order(tmp_path):
     ill = np.array(labels["p_ill"])
     assert np.allclose(ill[[1, 2, 5]], [0, 1, 1])
     assert np.isclose(ill[[0, 3, 4]].sum(), 2)
+
+
+FORMULAS = [
+    "=cmd|' /C calc'!A0",
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\uff1d1",
+    "'=1",
+    "-5",
+    "+3.5e2",
+    "a=b",
+    "",
+]
+
+
+def test_text_in_csv_that_a_spreadsheet_would_run_is_escaped(run, tmp_path):
+    n = len(FORMULAS)
+    columns = {"id": FORMULAS, "age": [30] * n, "town": ["Ulm"] * n, "=name": ["x"] * n, "debt": [-1.5] * n}
+    write_parquet(tmp_path / "new.parquet", columns)
+    predict = ["predict", run, tmp_path / "new.parquet", "--keep", "=name,debt", "--out"]
+    said = call(*predict, tmp_path / "safe.csv")
+    assert "column id: 8 values begin as a formula does, and are written behind an apostrophe; --raw-text" in (
+        " ".join(said.stderr.split())
+    )
+    assert "column =name: 1 value begins" in " ".join(said.stderr.split())
+    lines = pacsv.read_csv(tmp_path / "safe.csv", parse_options=pacsv.ParseOptions(newlines_in_values=True)).to_pydict()
+    assert list(lines)[:3] == ["id", "'=name", "debt"]
+    assert lines["id"][:8] == [f"'{text}" for text in FORMULAS[:8]]
+    assert lines["id"][8:] == FORMULAS[8:]
+    assert lines["debt"] == [-1.5] * n
+    # taking one apostrophe away gives back the ids
+    assert [re.sub("^'(?='*[-=+@\t\r\n\uff1d])", "", text) for text in lines["id"]] == FORMULAS
+    for name, options in (("raw.csv", ["--raw-text"]), ("raw.parquet", [])):
+        said = call(*predict, tmp_path / name, *options)
+        assert "formula" not in said.stderr
+        kept = table(tmp_path / name) if name.endswith("parquet") else (tmp_path / name).read_text()
+        assert FORMULAS[0] in (kept["id"] if name.endswith("parquet") else kept)
+        assert "'=cmd" not in str(kept)
+
+
+def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE.replace(",w", ",=w").replace(",=ward", ",ward"))
+    write(tmp_path / "wards.csv", WARDS.replace("\nw", "\n=w").replace("ill", "@ill").replace("well", "+well"))
+    files = [tmp_path / "people.csv", tmp_path / "wards.csv"]
+    assert call("fit", *files, "--out", tmp_path / "run", *QUICK).exit_code == 0
+    assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "safe.csv").exit_code == 0
+    labels = table(tmp_path / "safe.csv")
+    assert set(labels["ward"]) == {"'=w0", "'=w1", "'=w2", "'=w3"}
+    assert set(labels["predicted"]) <= {"'@ill", "'+well"}
+    assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "raw.csv", "--raw-text").exit_code == 0
+    assert set(table(tmp_path / "raw.csv")["ward"]) == {"=w0", "=w1", "=w2", "=w3"}
+
+
+def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    options = [
+        "--model",
+        "linear",
+        "--epochs",
+        3,
+        "--scaling",
+        "none",
+        "--weight-decay",
+        0.0,
+        "--validation-fraction",
+        0,
+    ]
+    fit = ["fit", "people.csv", "counts.csv", "--out", "run", *options, "--learning-rate"]
+    fitted = call(*fit, 1e6)
+    assert fitted.exit_code == 0
+    warning = " ".join(fitted.stderr.split())
+    assert re.search(
+        r"warning The model explains what was observed worse than a constant prediction: log-likelihood .\d+,\d+",
+        warning,
+    )
+    assert "Do not rely on it: train for longer or with a lower learning rate" in warning
+    assert call("report", "run").exit_code == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<h2>Warning</h2>" in page
+    assert "better than a constant prediction" not in page
+    assert json.loads(call(*fit, 1e6, "--force", "--json").stdout)["problems"][-1]["severity"] == "warning"
+    sound = call(*fit, 0.5, "--force")
+    assert "Do not rely on it" not in sound.stderr
+    undefined = call(*fit, 1e38, "--force")
+    assert undefined.exit_code == 2
+    assert "diverged" in undefined.stderr
+    assert "lower learning_rate" in undefined.stderr

@@ -13,7 +13,7 @@ import pytest
 import torch
 from problems_of_groups import FAST, blobs, count, tuples
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import train_test_split
 from torch import nn
 
@@ -27,6 +27,7 @@ def accuracy(classifier, X, labels) -> float:
     return float((classifier.predict(X) == labels).mean())
 
 
+@pytest.mark.filterwarnings("ignore:the groups hold")  # rows drawn at random leave some out
 def test_digits_from_proportions_are_within_two_points_of_all_labels():
     images, labels = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
@@ -57,6 +58,7 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
     ],
 )
 @pytest.mark.parametrize("method", ["uum", "likelihood"])
+@pytest.mark.filterwarnings("ignore:the groups hold")  # rows drawn at random leave some out
 def test_every_kind_of_observation(name, k, size, n, method):
     X, labels = blobs(k=k)
     groups = tuples(len(X), n, size)
@@ -161,6 +163,7 @@ def test_class_names_for_observations():
     assert mixed.classes_.tolist() == [1, "1"]
 
 
+@pytest.mark.filterwarnings("ignore:the groups hold")  # rows drawn at random leave some out
 def test_several_sets_at_once():
     X, labels = blobs()
     pairs, few = tuples(len(X), 400, 2), Groups.from_tuples([[int((labels == k).argmax())] for k in range(3)])
@@ -214,6 +217,33 @@ def test_tables_of_pandas_polars_and_torch_give_the_same():
         assert AggregateClassifier(**settings).fit(X, plain).score(X, plain) == pytest.approx(
             AggregateClassifier(**settings).fit(X, labels).score(X, labels)
         )
+
+
+def test_observations_are_matched_to_groups_by_id():
+    X, labels = blobs(k=2)
+    ids = np.array([f"ward {one}" for one in IDS])
+    groups = Groups.from_ids(ids)
+    counts = pd.DataFrame(count(labels, ids, 2), index=groups.ids)
+    known = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, counts.to_numpy(), groups=groups)
+    for z in (counts.iloc[::-1], dict(zip(groups.ids, counts.to_numpy().tolist(), strict=True))):
+        classifier = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, z, groups=groups)
+        np.testing.assert_array_equal(classifier.predict_proba(X), known.predict_proba(X))
+        assert known.score(X, z, groups=groups) == known.score(X, counts.to_numpy(), groups=groups)
+        for ask in (known.disaggregate, lambda X, z, groups: known.predict_groups(X, groups, z)):
+            np.testing.assert_array_equal(ask(X, z, groups=groups), ask(X, counts.to_numpy(), groups=groups))
+    foreign = counts.rename({"ward 7": "ward 77"})
+    for use in (known.fit, known.score, known.disaggregate, lambda X, z, groups: known.predict_groups(X, groups, z)):
+        with pytest.raises(ValueError, match=r"y must have an entry .*: 'ward 7' missing, 'ward 77' not among the ids"):
+            use(X, foreign, groups=groups)
+
+
+def test_labels_of_single_rows_are_matched_by_id():
+    X, labels = blobs(k=2)
+    rows = Groups.from_ids([f"row {row:03}" for row in range(len(X))])
+    names = pd.Series(np.array(["no", "yes"])[labels], index=rows.ids)
+    known = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, names.to_numpy(), groups=rows)
+    same = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, names.sample(frac=1, random_state=0), groups=rows)
+    np.testing.assert_array_equal(same.predict_proba(X), known.predict_proba(X))
 
 
 def test_columns_out_of_order_are_refused():
@@ -380,6 +410,16 @@ def test_a_bar_is_shown_in_terminals_only(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_everything_is_imported_by_a_star():
+    names: dict[str, object] = {}
+    exec("from unbag import *", names)
+    public = {name for name, value in vars(unbag).items() if getattr(value, "__module__", "").startswith("unbag.")}
+    assert {name for name in public if not name.startswith("_")} <= set(unbag.__all__)
+    assert [getattr(unbag, name) for name in unbag.__all__] == [names[name] for name in unbag.__all__]
+    assert names["AggregateClassifier"] is AggregateClassifier
+    assert "load" in names
+
+
 def test_scikit_learn_is_imported_when_needed_only():
     code = """if True:
         import sys, unbag
@@ -480,6 +520,18 @@ def test_beside_other_sets_a_set_may_tell_nothing():
         classifier.fit(X, [np.ones(50, dtype=int), labels], groups=[bags, None])
 
 
+def test_a_model_that_is_worse_than_a_constant_one_is_warned_of():
+    X, target = target_of_blobs()
+    settings = {**FAST, "epochs": 2, "scaling": "none", "learning_rate": 1e6}
+    with pytest.warns(unbag.DivergenceWarning, match="worse than a constant prediction: log-lik") as caught:
+        AggregateClassifier(**settings).fit(X, target)
+    assert caught[0].filename == __file__
+    assert issubclass(unbag.DivergenceWarning, ConvergenceWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AggregateClassifier(**FAST).fit(X, target)
+
+
 # What is refused
 
 
@@ -527,6 +579,86 @@ def test_missing_values_are_refused_by_the_names_of_their_columns():
         classifier.predict(table)
     with pytest.raises(ValueError, match="in column 1;"):
         AggregateClassifier().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (["x", "y"] * 100, "'x'"),
+        (pd.Series(["x", "y"] * 100, dtype=object), "'x'"),
+        (pd.Series(["x", "y"] * 100, dtype="category"), "'x'"),
+        ([1.0, "y"] * 100, "'y'"),
+        (pd.date_range("2023-01-01", periods=200), "datetime"),
+    ],
+    ids=["text", "objects", "categories", "mixed", "dates"],
+)
+def test_columns_that_hold_no_numbers_are_named(values, shown):
+    X, y = target_of_blobs()
+    table = pd.DataFrame(X, columns=["age", "height", "weight"])
+    said = rf"values such as {shown}.* in column 3 \(ward\); make numbers of text and dates, .*OneHotEncoder"
+    with pytest.raises(ValueError, match=said):
+        AggregateClassifier().fit(table.assign(ward=values), y)
+    if isinstance(values, list) and values[0] == "x":
+        with pytest.raises(ValueError, match=said):
+            AggregateClassifier().fit(pl.DataFrame(table.assign(ward=values).to_dict("list")), y)
+        with pytest.raises(ValueError, match="values such as 'x' in column 3; "):
+            AggregateClassifier().fit(table.assign(ward=values).to_numpy(), y)
+    assert AggregateClassifier(epochs=1).fit(table.assign(ward=["1.5"] * 200), y).n_features_in_ == 4
+
+
+def test_masked_rows_and_labels_are_refused():
+    X, y = target_of_blobs()
+    masked = np.ma.array(X, mask=X[3, 1] == X)
+    with pytest.raises(ValueError, match="X has no value at place 3; fill in what is missing, or leave it out"):
+        AggregateClassifier().fit(masked, y)
+    with pytest.raises(ValueError, match="y has no value at place 5"):
+        AggregateClassifier().fit(X, np.ma.array(np.arange(200) % 2, mask=np.arange(200) == 5))
+    classifier = AggregateClassifier(epochs=1).fit(np.ma.array(X), y)
+    with pytest.raises(ValueError, match="X has no value at place 3"):
+        classifier.predict(masked)
+
+
+def test_columns_that_float32_cannot_hold_are_named():
+    X, y = target_of_blobs()
+    table = pd.DataFrame(X, columns=["age", "height", "weight"])
+    with pytest.raises(ValueError, match=r"too large for float32 in column 1 \(height\); measure in a larger unit"):
+        AggregateClassifier().fit(table * [1, 1e300, 1], y)
+    said = r"varies too little for float32 in column 2 \(weight\), and is taken for constant there; measure in a sma"
+    for small in (1e-300, 1e-40):
+        with pytest.warns(UnbagWarning, match=said):
+            AggregateClassifier(epochs=1).fit(table * [1, 1, small], y)
+    AggregateClassifier(epochs=1).fit(table * [1, 1, 1e-30], y)  # which is large enough
+
+
+def test_devices_that_are_not_there_are_refused(monkeypatch):
+    X, y = target_of_blobs()
+    with pytest.raises(ValueError, match=r"device='cuda:99' cannot be used: this machine .* have 'cpu'.*; choose one"):
+        AggregateClassifier(device="cuda:99").fit(X, y)
+    with pytest.raises(ValueError, match="device='gpu' cannot be used"):
+        AggregateClassifier(device="gpu").fit(X, y)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="have 'cpu', 'cuda:0', 'cuda:1'; choose one"):
+        AggregateClassifier(device="cuda:99").fit(X, y)
+
+
+def test_rows_in_no_group_are_counted():
+    X, labels = blobs()
+    pairs = Groups.from_tuples(np.arange(100).reshape(50, 2))  # which does not know how many rows there are
+    similar = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
+    settings = {**FAST, "epochs": 1, "n_classes": 3}
+    with pytest.warns(
+        UnbagWarning, match="the groups hold 100 of 200 rows; the others take no part in training"
+    ) as seen:
+        classifier = AggregateClassifier("pairwise_similarity", **settings).fit(X, similar, groups=pairs)
+    assert sum("the groups hold" in str(warning.message) for warning in seen) == 1
+    assert "rows_without_group" in [found.kind for found in classifier.diagnosis_]
+    # What one set leaves out another may hold.
+    others = Groups.from_tuples(np.arange(100, 200).reshape(100, 1))
+    both = AggregateClassifier(["pairwise_similarity", "label_proportions"], **settings)
+    both.fit(X, [similar, labels[100:]], groups=[pairs, others])
+    assert "rows_without_group" not in [found.kind for found in both.diagnosis_]
 
 
 @pytest.mark.parametrize("name", ["pairwise_similarity", "triplet_comparison", "ordinal_rank", "ordinal_triplet"])

@@ -101,8 +101,15 @@ def test_a_fold_with_part_of_a_group_is_refused_with_advice(problem):
 @pytest.mark.parametrize("cv", [3, None])
 def test_folds_by_number_alone_are_refused(problem, cv):
     X, _, _, y = problem
-    with pytest.raises(ValueError, match="n_splits"):  # by scikit-learn, which takes each row of a target for a class
+    with pytest.raises(TypeError, match=r"no labels to stratify .*GroupKFold\(\)"):
         cross_validate(AggregateClassifier(**FAST), X, y, cv=cv, error_score="raise")
+
+
+def test_scores_of_labels_are_refused_with_advice(problem):
+    X, _, ids, y = problem
+    settings = {"groups": ids, "cv": GroupKFold(2), "error_score": "raise"}
+    with pytest.raises(TypeError, match=r"no labels to stratify or score by; .* leave scoring= out"):
+        cross_validate(AggregateClassifier(**{**FAST, "epochs": 1}), X, y, scoring="accuracy", **settings)
 
 
 def test_observations_that_lost_their_groups_are_refused(problem):

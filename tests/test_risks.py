@@ -299,11 +299,35 @@ def test_impossible_observations():
     z = [0, 0]
     likelihood = NegativeLogLikelihood(PairwiseSimilarity(), reduction="none")(logits, groups, z)
     torch.testing.assert_close(likelihood, torch.tensor([INF, math.log(2)]))
-    risk = UnbiasedRisk(PairwiseSimilarity(), reduction="none")(logits, groups, z)
+    risk = UnbiasedRisk(PairwiseSimilarity(), reduction="none", impossible="-inf")(logits, groups, z)
     torch.testing.assert_close(risk, torch.tensor([NAN, math.log(2) / 2]), equal_nan=True)
+    with pytest.raises(ImpossibleObservation, match=r"the logits rule out the observations of group 0: z\[0\] = 0"):
+        UnbiasedRisk(PairwiseSimilarity())(logits, groups, z)
     for module in (UnbiasedRisk, NegativeLogLikelihood):
         with pytest.raises(ImpossibleObservation, match=r"the logits rule out the observations of group 0: z\[0\] = "):
             module(PairwiseSimilarity(), impossible="raise")(logits, groups, z)
+
+
+@pytest.mark.parametrize("module", [UnbiasedRisk, NegativeLogLikelihood])
+@pytest.mark.parametrize("impossible", ["raise", "-inf"])
+def test_an_impossible_observation_of_weight_zero_does_not_count(module, impossible):
+    groups = Groups.from_tuples([[0, 1], [1, 2]])
+    logits = torch.tensor([[0.0, -INF], [0.0, -INF], [0.0, 0.0]], requires_grad=True)
+    risk = module(PairwiseSimilarity(), impossible=impossible)
+    value = risk(logits, groups, [0, 0], group_weights=[0.0, 2.0])
+    alone = risk(logits, groups.take(torch.tensor([1])), [0])
+    torch.testing.assert_close(value, alone)
+    torch.testing.assert_close(gradient_of(value, logits), gradient_of(alone, logits))
+
+
+def test_group_weights_are_matched_by_id():
+    groups = Groups.from_ids(["b", "b", "a", "a"])
+    risk = UnbiasedRisk(PairwiseSimilarity(), reduction="none")
+    logits = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    expected = risk(logits, groups, [1, 0], group_weights=[3, 2])
+    torch.testing.assert_close(risk(logits, groups, {"b": 0, "a": 1}, group_weights={"b": 2, "a": 3}), expected)
+    with pytest.raises(ValueError, match="group_weights must have an entry for each id and for no other: 'a' missing"):
+        risk(logits, groups, [1, 0], group_weights={"b": 2})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -342,7 +366,7 @@ def test_autocast_changes_nothing():
 
 def test_modules_say_what_they_are():
     assert str(UnbiasedRisk(PairwiseSimilarity(), reduction="sum")) == (
-        "UnbiasedRisk(PairwiseSimilarity(), loss=cross_entropy, reduction='sum', impossible='-inf')"
+        "UnbiasedRisk(PairwiseSimilarity(), loss=cross_entropy, reduction='sum', impossible='raise')"
     )
     assert str(NegativeLogLikelihood(PairwiseSimilarity())) == (
         "NegativeLogLikelihood(PairwiseSimilarity(), reduction='mean', impossible='-inf')"

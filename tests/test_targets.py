@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ from sklearn.model_selection import (
 from sklearn.multiclass import OneVsOneClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.multiclass import type_of_target
 
 from unbag import Groups
 from unbag.targets import is_target, read_target, target
@@ -148,13 +150,39 @@ def test_columns_of_pandas():
     assert read_target(target(table["bag"], counts))[1].tolist() == [[0, 1], [2, 0]]
 
 
-def test_an_index_in_another_order_is_refused():
+def test_an_index_in_another_order_is_matched_by_value():
     ids = ["b", "a", "b"]
     z = pandas.Series([0, 1], index=["b", "a"])
-    with pytest.raises(ValueError, match=r"index of z .* another order .* z.sort_index\(\)"):
-        target(ids, z)
+    assert read_target(target(ids, z))[1].tolist() == [1, 0]
     assert read_target(target(ids, z.sort_index()))[1].tolist() == [1, 0]
     assert read_target(target(ids, z.to_numpy()))[1].tolist() == [0, 1]
+
+
+def test_an_index_of_another_type_is_refused():
+    counts = pandas.DataFrame({"ill": [2, 1, 0], "well": [0, 1, 2]}, index=[1, 2, 10])
+    with pytest.raises(ValueError, match=r"'1', '10', '2' missing, 1, 2, 10 not among the ids; .* types, str and int"):
+        target(["1", "1", "2", "2", "10", "10"], counts)
+    as_numbers = target([1, 1, 2, 2, 10, 10], counts.set_axis([1.0, 2.0, 10.0]).iloc[::-1])
+    assert as_numbers["z"].tolist() == [[2, 0], [2, 0], [1, 1], [1, 1], [0, 2], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        np.ma.array([1, 0, 1], mask=[False, True, False]),
+        np.ma.array([[1, 0], [0, 1], [1, 0]], mask=[[False, False], [False, True], [False, False]]),
+        pandas.Series([True, None, False], dtype="boolean"),
+        pandas.DataFrame({"no": [1, None, 2], "yes": [0, 3, 0]}, dtype="Int64"),
+        {"a": [1, 0], "b": np.ma.array([0, 1], mask=[False, True]), "c": [1, 0]},
+        [1, None, 0],
+    ],
+)
+def test_masked_and_missing_observations_are_refused(z):
+    with pytest.raises(
+        ValueError, match=r"z has no value at place 1 \(id 'b'\); fill in what is missing, or leave it out"
+    ):
+        target(["a", "b", "c"], z)
+    assert target(["a", "b"], np.ma.array([1, 0]))["z"].tolist() == [1, 0]
 
 
 def test_columns_of_polars():
@@ -202,8 +230,7 @@ def test_what_is_no_target(y):
         ({"A": 1, "b": 0, "c": 0}, ValueError, "'a' missing, 'A' not among the ids"),
         ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave the rows"),
         ([[1.0, 0.0], [0.5, 0.5], [float("nan"), 1.0]], ValueError, r"group 2 \(id 'c'\)"),
-        ([[1, 0], [1], [0, 1]], TypeError, "give every group as many numbers"),
-        ([1, None, 0], TypeError, "z must be numbers, got object"),
+        ([[1, 0], [1], [0, 1]], TypeError, "z cannot be made into a tensor: .* lists of equal length"),
         (["yes", "no", "no"], TypeError, "z must be numbers, got <U3"),
     ],
 )
@@ -267,6 +294,9 @@ X = np.stack([np.argsort(np.argsort(IDS, kind="stable")), RNG.normal(size=60)], 
 COUNTS = RNG.multinomial(5, [0.2, 0.3, 0.5], size=12)
 OBSERVED = {1: COUNTS[:, 0], 2: COUNTS}
 GRID = {"strength": [1.0, 2.0]}
+NO_LABELS = (
+    r"y is what unbag.target returns, .* no labels .* with cv=GroupKFold\(\) .* groups=ids, and leave scoring= out"
+)
 
 
 class Reader(ClassifierMixin, BaseEstimator):
@@ -316,13 +346,19 @@ def test_splits_by_row_are_refused(cv, y):
         GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
 
 
-@pytest.mark.parametrize("cv", [None, 5, StratifiedKFold(5), StratifiedGroupKFold(5)], ids=repr)
+@pytest.mark.parametrize("cv", [None, 5])
+def test_a_number_of_splits_is_refused_with_advice(cv, y):
+    with pytest.raises(TypeError, match=NO_LABELS):
+        cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
+    with pytest.raises(TypeError, match=NO_LABELS):
+        GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
+
+
+@pytest.mark.parametrize("cv", [StratifiedKFold(5), StratifiedGroupKFold(5)], ids=repr)
 @pytest.mark.filterwarnings("ignore:The groups parameter is ignored", "ignore:The number of unique classes is greater")
 def test_splits_that_look_for_classes_find_one_per_row(cv, y):
     with pytest.raises(ValueError, match="n_splits=5 cannot be greater than the number of members in each class"):
         cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
-    with pytest.raises(ValueError, match="n_splits=5 cannot be greater than the number of members in each class"):
-        GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
 
 
 def test_a_split_by_row_that_keeps_groups_whole_passes():
@@ -402,9 +438,19 @@ def test_what_numbers_the_rows_of_a_target_before_fit_is_no_target(run: Callable
         run(y)
 
 
-def test_scores_by_name_cannot_read_a_target(y):
-    with pytest.raises(TypeError):
-        cross_val_score(Reader(), X, y, groups=IDS, cv=GroupKFold(3), scoring="accuracy", error_score="raise")
+@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "f1_macro"])
+def test_scores_by_name_are_refused_with_advice(scoring, y):
+    with pytest.raises(TypeError, match=NO_LABELS):
+        cross_val_score(Reader(), X, y, groups=IDS, cv=GroupKFold(3), scoring=scoring, error_score="raise")
+
+
+def test_parts_of_a_target_say_so_too_and_its_fields_are_arrays(y):
+    for same in (y[[3, 4]], np.take(y, [1, 2]), pickle.loads(pickle.dumps(y)), y.copy()):
+        assert is_target(same)
+        with pytest.raises(TypeError, match=NO_LABELS):
+            type_of_target(same)
+    assert type_of_target(y["group"]) == "multiclass"
+    assert type(read_target(y)[1]) is np.ndarray
 
 
 def test_a_permutation_test_changes_no_observation(y):

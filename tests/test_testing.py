@@ -12,7 +12,7 @@ from torch import Tensor
 
 import unbag
 from unbag import Aggregate, Evidence, Groups, MultipleInstance
-from unbag.kernels.segments import spread, sum_per_group
+from unbag.segments import Segments
 from unbag.testing import CHECKS, check_aggregate
 
 RIGHT = [
@@ -57,7 +57,7 @@ class Enumerated(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         return torch.as_tensor(z)
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         parts = log_probs.split(groups.sizes.tolist())
         found = [self.infer_one(part, one) for part, one in zip(parts, z.tolist(), strict=True)]
         return log_probs.new_tensor([one[0] for one in found]), torch.cat([one[1] for one in found])
@@ -84,7 +84,7 @@ class RefusesPositives(MultipleInstance):
 
 
 class TakesNegativesForImpossible(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
         return log_likelihood.masked_fill(~z, float("-inf")), posterior
 
@@ -92,15 +92,15 @@ class TakesNegativesForImpossible(MultipleInstance):
 class DoesNotDivide(MultipleInstance):
     """Return p(y, z | x) for p(y | z, x)."""
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return log_likelihood, posterior * spread(log_likelihood.exp(), groups)[:, None]
+        return log_likelihood, posterior * groups.expand(log_likelihood.exp())[:, None]
 
 
 class LeavesTheInterval(MultipleInstance):
     """Rows sum to one, but the step beyond the prior was taken twice."""
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
         return log_likelihood, 2 * posterior - log_probs.exp()
 
@@ -113,11 +113,11 @@ class CountsWithPriors(Enumerated):
 class BlamesTheFirst(MultipleInstance):
     """Give a positive bag the probabilities that a member is the first positive one."""
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
         before = torch.cat([part.cumsum(0) - part for part in log_probs[:, 0].split(groups.sizes.tolist())])
-        first = (log_probs[:, 1] + before - spread(log_likelihood, groups)).exp()
-        return log_likelihood, torch.where(spread(z, groups)[:, None], torch.stack([1 - first, first], 1), posterior)
+        first = (log_probs[:, 1] + before - groups.expand(log_likelihood)).exp()
+        return log_likelihood, torch.where(groups.expand(z)[:, None], torch.stack([1 - first, first], 1), posterior)
 
 
 class AtMost(Enumerated):
@@ -129,12 +129,12 @@ class AtMost(Enumerated):
 
 
 class SwapsTheOutcomes(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         return super().infer(log_probs, groups, ~z)[0], super().infer(log_probs, groups, z)[1]
 
 
 class KeepsThePrior(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         return super().infer(log_probs, groups, z)[0], log_probs.exp()
 
 
@@ -192,11 +192,11 @@ class RemembersByLogits(MultipleInstance):
 class CountsThePadding(MultipleInstance):
     """Fill groups up to the largest with members of even odds."""
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        mask = groups.to_mask()
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        mask = torch.arange(groups.max_size) < groups.sizes[:, None]
         padded = torch.full((*mask.shape, 2), 0.5, dtype=log_probs.dtype).log()
         padded[mask] = log_probs
-        largest = Groups.from_sizes([groups.max_size] * len(groups))
+        largest = Segments.from_sizes([groups.max_size] * len(groups))
         log_likelihood, posterior = super().infer(padded.flatten(0, 1), largest, z)
         return log_likelihood, posterior.view(*mask.shape, 2)[mask]
 
@@ -223,9 +223,9 @@ class LastWriteWins(MultipleInstance):
 class OneMinusProduct(MultipleInstance):
     """The textbook formula, which has no digits left where positives are rare."""
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
-        some = 1 - sum_per_group(log_probs[:, 0], groups).exp()
+        some = 1 - groups.sum(log_probs[:, 0]).exp()
         return torch.where(z, some.log(), log_likelihood), posterior
 
 
@@ -235,25 +235,25 @@ class StaysInHalfPrecision(MultipleInstance):
 
 
 class MultipliesProbabilities(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
         return torch.where(z, log_likelihood, log_likelihood.exp().log()), posterior
 
 
 class AddsAnEpsilon(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
         return (log_likelihood.exp() + 1e-30).log(), posterior
 
 
 class ClampsTheLikelihood(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = super().infer(log_probs, groups, z)
         return log_likelihood.clamp_min(-300), posterior
 
 
 class NothingIsImpossible(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         return super().infer(log_probs.clamp_min(-1e6), groups, z)
 
 
@@ -316,7 +316,7 @@ def test_every_check_notices_a_wrong_aggregate() -> None:
 
 def test_what_an_aggregate_raises_is_told_with_the_check() -> None:
     class Breaks(MultipleInstance):
-        def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+        def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
             raise RuntimeError("out of ideas")
 
     with pytest.raises(AssertionError, match=r"fails the check 'likelihood' .*: it raised RuntimeError: out of ideas"):

@@ -26,13 +26,45 @@ from unbag.targets import target as target
 
 if TYPE_CHECKING:
     from unbag.estimator import AggregateClassifier as AggregateClassifier
+    from unbag.estimator import DivergenceWarning as DivergenceWarning
     from unbag.estimator import UnbagWarning as UnbagWarning
     from unbag.saving import load as load
+
+__all__ = [
+    "Aggregate",
+    "AggregateClassifier",
+    "AtLeast",
+    "CountOf",
+    "Evidence",
+    "Finding",
+    "FromFold",
+    "FromFunction",
+    "Groups",
+    "ImpossibleObservation",
+    "LabelProportions",
+    "Majority",
+    "MultipleInstance",
+    "NegativeLogLikelihood",
+    "OrdinalRank",
+    "OrdinalTriplet",
+    "PairwiseSimilarity",
+    "TripletComparison",
+    "UnbagWarning",
+    "UnbiasedRisk",
+    "diagnose",
+    "load",
+    "target",
+]
 
 __version__ = "0.1.0"
 
 # These need scikit-learn, which takes about as long to import as everything else together: only when asked for.
-_LATE = {"AggregateClassifier": "unbag.estimator", "UnbagWarning": "unbag.estimator", "load": "unbag.saving"}
+_LATE = {
+    "AggregateClassifier": "unbag.estimator",
+    "DivergenceWarning": "unbag.estimator",
+    "UnbagWarning": "unbag.estimator",
+    "load": "unbag.saving",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,8 @@ An error names the argument, the groups or rows, what was expected, what came an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -32,8 +33,11 @@ def name_some(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> str:
     return f"{kind}{'s' if len(places) > 1 else ''} {shown}{more}"
 
 
-def as_tensor(value: Any, name: str, device: torch.device) -> Tensor:
-    """Make a tensor of what a caller handed in; a tensor must already be on the right device."""
+def as_tensor(value: Any, name: str, device: torch.device, ids: Sequence[Any] | None = None) -> Tensor:
+    """Make a tensor of what a caller handed in; a tensor must already be on the right device.
+
+    Where entries have ids, errors name them.
+    """
     if isinstance(value, Tensor):
         if value.device != device:
             raise ValueError(
@@ -41,12 +45,72 @@ def as_tensor(value: Any, name: str, device: torch.device) -> Tensor:
                 f"move one of them, for example with .to({str(device)!r})"
             )
         return value
-    if hasattr(value, "to_numpy"):  # a column or a table of pandas, polars or pyarrow
-        value = value.to_numpy()
-    if isinstance(value, np.ndarray):
-        value = value.copy()  # torch takes neither read-only arrays nor reversed ones
-    try:
+    if not isinstance(value, list | tuple) or any(hasattr(part, "__array__") for part in value):
+        value = as_numbers(value, name, ids).copy()  # torch takes neither read-only arrays nor reversed ones
+    with _refuse_what_is_not_numbers(name):
         return torch.as_tensor(value, device=device)
+
+
+def as_numbers(value: Any, name: str, ids: Sequence[Any] | None = None) -> np.ndarray:
+    """Make an array of what a caller handed in, with nothing missing.
+
+    Examples
+    --------
+    >>> as_numbers(np.ma.array([3, 4], mask=[False, True]), "z", ids=["a", "b"])
+    Traceback (most recent call last):
+    ...
+    ValueError: z has no value at place 1 (id 'b'); fill in what is missing, or leave it out
+    """
+    refuse_masked(value, name, ids)
+    with _refuse_what_is_not_numbers(name):
+        if isinstance(value, list | tuple):
+            value = [part.numpy(force=True) if isinstance(part, Tensor) else part for part in value]
+        # A column or a table of pandas, polars or pyarrow has a method of its own.
+        array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+        if array.dtype != object:
+            return array
+        missing = np.array([any(map(is_missing, np.ravel(row))) for row in np.atleast_1d(array)], dtype=bool)
+    _refuse_missing(missing, name, ids)
+    with _refuse_what_is_not_numbers(name):
+        return np.array(array.tolist())  # from a column of lists, or from numbers that might have been missing
+
+
+def is_missing(value: Any) -> bool:
+    """Whether something is None, NaN, or what pandas has for them.
+
+    Examples
+    --------
+    >>> is_missing(None), is_missing(float("nan")), is_missing("")
+    (True, True, False)
+    """
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124 (NaN, in whatever type, differs from itself)
+    except TypeError:  # pandas' NA answers neither yes nor no
+        return True
+
+
+def refuse_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> None:
+    """Refuse masked entries, which NumPy, torch and scikit-learn would read as if they were not masked."""
+    if isinstance(value, np.ma.MaskedArray):
+        mask = np.atleast_1d(np.ma.getmaskarray(value))
+        _refuse_missing(np.logical_or.reduce(mask, axis=tuple(range(1, mask.ndim))), name, ids)
+    elif isinstance(value, list | tuple):
+        _refuse_missing(np.array([np.ma.is_masked(part) for part in value], dtype=bool), name, ids)
+
+
+def _refuse_missing(missing: np.ndarray, name: str, ids: Sequence[Any] | None) -> None:
+    if missing.any():
+        named = ids if ids is not None and len(ids) == len(missing) else None
+        places = name_some(
+            "place", torch.from_numpy(missing), str if named is None else lambda at: f"{at} (id {named[at]!r})"
+        )
+        raise ValueError(f"{name} has no value at {places}; fill in what is missing, or leave it out")
+
+
+@contextmanager
+def _refuse_what_is_not_numbers(name: str) -> Iterator[None]:
+    try:
+        yield
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"{name} cannot be made into a tensor: {error}; "
@@ -84,3 +148,24 @@ def check_n_classes(n_classes: int) -> int:
     if isinstance(n_classes, bool) or not isinstance(n_classes, Integral) or n_classes < 2:
         raise ValueError(f"n_classes must be a whole number of at least 2, got {n_classes!r}")
     return int(n_classes)
+
+
+def check_device(device: Any) -> torch.device:
+    """Return a device that torch can use on this machine.
+
+    Examples
+    --------
+    >>> check_device("cpu")
+    device(type='cpu')
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        usable = ["'cpu'"]
+        if torch.accelerator.is_available():
+            kind = torch.accelerator.current_accelerator()
+            usable += [repr(f"{kind}:{number}") for number in range(torch.accelerator.device_count())]
+        raise ValueError(
+            f"device={device!r} cannot be used: this machine and its torch {torch.__version__} have "
+            f"{', '.join(usable)}; choose one of these, or install a torch for the device, and its driver"
+        ) from error

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import unbag
 from unbag.baselines import METHODS
-from unbag.fitting import first_seed, fit_replicas
+from unbag.fitting import first_seed, prepare
 from unbag.models import build
 from unbag.report import summarise
 from unbag.training import Observations
@@ -115,7 +115,7 @@ def predict_by_mean_proportion(
     make_net = build(like.model, rows.shape[1:], seen.n_classes)
     objective = METHODS["mean_proportion"].objective
     seed = first_seed(like.random_state)
-    fitted = fit_replicas(like.get_params(deep=False), make_net, rows, [seen], seed, objective=objective)
+    fitted = prepare(like.get_params(deep=False), make_net, rows, [seen], seed, objective=objective).train()
     with torch.no_grad():
         logits: Tensor = fitted.trained.models[fitted.best](torch.from_numpy(X_test))
     return logits.argmax(1).numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log, log2
 from typing import Any
@@ -18,7 +18,8 @@ from unbag.aggregates import (
     PairwiseSimilarity,
     TripletComparison,
 )
-from unbag.checks import as_tensor, check_n_classes, name_some
+from unbag.alignment import align, read_per_group
+from unbag.checks import check_n_classes, name_some
 from unbag.groups import Groups
 
 # Below this correlation between group and class, proportions hardly differ. Rows put together at random in groups of m
@@ -65,6 +66,7 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
     """
     check_n_classes(n_classes)
     aggregate.check_sizes(groups)
+    z = align(z, groups.ids, len(groups))
     checked = aggregate.check(z, groups, n_classes)
     findings = [*_single_group(groups)] or [*_one_class_explains_all(aggregate, groups, checked, n_classes)]
     if isinstance(aggregate, LabelProportions):
@@ -73,11 +75,11 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
             findings += _little_information(_bits_of_counts(groups, n_classes), groups, n_classes)
         findings += _missing_classes(checked)
     elif not findings:
-        findings += _same_observations(as_tensor(z, "z", groups.device))
+        findings += _same_observations(read_per_group(z, groups))
         findings += _few_observations(groups, n_classes)
         if isinstance(aggregate, MultipleInstance):
             findings += _little_information(_bits_of_answers(checked), groups, n_classes)
-    return [*findings, *_unnamed_classes(aggregate, n_classes), *_rows_without_group(groups)]
+    return [*findings, *_unnamed_classes(aggregate, n_classes), *find_rows_without_group([groups], groups.n_rows)]
 
 
 def _single_group(groups: Groups) -> Iterator[Finding]:
@@ -197,10 +199,11 @@ def _unnamed_classes(aggregate: Aggregate, n_classes: int) -> Iterator[Finding]:
         )
 
 
-def _rows_without_group(groups: Groups) -> Iterator[Finding]:
-    grouped = len(groups.members.unique())
-    if groups.n_rows is not None and grouped < groups.n_rows:
+def find_rows_without_group(sets: Sequence[Groups], n_rows: int | None) -> Iterator[Finding]:
+    """Say how many rows are in no group of any set, where the number of rows is known."""
+    grouped = len(torch.cat([groups.members for groups in sets]).unique())
+    if n_rows is not None and grouped < n_rows:
         yield Finding(
             "rows_without_group",
-            f"the groups hold {grouped} of {groups.n_rows} rows; the others take no part in training",
+            f"the groups hold {grouped} of {n_rows} rows; the others take no part in training",
         )

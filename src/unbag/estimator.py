@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
-from unbag.diagnosis import Finding, diagnose
-from unbag.fitting import first_seed, fit_replicas
+from unbag.checks import check_device
+from unbag.constant import best_constant
+from unbag.diagnosis import Finding, diagnose, find_rows_without_group
+from unbag.fitting import Fitted, first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
 from unbag.naming import best_order, find_symmetry
 from unbag.predictor import Predictor
 from unbag.training import Observations
+from unbag.training.scaling import name_vanishing
 
 
 class UnbagWarning(UserWarning):
-    """Something that observations cannot tell; see :func:`unbag.diagnose`."""
+    """Something that observations cannot tell, see :func:`unbag.diagnose`, or that a model cannot see."""
+
+
+class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
+    """A fitted model that explains groups worse than one which says the same of every row."""
 
 
 class AggregateClassifier(Predictor):
@@ -74,7 +82,9 @@ class AggregateClassifier(Predictor):
     verbose
         1 shows a progress bar in a terminal.
     checkpoint
-        A folder. A fit that was interrupted goes on from there if it is called again with the same data and settings.
+        A folder. A fit that was interrupted goes on from there if it is called again with the same data, settings,
+        model, loss and aggregate. Functions and modules are compared by what they do: code, closures, globals that they
+        read, weights; what cannot be compared is refused. Fits that differ may share the folder.
 
     Attributes
     ----------
@@ -170,39 +180,58 @@ class AggregateClassifier(Predictor):
         X
             A table, ``(n, features)``, of numpy, pandas, polars or torch; or images.
         y
-            What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups;
-            or plain labels, one per row, of any type, which are groups of one. With a list of aggregates, a list with
-            one such y for each; all sets count the same.
+            What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
+            a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
+            order of the groups; or plain labels, one per row, of any type, which are groups of one. With a list of
+            aggregates, a list with one such y for each; all sets count the same.
         groups
             :class:`unbag.Groups`, or a list with one or None for each aggregate. For label proportions of groups of
-            one, y may be labels: so a few labelled rows can stand beside other observations.
+            one, y may be labels: so a few labelled rows can stand beside other observations. Rows in no group are not
+            learned from; a warning says how many there are.
         """
+        return self._prepare_fit(X, y, groups)()
+
+    def _prepare_fit(self, X: Any, y: Any, groups: Any = None) -> Callable[[], AggregateClassifier]:
+        """Refuse all that fit refuses, and return a function that does the rest."""
+        device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
+        if vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None)):
+            message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
+            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         sets = read_sets(self.aggregate, y, groups, len(rows))
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
-        self.diagnosis_ = self._diagnose(sets, observations)
+        self.diagnosis_ = self._diagnose(sets, observations, len(rows))
         self.symmetry_ = find_symmetry(observations)
-        self._train(rows, observations)
-        self.classes_ = classes
-        return self
+        rows, observations = rows.to(device), [one.to(device) for one in observations]
+        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
+        choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        prepared = prepare(choices, make_net, rows, observations, seed)
 
-    def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations]) -> list[Finding]:
+        def train() -> AggregateClassifier:
+            self._keep(prepared.train(), rows, observations)
+            self.classes_ = classes
+            self._warn_of_divergence(observations)
+            return self
+
+        return train
+
+    def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations], n_rows: int) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
         pairs = zip(sets, observations, strict=True)
         seen = [one for given, one in pairs if given.labels is None]
         findings = [found for one in seen for found in diagnose(one.aggregate, one.groups, one.z, one.n_classes)]
+        # What one set leaves out another may hold.
+        findings = [found for found in findings if found.kind != "rows_without_group"]
+        findings += find_rows_without_group([one.groups for one in observations], n_rows)
         if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":
-                warnings.warn(found.message, UnbagWarning, stacklevel=3)
+                warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
 
-    def _train(self, rows: Tensor, observations: Sequence[Observations]) -> None:
-        rows, observations = rows.to(self.device), [one.to(self.device) for one in observations]
-        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
-        fitted = fit_replicas(self.get_params(deep=False), make_net, rows, observations, first_seed(self.random_state))
+    def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
         self.models_ = [trained.models[r] for r in (fitted.like_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
@@ -219,3 +248,17 @@ class AggregateClassifier(Predictor):
             {"scaling": how, "best_epoch": epoch, "score": score}
             for how, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
         ]
+
+    def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
+        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
+        _, by_constant = best_constant([one.to("cpu") for one in observations])
+        constant = float(np.mean([one.mean().item() for one in by_constant]))
+        score = float(np.nanmax([one["score"] for one in self.replicas_]))
+        if score < constant:
+            warnings.warn(
+                f"the model explains groups worse than a constant prediction: log-likelihood {score:,.4g} per group "
+                f"against {constant:,.4g}; do not rely on it: train for longer or with a lower learning_rate, and look "
+                "at the scale of the features",
+                DivergenceWarning,
+                stacklevel=4,
+            )

@@ -1,12 +1,30 @@
-"""Writing files whole or not at all."""
+"""Files: written whole or not at all, by one process at a time, never over what is read; only regular ones are read."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import re
+import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+LOCK = ".lock"
+
+# Without O_NONBLOCK, opening a pipe waits for a writer. Not every platform has all of these.
+_READ = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+
+WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
+"""What files of weights are called, by what they hold."""
+
+
+class FolderInUse(OSError):
+    """Another process is writing to a folder."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -50,8 +68,126 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
 
 
+def drafts(path: Path) -> Iterator[Path]:
+    """Find what writers that were killed have left beside a file."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.part")
+    for draft in path.absolute().parent.glob("*.part"):
+        if name.fullmatch(draft.name):
+            yield draft
+
+
 def remove_drafts(path: Path) -> None:
     """Remove what writers that were killed have left beside a file, where that is allowed."""
-    for draft in path.absolute().parent.glob(f".{path.name}.*.part"):
+    for draft in drafts(path):
         with suppress(OSError):
             draft.unlink()
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file, or of one that a link leads to; refuse anything else without waiting.
+
+    A pipe that nobody writes to, or a device that never ends, is not read; of a file that grows, no more than its size
+    when it was opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_whole(folder / "note.txt", b"kept")
+    >>> read_regular(folder / "note.txt")
+    b'kept'
+    >>> read_regular(folder)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ValueError: ... is no regular file, ...
+    """
+    refusal = f"{path} is no regular file, but a folder, a pipe, a device or a socket; put the file itself there"
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV, errno.ELOOP):  # a socket, no device, links in a circle
+            raise ValueError(refusal) from error
+        raise
+    try:
+        found = os.fstat(descriptor)  # of what was opened, whatever has come in its place since
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(refusal)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(found.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those folders that hold nothing, in this order."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Have a folder to oneself, as all who write to it do; refuse at once where another process has it.
+
+    The lock of a process ends with it, however it ends; the file of the lock stays.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with locked(folder):
+    ...     [one.name for one in folder.iterdir()]
+    ['.lock']
+    """
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise FolderInUse(
+            f"another process is writing to {folder}; wait until it is done, or name another folder"
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        yield  # nobody can write there
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "empty"
+    >>> path.touch()
+    >>> sha256(path)[:16]
+    'e3b0c44298fc1c14'
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def refuse_input(out: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write over a file that is read, or into a folder that is read, however the path is spelled or linked.
+
+    Parameters
+    ----------
+    out
+        The file to write.
+    inputs
+        Files and folders that are read.
+    """
+    for one in inputs:
+        if out.exists() and one.exists() and out.samefile(one):
+            raise FileExistsError(f"{out} is {_also(out, one)}read; name another file to write")
+        if one.is_dir() and any(parent.samefile(one) for parent in out.resolve().parents if parent.exists()):
+            raise FileExistsError(f"{out} is in the folder {one}, which is read; name a file elsewhere")
+
+
+def _also(out: Path, one: Path) -> str:
+    return "a file that is " if out == one else f"the same file as {one}, which is "

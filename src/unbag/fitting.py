@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -31,7 +30,7 @@ from unbag.training import (
     held_out_likelihood,
     train,
 )
-from unbag.training.checkpoints import fingerprint
+from unbag.training.identity import digest
 from unbag.training.scaling import How, Scaling, fit_scaling
 from unbag.training.selection import take_rows
 
@@ -63,7 +62,63 @@ class Fitted:
         return [self.best, *others]
 
 
-def fit_replicas(
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Everything that a training run needs, checked."""
+
+    choices: dict[str, Any]
+    make_net: Callable[[], nn.Module]
+    X: Tensor
+    used: list[Observations]
+    held_out: list[Observations]
+    settings: Settings
+    scalings: list[How]
+    """Of each replica."""
+    seeds: list[int]
+    objective: Objective | None
+
+    def train(self) -> Fitted:
+        """Train as the estimator was told to."""
+        fitted = _fit_scalings(self.scalings, self.X, self.used)
+
+        def make_model(how: How) -> nn.Module:
+            return nn.Sequential(copy.deepcopy(fitted[how]), self.make_net())
+
+        trained = train(
+            [partial(make_model, how) for how in self.scalings],
+            self.X,
+            self.used,
+            self.settings,
+            seeds=self.seeds,
+            score=held_out_likelihood(self.X, self.held_out) if self.held_out else None,
+            checkpoint=self._checkpoint(),
+            progress=Bar() if self.choices["verbose"] else Silent(),
+            objective=self.objective,
+        )
+        scores = trained.best_score
+        if scores is None:
+            scores = held_out_likelihood(self.X, self.used)(lambda rows: _logits(trained.models, rows)).tolist()
+        return Fitted(trained, self.scalings, scores)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        """Return a place for this run alone: a fold must not go on where another was."""
+        if self.choices["checkpoint"] is None:
+            return None
+        run = {
+            "settings": self.settings,
+            "scaling": self.scalings,
+            "seeds": self.seeds,
+            "rows": self.X,
+            "observations": [self.used, self.held_out],
+            "model": self.make_net,
+            "objective": self.objective,
+            "ensemble": self.choices["ensemble"],  # such fits are alike, but a search may run them side by side
+        }
+        parts = {name: digest(value, f"the {name}") for name, value in run.items()}
+        return Checkpoint(Path(self.choices["checkpoint"]) / digest(parts)[:16], seconds=5.0)
+
+
+def prepare(
     choices: dict[str, Any],
     make_net: Callable[[], nn.Module],
     X: Tensor,
@@ -71,8 +126,8 @@ def fit_replicas(
     seed: int,
     *,
     objective: Objective | None = None,
-) -> Fitted:
-    """Train as the estimator was told to.
+) -> Prepared:
+    """Check all that the estimator was told, and decide what was left open.
 
     Parameters
     ----------
@@ -88,32 +143,24 @@ def fit_replicas(
         What is minimised in place of what the settings say; see :func:`unbag.training.train`.
     """
     parts = [split_groups(one, choices["validation_fraction"], seed) for one in observations]
-    used = [one for one, _ in parts]
     held_out = [one for _, one in parts if one is not None]
-    score = held_out_likelihood(X, held_out) if held_out else None
-    hows = _scalings(choices["scaling"], can_choose=score is not None and X.ndim == 2) * _restarts(choices)
-    seeds = [seed + replica for replica in range(len(hows))]
-    fitted = _fit_scalings(hows, X, used)
-
-    def make_model(how: How) -> nn.Module:
-        return nn.Sequential(copy.deepcopy(fitted[how]), make_net())
-
-    settings = read_settings(choices, observations)
-    trained = train(
-        [partial(make_model, how) for how in hows],
-        X,
-        used,
-        settings,
-        seeds=seeds,
-        score=score,
-        checkpoint=_checkpoint(choices, settings, hows, X, [*used, *held_out]),
-        progress=Bar() if choices["verbose"] else Silent(),
+    scalings = _scalings(choices["scaling"], can_choose=bool(held_out) and X.ndim == 2) * _restarts(choices)
+    if choices["checkpoint"] is not None and not isinstance(choices["random_state"], Integral):
+        raise ValueError(
+            f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
+            "run can go on from where another was"
+        )
+    return Prepared(
+        choices=choices,
+        make_net=make_net,
+        X=X,
+        used=[one for one, _ in parts],
+        held_out=held_out,
+        settings=read_settings(choices, observations),
+        scalings=scalings,
+        seeds=[seed + replica for replica in range(len(scalings))],
         objective=objective,
     )
-    scores = trained.best_score
-    if scores is None:
-        scores = held_out_likelihood(X, used)(lambda rows: _logits(trained.models, rows)).tolist()
-    return Fitted(trained, hows, scores)
 
 
 def read_settings(choices: dict[str, Any], observations: Sequence[Observations]) -> Settings:
@@ -182,25 +229,6 @@ def _restarts(choices: dict[str, Any]) -> int:
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"n_restarts must be a whole number of at least 1, got {n!r}")
     return n
-
-
-def _checkpoint(
-    choices: dict[str, Any], settings: Settings, hows: list[How], X: Tensor, observations: Sequence[Observations]
-) -> Checkpoint | None:
-    """Return a place for the run on these data with these settings alone: a fold must not go on where another was."""
-    if choices["checkpoint"] is None:
-        return None
-    if not isinstance(choices["random_state"], Integral):
-        raise ValueError(
-            f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
-            "run can go on from where another was"
-        )
-    # A function has another address in every process; the loop itself looks whether it is the same.
-    named = replace(settings, loss="cross_entropy" if callable(settings.loss) else settings.loss)
-    model = choices["model"] if isinstance(choices["model"], str) else "own"
-    tensors = [part for one in observations for part in (one.groups.members, one.groups.offsets, one.checked)]
-    run = repr((named, hows, model, int(choices["random_state"]), fingerprint(X, *tensors)))
-    return Checkpoint(Path(choices["checkpoint"]) / hashlib.sha256(run.encode()).hexdigest()[:16], seconds=5.0)
 
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:

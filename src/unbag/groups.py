@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from unbag.checks import as_tensor, describe, is_whole, name_some
-from unbag.ids import number_ids
+from unbag.ids import has_default_index, index_of, number_ids
+from unbag.segments import Segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Groups:
     n_rows
         How many rows the table has, where known; logits with another number of rows are then refused.
     ids
-        What the caller calls the groups, for error messages.
+        What the caller calls the groups: for error messages, and to find the observation of each by.
 
     Examples
     --------
@@ -86,38 +86,44 @@ class Groups:
         names, group_of_row = number_ids(ids)
         members = torch.argsort(group_of_row, stable=True)
         sizes = torch.bincount(group_of_row, minlength=len(names))
-        return cls(members, _offsets_of(sizes), n_rows=len(group_of_row), ids=names)
+        return cls(members, Segments.from_sizes(sizes).offsets, n_rows=len(group_of_row), ids=names)
 
     @classmethod
     def from_sizes(cls, sizes: Any) -> Groups:
-        """Make groups of consecutive rows.
+        """Make groups of consecutive rows; the index of a column of pandas is their ids.
 
         Examples
         --------
         >>> Groups.from_sizes([3, 1]).offsets.tolist()
         [0, 3, 4]
         """
+        ids = _ids_of(sizes)
         sizes = _row_numbers(sizes, "sizes", ndim=1)
         if bool((wrong := sizes < 1).any()):
             raise ValueError(
                 f"sizes must be at least 1: empty groups are refused; got less for {name_some('group', wrong)}"
             )
         n_rows = int(sizes.sum())
-        return cls(torch.arange(n_rows, device=sizes.device), _offsets_of(sizes), n_rows=n_rows)
+        return cls(
+            torch.arange(n_rows, device=sizes.device), Segments.from_sizes(sizes).offsets, n_rows=n_rows, ids=ids
+        )
 
     @classmethod
     def from_tuples(cls, tuples: Any, n_rows: int | None = None) -> Groups:
         """Make groups of equal size from row numbers of shape ``(groups, size)``: pairs, triplets, sets.
+
+        The index of a table of pandas is their ids.
 
         Examples
         --------
         >>> Groups.from_tuples([[0, 4], [4, 2]]).members.tolist()
         [0, 4, 4, 2]
         """
+        ids = _ids_of(tuples)
         tuples = _row_numbers(tuples, "tuples", ndim=2)
         count, size = tuples.shape
         offsets = torch.arange(0, count * size + 1, size, device=tuples.device)
-        return cls(tuples.reshape(-1), offsets, n_rows=n_rows)
+        return cls(tuples.reshape(-1), offsets, n_rows=n_rows, ids=ids)
 
     @classmethod
     def from_offsets(cls, offsets: Any, members: Any = None) -> Groups:
@@ -149,7 +155,7 @@ class Groups:
         mask = _tensor(mask, "mask")
         if mask.ndim != 2 or mask.dtype != torch.bool:
             raise TypeError(f"mask must be a two-dimensional boolean tensor, got {describe(mask)}")
-        return cls(mask.reshape(-1).nonzero().flatten(), _offsets_of(mask.sum(1)), n_rows=mask.numel())
+        return cls(mask.reshape(-1).nonzero().flatten(), Segments.from_sizes(mask.sum(1)).offsets, n_rows=mask.numel())
 
     def to_ids(self) -> Tensor:
         """Return the group number of every row, the inverse of :meth:`from_ids`; each row must be in one group."""
@@ -171,7 +177,7 @@ class Groups:
 
     def to(self, device: torch.device | str) -> Groups:
         """Return the same groups on another device."""
-        return self._trusted(self.members.to(device), self.offsets.to(device), self.ids)
+        return self._unchecked(self.members.to(device), self.offsets.to(device), self.ids)
 
     def take(self, which: Tensor) -> Groups:
         """Return the chosen groups, by number in the order chosen or by a mask; row numbers stay as they are.
@@ -184,31 +190,24 @@ class Groups:
         which = self._arange(len(self))[which]
         if len(which) == 0:
             raise ValueError("which chooses no groups; at least one is needed")
-        sizes = self.sizes[which]
-        offsets = _offsets_of(sizes)
-        shift = torch.repeat_interleave(self.offsets[:-1][which] - offsets[:-1], sizes)
-        members = self.members[shift + self._arange(len(shift))]
+        memberships, chosen = self.segments.take(which)
         ids = None if self.ids is None else [self.ids[place] for place in which.tolist()]
-        return self._trusted(members, offsets, ids)
+        return self._unchecked(self.members[memberships], chosen.offsets, ids)
 
-    def runs(self, most: int) -> Iterator[tuple[slice, slice, Groups]]:
-        """Cut into consecutive groups with so many memberships together at most, or a single group with more.
+    def local(self) -> tuple[Tensor, Groups]:
+        """Return the rows that are in any group, each once, and the same groups as groups of these.
 
-        Yields which groups they are, which memberships, and groups of these memberships, which keep their names.
+        What a step of a training loop needs: ``rows, local = groups.take(batch).local()``, then run the model on
+        ``X[rows]`` alone and hand its logits in together with ``local``.
 
         Examples
         --------
-        >>> [(which, run.sizes.tolist()) for which, _, run in Groups.from_sizes([1, 2, 5, 1]).runs(3)]
-        [(slice(0, 2, None), [1, 2]), (slice(2, 3, None), [5]), (slice(3, 4, None), [1])]
+        >>> rows, local = Groups.from_tuples([[7, 2], [2, 5]]).local()
+        >>> rows.tolist(), local.to_tuples().tolist()
+        ([2, 5, 7], [[2, 0], [0, 1]])
         """
-        bounds = self.offsets.tolist()
-        first = 0
-        while first < len(self):
-            last = max(bisect_right(bounds, bounds[first] + most) - 1, first + 1)
-            run = _Run.from_sizes(self.sizes[first:last])
-            run.__dict__.update(_whole=self, _first=first)
-            yield slice(first, last), slice(bounds[first], bounds[last]), run
-            first = last
+        rows, members = self.members.unique(return_inverse=True)
+        return rows, self._unchecked(members, self.offsets, self.ids, len(rows))
 
     def name(self, group: int) -> str:
         """Name a group for an error: its number, and its id where it has one of its own."""
@@ -230,29 +229,34 @@ class Groups:
         return self.members.device
 
     @cached_property
+    def segments(self) -> Segments:
+        """The memberships of each group, without the rows that they are of: what aggregates and kernels see."""
+        return Segments(self.offsets)
+
+    @property
     def sizes(self) -> Tensor:
         """Number of members of each group, shape ``(groups,)``."""
-        return self.offsets.diff()
+        return self.segments.sizes
 
-    @cached_property
+    @property
     def min_size(self) -> int:
         """Size of the smallest group."""
-        return int(self.sizes.min())
+        return self.segments.min_size
 
-    @cached_property
+    @property
     def max_size(self) -> int:
         """Size of the largest group."""
-        return int(self.sizes.max())
+        return self.segments.max_size
 
-    @cached_property
+    @property
     def uniform_size(self) -> int | None:
         """The size that all groups share, or None."""
-        return self.max_size if self.min_size == self.max_size else None
+        return self.segments.uniform_size
 
-    @cached_property
+    @property
     def segment(self) -> Tensor:
         """Group number of every membership, shape ``(memberships,)``."""
-        return torch.repeat_interleave(self._arange(len(self)), self.sizes)
+        return self.segments.index
 
     @cached_property
     def last_row(self) -> int:
@@ -271,25 +275,21 @@ class Groups:
     def _arange(self, end: int) -> Tensor:
         return torch.arange(end, device=self.device)
 
-    def _trusted(self, members: Tensor, offsets: Tensor, ids: Sequence[Any] | None) -> Groups:
+    def _unchecked(
+        self, members: Tensor, offsets: Tensor, ids: Sequence[Any] | None, n_rows: int | None = None
+    ) -> Groups:
         """Skip the checks, which wait for the device, where the pieces come from checked groups."""
         groups = object.__new__(Groups)
-        groups.__dict__.update(members=members, offsets=offsets, n_rows=self.n_rows, ids=ids)
+        groups.__dict__.update(members=members, offsets=offsets, n_rows=n_rows or self.n_rows, ids=ids)
         return groups
 
 
-class _Run(Groups):
-    """Consecutive groups among others, which are called what they are called there."""
-
-    _whole: Groups
-    _first: int
-
-    def name(self, group: int) -> str:
-        return self._whole.name(self._first + group)
-
-
-def _offsets_of(sizes: Tensor) -> Tensor:
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+def _ids_of(value: Any) -> list[Any] | None:
+    """Return the index that a caller gave a table of groups; one with repetitions tells no group from another."""
+    labels = index_of(value)
+    if labels is None or has_default_index(value) or len(set(labels)) < len(labels):
+        return None
+    return labels
 
 
 def _tensor(value: Any, name: str) -> Tensor:

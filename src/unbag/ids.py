@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import describe, name_some
+from unbag.checks import describe, is_missing, name_some
 
 
 def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
@@ -21,13 +21,12 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
     (['a', 'b'], tensor([1, 0, 1]))
     """
     if not isinstance(ids, Tensor):
-        ids = _as_array(ids)
+        ids = as_array(ids)
     if ids.ndim != 1:
         raise ValueError(f"ids must have one dimension, one id per row; got shape {tuple(ids.shape)}")
     if len(ids) == 0:
         raise ValueError("ids is empty: there are no rows to group")
-    # NaN, in whatever type, is what differs from itself.
-    missing = torch.tensor([value is None or value != value for value in ids.tolist()])  # noqa: PLR0124
+    missing = torch.tensor([is_missing(value) for value in ids.tolist()])
     if bool(missing.any()):
         raise ValueError(f"ids has no value for {name_some('row', missing)}; give every row a group or leave it out")
     if isinstance(ids, Tensor):
@@ -42,7 +41,8 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
     return unique.tolist(), torch.from_numpy(inverse.astype(np.int64))
 
 
-def _as_array(ids: Any) -> np.ndarray:
+def as_array(ids: Any) -> np.ndarray:
+    """Return ids as an array, each as it is."""
     if hasattr(ids, "to_pylist"):  # a column of pyarrow, whose arrays of text have no NumPy view
         ids = ids.to_pylist()
     if hasattr(ids, "to_numpy"):  # a column of pandas or polars
@@ -53,3 +53,15 @@ def _as_array(ids: Any) -> np.ndarray:
         raise TypeError(f"ids must hold one id per row, got {describe(ids)}")
     # Through dtype=object: numpy would turn [1, "1"] into two equal strings without a word.
     return np.fromiter(ids, dtype=object)
+
+
+def index_of(value: Any) -> list[Any] | None:
+    """Return what pandas calls the rows of a table or the entries of a column; None for anything else."""
+    index = getattr(value, "index", None)
+    return as_array(index).tolist() if hasattr(index, "tolist") else None  # the index of a list is a method
+
+
+def has_default_index(value: Any) -> bool:
+    """Whether an index is 0, 1, 2, ..., as pandas makes it where none is given."""
+    index = value.index
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from unbag.aggregates import (
     PairwiseSimilarity,
     TripletComparison,
 )
-from unbag.checks import as_tensor, check_n_classes, describe
+from unbag.alignment import align
+from unbag.checks import as_tensor, check_n_classes, describe, name_some, refuse_masked
 from unbag.groups import Groups
 from unbag.targets import is_target, read_target
 from unbag.training import Observations
@@ -70,15 +72,52 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
     """
     if isinstance(X, Tensor):
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
-    X = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, allow_nd=True)
-    precise = np.result_type(X.dtype, np.float32).itemsize > 4
-    rows = torch.from_numpy(np.require(X, np.float64 if precise else np.float32, ["C", "W"]))
+    refuse_masked(X, "X")
+    try:
+        array = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, allow_nd=True)
+        precise = np.result_type(array.dtype, np.float32).itemsize > 4
+        array = np.require(array, np.float64 if precise else np.float32, ["C", "W"])
+    except (TypeError, ValueError):
+        _refuse_text(X)
+        raise
+    rows = torch.from_numpy(array)
     if reset:
         estimator.input_shape_ = tuple(rows.shape[1:])
     elif rows.shape[1:] != estimator.input_shape_:
         raise ValueError(f"X has rows of shape {tuple(rows.shape[1:])}, but those of fit had {estimator.input_shape_}")
     check_finite(rows, getattr(estimator, "feature_names_in_", None))
     return rows
+
+
+def _refuse_text(X: Any) -> None:
+    """Name the columns of a table that hold text or dates, if there are any."""
+    if hasattr(X, "iloc"):  # of pandas
+        columns = [X.iloc[:, place] for place in range(X.shape[1])]
+    elif hasattr(X, "get_columns"):  # of polars
+        columns = X.get_columns()
+    else:
+        columns = list(np.atleast_2d(np.asarray(X)).T)
+    texts = [next(filter(_is_text, np.asarray(column).tolist()), None) for column in columns]
+    held = torch.tensor([text is not None for text in texts])
+    if bool(held.any()):
+        names = [getattr(column, "name", None) for column in columns]
+        where = name_some("column", held, lambda at: str(at) if names[at] is None else f"{at} ({names[at]})")
+        first = texts[int(held.nonzero()[0])]
+        raise ValueError(
+            f"X must hold numbers, but there are values such as {first!r} in {where}; make numbers of text and dates, "
+            "for example with sklearn.preprocessing.OneHotEncoder or pandas.get_dummies, or leave the column out"
+        )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether something is no number, but text or a date, rather than text that reads as a number."""
+    if not isinstance(value, str):
+        return isinstance(value, bytes | date)
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
 
 
 def find_aggregate(aggregate: Any) -> Aggregate:
@@ -130,18 +169,20 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
     aggregate.check_sizes(groups)
     check_groups_fit(groups, n_rows)
     groups = groups.to("cpu")
+    y = align(y.cpu() if isinstance(y, Tensor) else y, groups.ids, len(groups), "y")
     if isinstance(aggregate, LabelProportions) and groups.max_size == 1 and np.ndim(y) == 1:
         labels = read_labels(y)
         if len(labels) != len(groups):
             raise ValueError(f"y has {len(labels)} labels for {len(groups)} groups of one row")
         return Seen(aggregate, groups, None, labels)
-    return Seen(aggregate, groups, as_tensor(y.cpu() if isinstance(y, Tensor) else y, "y", groups.device))
+    return Seen(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids))
 
 
 def read_labels(y: Any) -> np.ndarray:
     """Return plain labels of any type, checked by scikit-learn's rules."""
     if y is None:
         raise ValueError("AggregateClassifier requires y to be passed, but the target y is None")
+    refuse_masked(y, "y")
     labels = column_or_1d(y.numpy(force=True) if isinstance(y, Tensor) else y, warn=True)
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
-from unbag.groups import Groups
+from unbag.segments import Segments
 from unbag.training import Observations
 
 Symmetry = Literal["none", "reversal", "any"]
@@ -105,15 +105,15 @@ def _set_fits_as_well(one: Observations, order: list[int]) -> bool:
     n = len(one.groups)
     some = one.to("cpu").take(torch.arange(0, n, max(1, n // GROUPS_TO_TRY)))
     random = torch.Generator().manual_seed(0)
-    for which, _, run in some.groups.runs(MEMBERSHIPS_AT_ONCE):
+    for which, _, run in some.groups.segments.runs(MEMBERSHIPS_AT_ONCE):
         z = some.checked[which]
-        logits = torch.randn(len(run.members), one.n_classes, generator=random, dtype=torch.float64)
+        logits = torch.randn(run.total, one.n_classes, generator=random, dtype=torch.float64)
         as_named, renamed = (_log_likelihood(one.aggregate, own, run, z) for own in (logits, logits[:, order]))
         if not torch.allclose(as_named, renamed, rtol=1e-6, atol=1e-6):
             return False
     return True
 
 
-def _log_likelihood(aggregate: Aggregate, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Tensor:
+def _log_likelihood(aggregate: Aggregate, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Tensor:
     with torch.no_grad():
-        return aggregate.checked_evidence(logits_of_members, groups, z).log_likelihood
+        return aggregate.checked_evidence(logits_of_members, segments, z).log_likelihood

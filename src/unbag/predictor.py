@@ -16,7 +16,6 @@ from unbag.aggregates import AtLeast, LabelProportions, MultipleInstance
 from unbag.fitting import COMPARISONS
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
-from unbag.kernels.segments import sum_per_group
 from unbag.naming import Symmetry, best_order, choose_names
 from unbag.parts import join
 from unbag.targets import is_target
@@ -194,7 +193,7 @@ def _expect(aggregate: Any, log_probs: Tensor, groups: Groups) -> np.ndarray:
     check_groups_fit(groups, len(log_probs))
     groups = groups.to("cpu")
     if isinstance(aggregate, LabelProportions):
-        return sum_per_group(groups.rows_of(log_probs.exp()), groups).numpy()
+        return groups.segments.sum(groups.rows_of(log_probs.exp())).numpy()
     if isinstance(aggregate, (*COMPARISONS, MultipleInstance, AtLeast)):
         yes = torch.ones(len(groups), dtype=torch.int64)
         return aggregate.log_likelihood(log_probs, groups, yes).exp().numpy()

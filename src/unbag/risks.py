@@ -7,11 +7,19 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from unbag.aggregates.base import Aggregate, Impossible, full_precision, member_logits, refuse_undefined
+from unbag.aggregates.base import (
+    Aggregate,
+    Impossible,
+    full_precision,
+    member_logits,
+    refuse_impossible,
+    refuse_undefined,
+)
+from unbag.alignment import read_per_group
 from unbag.checks import as_tensor, check_choice, describe, name_some
 from unbag.groups import Groups
-from unbag.kernels.segments import sum_per_group
 from unbag.losses import LOSSES, Loss
+from unbag.segments import Segments
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -32,8 +40,9 @@ class UnbiasedRisk(nn.Module):
     reduction
         ``"mean"`` over groups, ``"sum"``, or ``"none"`` for one value per group.
     impossible
-        Where the logits rule an observation out, there is no posterior and the risk of the group is NaN; ``"raise"``
-        names the groups instead.
+        Where the logits rule an observation out, there is no posterior. ``"raise"`` names the groups;
+        ``"-inf"``, after their log-likelihood, makes their risk NaN, and with it the mean or the sum. A group of weight
+        zero in ``group_weights`` is left out either way.
 
     Examples
     --------
@@ -53,7 +62,7 @@ class UnbiasedRisk(nn.Module):
         loss: str | Loss = "cross_entropy",
         *,
         reduction: Reduction = "mean",
-        impossible: Impossible = "-inf",
+        impossible: Impossible = "raise",
     ) -> None:
         super().__init__()
         self.aggregate = _check_aggregate(aggregate)
@@ -79,7 +88,8 @@ class UnbiasedRisk(nn.Module):
             ``groups.members``; z is then not looked at. A weight of zero makes its term zero, also where the loss is
             infinite.
         group_weights
-            One weight per group, not negative. The mean is divided by their sum.
+            One weight per group, not negative, matched by id as z is. The mean is divided by their sum; a group of
+            weight zero does not count, even where its observation is impossible.
 
         Returns
         -------
@@ -88,16 +98,23 @@ class UnbiasedRisk(nn.Module):
         """
         if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
+        self.aggregate.check_sizes(groups)
+        if group_weights is not None:
+            group_weights = _check_group_weights(group_weights, groups, self.reduction)
         if weights is None:
-            weights = self.aggregate.posterior(logits, groups, z, impossible=self.impossible)
+            with torch.no_grad():
+                evidence = self.aggregate.evidence(logits, groups, z)
+            if self.impossible == "raise":
+                refuse_impossible(_counted(evidence.log_likelihood, group_weights), groups, z)
+            weights = evidence.posterior
         else:
             self._check_logits(logits, groups)
             weights = _check_weights(weights, logits, groups)
-        if group_weights is not None:
-            group_weights = _check_group_weights(group_weights, groups, self.reduction)
+        if group_weights is not None:  # zero times NaN, where there is no posterior, would be NaN
+            weights = weights.masked_fill(groups.segments.expand(group_weights == 0)[:, None], 0)
         with full_precision(logits.device.type):
             losses = groups.rows_of(self._losses(logits))  # (memberships, k)
-            return _reduce(group_risks(losses, weights, groups), self.reduction, group_weights)
+            return _reduce(group_risks(losses, weights, groups.segments), self.reduction, group_weights)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
@@ -115,24 +132,21 @@ class UnbiasedRisk(nn.Module):
 
     def _check_logits(self, logits: Tensor, groups: Groups) -> None:
         """Refuse, where the aggregate sees no logits, what it would have refused."""
-        self.aggregate.check_sizes(groups)
-        of_members = member_logits(logits, groups).detach()
-        if not bool(torch.isfinite(of_members.sum())):
-            refuse_undefined(of_members, groups)
+        refuse_undefined(member_logits(logits, groups).detach(), groups)
 
 
-def group_risks(losses: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+def group_risks(losses: Tensor, weights: Tensor, segments: Segments) -> Tensor:
     """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from one row per membership."""
     # Zero times infinity would be NaN: a class that is ruled out costs nothing.
     terms = losses.masked_fill(weights == 0, 0) * weights
-    return sum_per_group(terms.sum(1), groups) / groups.sizes
+    return segments.sum(terms.sum(1)) / segments.sizes
 
 
 class NegativeLogLikelihood(nn.Module):
     """The negative log-likelihood of the observations of groups, ``-log p(z | x_1..x_m)``.
 
     Takes what :class:`UnbiasedRisk` takes, less the loss and the weights. Where the logits rule an observation out,
-    its value is ``inf``.
+    its value is ``inf``, and so is the mean; ``impossible="raise"`` names the groups instead.
 
     Examples
     --------
@@ -151,14 +165,22 @@ class NegativeLogLikelihood(nn.Module):
 
     def forward(self, logits: Tensor, groups: Groups, z: Any, *, group_weights: Any = None) -> Tensor:
         """Return the negative log-likelihood, differentiable in the logits; see :meth:`UnbiasedRisk.forward`."""
-        log_likelihood = self.aggregate.log_likelihood(logits, groups, z, impossible=self.impossible)
+        self.aggregate.check_sizes(groups)
         if group_weights is not None:
             group_weights = _check_group_weights(group_weights, groups, self.reduction)
+        log_likelihood = _counted(self.aggregate.log_likelihood(logits, groups, z), group_weights)
+        if self.impossible == "raise":
+            refuse_impossible(log_likelihood, groups, z)
         return _reduce(-log_likelihood, self.reduction, group_weights)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
         return f"{self.aggregate}, reduction={self.reduction!r}, impossible={self.impossible!r}"
+
+
+def _counted(log_likelihood: Tensor, group_weights: Tensor | None) -> Tensor:
+    """Return the log-likelihood of groups that count, and zero for those of weight zero, whatever it may be."""
+    return log_likelihood if group_weights is None else log_likelihood.masked_fill(group_weights == 0, 0)
 
 
 def _reduce(values: Tensor, reduction: str, group_weights: Tensor | None) -> Tensor:
@@ -209,7 +231,7 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
 
 
 def _check_group_weights(group_weights: Any, groups: Groups, reduction: str) -> Tensor:
-    group_weights = as_tensor(group_weights, "group_weights", groups.device)
+    group_weights = read_per_group(group_weights, groups, "group_weights")
     if group_weights.shape != (len(groups),):
         raise ValueError(
             f"group_weights must have one entry per group, shape ({len(groups)},); "

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import math
+import reprlib
 from collections.abc import Callable
 from dataclasses import asdict
 from numbers import Integral
@@ -13,33 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
-from torch import Tensor, nn
 
 import unbag
-from unbag.aggregates import AtLeast, CountOf, Majority
+from unbag.checks import check_device
 from unbag.diagnosis import Finding
 from unbag.estimator import AggregateClassifier
-from unbag.files import remove_drafts, write_whole
-from unbag.inputs import AGGREGATES as NAMED
-from unbag.models import build
+from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
+from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
-from unbag.random_state import RandomState
-from unbag.training.scaling import Scaling
+from unbag.saved_content import AGGREGATES, LOCAL, OWN, check_content, make_aggregates, read_classes
+from unbag.saved_weights import read_models, weights_as_bytes
 
 FORMAT = 1
 HEAD = "model.json"
-
-OWN = ("aggregate", "model", "loss")
-"""Settings that may hold code of the caller's own, which is not saved."""
-
-AGGREGATES: dict[str, Any] = {
-    **{kind.__name__: kind for kind in NAMED.values()},
-    **{kind.__name__: kind for kind in (AtLeast, CountOf, Majority)},
-}
-"""Those that can be made again from their settings."""
 
 FITTED = ("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_")
 """What fit has found out and JSON can hold as it is."""
@@ -48,7 +36,8 @@ FITTED = ("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_",
 def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) -> None:
     """Save a fitted classifier so that the folder holds the old one or the new one at every moment.
 
-    Weights are in a file that is named by what it holds; the JSON file that refers to it is written last.
+    Weights are in a file that is named by what it holds; the JSON file that refers to it is written last. What would
+    not be loaded again is refused here. ``checkpoint`` and ``device`` are not saved: they name a place on one machine.
 
     Parameters
     ----------
@@ -62,14 +51,24 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     folder = Path(folder)
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; give another folder, or overwrite=True to replace what it holds")
-    content, weights = _describe(classifier), safetensors.torch.save(_weights_of(classifier))
-    content["weights"] = {"file": f"weights-{_digest(weights)[:16]}.safetensors", "sha256": _digest(weights)}
-    head = {"format": FORMAT, "sha256": _digest(_as_json(content)), "content": content}
+    content, weights = _describe(classifier), weights_as_bytes(classifier.models_)
+    digest = hashlib.sha256(weights).hexdigest()
+    content["weights"] = {"file": f"weights-{digest[:16]}.safetensors", "sha256": digest}
+    head = json.dumps({"format": FORMAT, "sha256": canonical_digest(content), "content": content}, indent=1)
+    try:
+        read, spare = parse_json(head)
+        _check(read["content"], spare)
+    except ValueError as error:
+        raise ValueError(
+            f"the classifier could not be loaded again, and is not saved: {error}; mend that with set_params, or cut "
+            "history_ where there is too much of it"
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
     old = _old_weights(folder)
+    remove_drafts(folder / content["weights"]["file"])
     write_whole(folder / content["weights"]["file"], weights)
     remove_drafts(folder / HEAD)
-    write_whole(folder / HEAD, json.dumps(head, indent=1).encode())
+    write_whole(folder / HEAD, head.encode())
     if old is not None and old.name != content["weights"]["file"]:
         old.unlink(missing_ok=True)
 
@@ -78,6 +77,11 @@ def load(
     folder: str | Path, *, model: Any = None, aggregate: Any = None, loss: Any = None, device: str = "cpu"
 ) -> AggregateClassifier:
     """Load a classifier that was saved; files that are truncated, altered or from a later version are refused.
+
+    Nothing in a folder can run, whoever has written it, and nothing but regular files is read. Everything that they
+    hold is checked before memory is taken for it: about three times the size of the files at most, and 64 MiB. No path
+    and no device is taken from the folder: ``checkpoint`` is None. That the weights are those that somebody trained is
+    for you to know.
 
     Parameters
     ----------
@@ -99,23 +103,26 @@ def load(
     True
     """
     folder = Path(folder)
-    content = _read_head(folder / HEAD)
+    content, spare = _read_head(folder / HEAD)
     own = {"model": model, "aggregate": aggregate, "loss": loss}
-    try:
-        _check_own(content["own"], own)
-        settings = {**content["settings"], **{name: own[name] for name in content["own"]}, "device": device}
-        settings["aggregate"] = _map_sets(_make_aggregate, settings["aggregate"])
-        classifier = AggregateClassifier(**settings)
-        _restore(classifier, content["fitted"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / HEAD} is not as this version of unbag writes it: {error!r}") from error
-    classifier.models_ = _make_models(classifier, _read_weights(folder, content["weights"]))
+    _check_own(content["own"], own)
+    settings = {name: value for name, value in content["settings"].items() if name not in LOCAL}
+    settings |= {name: own[name] for name in content["own"]}
+    if "aggregate" in settings and "aggregate" not in content["own"]:
+        settings["aggregate"] = make_aggregates(settings["aggregate"])
+    check_device(device)
+    classifier = AggregateClassifier(**settings, device=device)
+    _restore(classifier, content["fitted"])
+    weights = content["weights"]
+    classifier.models_ = read_models(folder / Path(weights["file"]).name, weights["sha256"], classifier, spare)
+    for one in classifier.models_:
+        one.to(device)
     return classifier
 
 
 def _describe(classifier: Predictor) -> dict[str, Any]:
     """Return everything but the weights, as JSON can hold it."""
-    settings = classifier.get_params(deep=False)
+    settings = {name: value for name, value in classifier.get_params(deep=False).items() if name not in LOCAL}
     settings["aggregate"] = _map_sets(_describe_aggregate, settings["aggregate"])
     own = [name for name in OWN if not _is_saved(settings[name])]
     settings.update(dict.fromkeys(own))
@@ -123,10 +130,12 @@ def _describe(classifier: Predictor) -> dict[str, Any]:
         settings["random_state"] = None  # a generator has moved on
     fitted = {name: getattr(classifier, name) for name in FITTED}
     classes = classifier.classes_
-    if other := [name for name in classes.tolist() if not isinstance(name, str | int | float)]:
+    # Dates of NumPy look like numbers to tolist, or like objects.
+    names = list(classes) if classes.dtype.kind in "mM" else classes.tolist()
+    if other := [name for name in names if not isinstance(name, str | int | float)]:
         raise TypeError(f"the class {other[0]!r} cannot be saved as JSON; call classes by strings or numbers")
     dtype = classes.dtype.str if classes.dtype.kind in "biufU" else "O"
-    fitted["classes"] = {"names": classes.tolist(), "dtype": dtype}
+    fitted["classes"] = {"names": names, "dtype": dtype}
     fitted["feature_names"] = list(getattr(classifier, "feature_names_in_", [])) or None
     fitted["orders"] = [order.tolist() for order in classifier.orders_]
     fitted["diagnosis"] = [asdict(found) for found in classifier.diagnosis_]
@@ -146,84 +155,63 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
     for name in FITTED:
         setattr(classifier, name, fitted[name])
     classifier.input_shape_ = tuple(fitted["input_shape_"])
-    names = fitted["classes"]["names"]
-    classifier.classes_ = np.empty(len(names), dtype=fitted["classes"]["dtype"])
-    classifier.classes_[:] = names
+    classifier.classes_ = read_classes(fitted["classes"])
     if fitted["feature_names"] is not None:
         classifier.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
     classifier.orders_ = [np.array(order) for order in fitted["orders"]]
     classifier.diagnosis_ = [Finding(**found) for found in fitted["diagnosis"]]
 
 
-def _weights_of(classifier: Predictor) -> dict[str, Tensor]:
-    models = enumerate(classifier.models_)
-    named = {f"{place}.{name}": tensor for place, model in models for name, tensor in _named_tensors(model).items()}
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
-
-
-def _make_models(classifier: AggregateClassifier, weights: dict[str, Tensor]) -> list[nn.Module]:
-    make_net = build(classifier.model, classifier.input_shape_, len(classifier.classes_))
-    models: list[nn.Module] = []
-    for place in range(len(classifier.orders_)):
-        prefix = f"{place}."
-        own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-        with RandomState(0).in_place():
-            model = nn.Sequential(Scaling(own["0.shift"], own["0.factor"]), make_net())
-        tensors = _named_tensors(model)
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        if shapes != (saved := {name: tuple(tensor.shape) for name, tensor in own.items()}):
-            differ = sorted(name for name in {*shapes, *saved} if shapes.get(name) != saved.get(name))
-            raise ValueError(f"the saved weights are of another model; they differ in {', '.join(differ[:3])}")
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                tensor.copy_(own[name])
-        models.append(model.to(classifier.device).eval())
-    return models
-
-
-def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers, each once, also where parts share them."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def _read_head(path: Path) -> dict[str, Any]:
-    """Return the content of the JSON file, or say why it is not to be trusted."""
-    if not path.exists():
-        raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing")
+def _read_head(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the content of the JSON file, and how many bytes it leaves, or say why it is not to be trusted."""
     try:
-        head = json.loads(path.read_bytes())
-        written, digest, content = head["format"], head["sha256"], head.get("content")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is truncated, or no saved classifier: {error!r}") from error
+        raw = read_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
+    try:
+        text = raw.decode("ascii")
+        del raw
+        head, spare = parse_json(text)
+        if not isinstance(head, dict) or not {"format", "sha256"} <= {*head}:
+            raise ValueError("it must be a table with format, sha256 and content")
+        written = head["format"]
+        content: Any = head.get("content")
+        digest = canonical_digest(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is truncated, or no saved classifier: {error}; save it again") from error
+    del text
     if isinstance(written, int) and written > FORMAT:
         raise ValueError(
-            f"{path} was written by a later version of unbag, in format {written}; this one, {unbag.__version__}, "
-            f"reads up to format {FORMAT}: upgrade unbag"
+            f"{path} was written by a later version of unbag, in format {reprlib.repr(written)}; this one, "
+            f"{unbag.__version__}, reads up to format {FORMAT}: upgrade unbag"
         )
-    if written != FORMAT or digest != _digest(_as_json(content)):
+    if written != FORMAT or head["sha256"] != digest:
         raise ValueError(f"{path} was altered after it was saved: its content does not fit its checksum")
-    return content
-
-
-def _read_weights(folder: Path, entry: dict[str, str]) -> dict[str, Tensor]:
-    path = folder / Path(entry["file"]).name  # never outside the folder
-    if not path.exists():
-        raise FileNotFoundError(f"the weights of the classifier in {folder} are missing: {path.name}")
-    content = path.read_bytes()
-    if _digest(content) != entry["sha256"]:
-        raise ValueError(f"{path} is truncated, or was altered after it was saved: it does not fit its checksum")
     try:
-        return safetensors.torch.load(content)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is no file of safetensors: {error}") from error
+        return content, _check(content, spare)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not as this version of unbag writes it: {str(error)[:400]}; save it again"
+        ) from error
+
+
+def _check(content: Any, spare: int) -> int:
+    return check_content(content, AggregateClassifier().get_params(deep=False), spare)
 
 
 def _old_weights(folder: Path) -> Path | None:
-    """Return the file of the classifier that is to be replaced, if there is one that can be read."""
+    """Return the file of the classifier that is to be replaced, if there is one; refuse to replace anything else."""
     try:
-        return folder / Path(_read_head(folder / HEAD)["weights"]["file"]).name
-    except (OSError, ValueError):
+        name = _read_head(folder / HEAD)[0]["weights"]["file"]
+    except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise FileExistsError(
+            f"{folder / HEAD} is no classifier that this version of unbag has saved, or damaged, and is not replaced; "
+            "give another folder, or move the file elsewhere"
+        ) from error
+    # Another name is not one that save has given.
+    return folder / name if WEIGHTS.fullmatch(name) else None
 
 
 def _check_own(needed: list[str], given: dict[str, Any]) -> None:
@@ -243,10 +231,6 @@ def _describe_aggregate(aggregate: Any) -> Any:
         return aggregate
     names = inspect.signature(type(aggregate)).parameters
     return {"name": type(aggregate).__name__, "settings": {name: getattr(aggregate, name) for name in names}}
-
-
-def _make_aggregate(described: Any) -> Any:
-    return AGGREGATES[described["name"]](**described["settings"]) if isinstance(described, dict) else described
 
 
 def _map_sets(function: Callable[[Any], Any], value: Any) -> Any:
@@ -272,11 +256,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path | torch.device):
         return str(value)
     raise TypeError(f"{value!r}, of type {type(value).__name__}")
-
-
-def _as_json(content: Any) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -8,30 +8,47 @@ both in ``y`` itself, with enough beside them to notice a split that went throug
   inside ``cross_validate`` gets its own by ``params={"groups": ids}``.
 - ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve`` split by rows,
   whatever ``groups=`` says. :func:`read_target` refuses what they leave of the groups.
-- A number as ``cv`` means ``StratifiedKFold``, which takes every row of a target for a class of its own: "n_splits=5
-  cannot be greater than the number of members in each class". So does ``StratifiedGroupKFold``.
-- Scores by name, such as "accuracy", and wrappers that look for classes in ``y`` cannot read a target. Some replace
-  each of its rows by a number before ``fit`` sees it: ``cross_val_predict(method="predict_proba")``,
-  ``BaggingClassifier``, ``OneVsOneClassifier``.
+- What looks for classes in ``y`` cannot read a target, and :class:`Target` says so: a number as ``cv``, which would
+  mean ``StratifiedKFold``, and scores of labels by name, such as "accuracy". Where scikit-learn makes a plain array of
+  ``y`` first, it takes every row for a class of its own: ``StratifiedKFold()`` itself says "n_splits=5 cannot be
+  greater than the number of members in each class". Some replace each row by a number, which ``fit`` refuses:
+  ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier``, ``OneVsOneClassifier``.
 - ``permutation_test_score`` with ``groups=`` shuffles inside groups, where all share one observation: it tests nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import describe, name_some
+from unbag.alignment import align
+from unbag.checks import as_numbers, describe, name_some
 from unbag.groups import Groups
 from unbag.ids import number_ids
 
 FIELDS = ("group", "size", "place", "z")
 
 ONE = "where targets were joined, make one of all ids together: each numbers its groups from 0"
+
+
+class Target(np.ndarray):
+    """What :func:`target` returns: an array of rows that are no labels, and that says so where labels are looked for.
+
+    scikit-learn looks whether ``y`` can be made into an array just before it looks for classes in it.
+    """
+
+    @property
+    def __array__(self) -> Any:
+        if self.dtype.names != FIELDS:  # one of the fields
+            return super().__array__
+        raise TypeError(
+            "y is what unbag.target returns, which holds groups and their observations, and no labels to stratify or "
+            "score by; split by group, with cv=GroupKFold() or GroupShuffleSplit() and groups=ids, and leave scoring= "
+            "out: the score is then the log-likelihood of held-out groups"
+        )
 
 
 def target(ids: Any, z: Any) -> np.ndarray:
@@ -43,8 +60,10 @@ def target(ids: Any, z: Any) -> np.ndarray:
         What the group of each row is called, one id per row, in any order. Groups that share rows, as pairs and
         triplets often do, do not fit in here: they go to ``fit(X, z, groups=groups)``.
     z
-        One observation per group, a number or as many numbers for each, in the order of ``sorted(set(ids))``; or a dict
-        from id to observation.
+        One observation per group, a number or as many numbers for each: a dict from id to observation, or a table or
+        column of pandas with the ids as its index, in any order; or, without ids of their own, in the order of
+        ``sorted(set(ids))``. The index 0, 1, 2, ... that pandas makes by itself counts as none, unless an id is one of
+        these numbers.
 
     Returns
     -------
@@ -67,7 +86,8 @@ def target(ids: Any, z: Any) -> np.ndarray:
     group = number.cpu().numpy()
     observed = _per_group(z, names)
     size = np.bincount(group, minlength=len(names))  # (groups,)
-    y = np.empty(len(group), [*((name, np.int64) for name in FIELDS[:3]), ("z", observed.dtype, observed.shape[1:])])
+    fields = [*((name, np.int64) for name in FIELDS[:3]), ("z", observed.dtype, observed.shape[1:])]
+    y = np.empty(len(group), fields).view(Target)
     y["group"], y["size"], y["z"] = group, size[group], observed[group]
     in_order = np.argsort(group, kind="stable")
     y["place"][in_order] = np.arange(len(group)) - np.repeat(size.cumsum() - size, size)
@@ -100,6 +120,7 @@ def read_target(y: Any) -> tuple[Groups, np.ndarray]:
     """
     if not is_target(y):
         raise TypeError(f"y must be rows of what unbag.target returns, got {_describe(y)}")
+    y = np.asarray(y)
     if len(y) == 0:
         raise ValueError("y has no rows: there are no groups in it")
     members = np.lexsort((y["place"], y["group"]))  # by group, and inside it by place
@@ -152,22 +173,10 @@ def _name_groups(rows: np.ndarray, start: np.ndarray, flags: np.ndarray) -> str:
 
 def _per_group(z: Any, names: list[Any]) -> np.ndarray:
     """Return the observations in the order of the names of their groups, or say what is wrong with them."""
-    if isinstance(z, Mapping):
-        absent = [name for name in names if name not in z]
-        known = set(names)
-        unknown = [name for name in z if name not in known]
-        if absent or unknown:
-            raise ValueError(
-                f"z must have an observation for each id and for no other: {_name_ids(absent)} missing, "
-                f"{_name_ids(unknown)} not among the ids"
-            )
-        z = [z[name] for name in names]
-    elif _is_reordered(getattr(z, "index", None), names):
-        raise ValueError(
-            "the index of z has the ids of the groups in another order than sorted(set(ids)); "
-            "sort it with z.sort_index(), or drop it with z.to_numpy() if it means something else"
-        )
-    observed = _as_numbers(z)
+    z = align(z, names, len(names))
+    observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
+    if observed.dtype.kind not in "biuf":
+        raise TypeError(f"z must be numbers, got {_describe(observed)}")
     if observed.ndim == 0 or len(observed) != len(names):
         raise ValueError(
             f"z must have one observation per group, {len(names)} in all; got shape {observed.shape}; "
@@ -177,32 +186,6 @@ def _per_group(z: Any, names: list[Any]) -> np.ndarray:
         named = name_some("group", torch.from_numpy(missing), lambda place: f"{place} (id {names[place]!r})")
         raise ValueError(f"z is NaN for {named}; leave the rows of groups without an observation out")
     return observed
-
-
-def _as_numbers(z: Any) -> np.ndarray:
-    try:
-        if isinstance(z, Tensor):
-            z = z.numpy(force=True)
-        array = z.to_numpy() if hasattr(z, "to_numpy") else np.asarray(z)
-        if array.dtype == object:  # a column of lists
-            array = np.array(array.tolist())
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"z cannot be made into an array: {error}; give every group as many numbers") from error
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"z must be numbers, got {_describe(array)}")
-    return array
-
-
-def _is_reordered(index: Any, names: list[Any]) -> bool:
-    if not hasattr(index, "tolist"):  # only pandas labels its rows
-        return False
-    own = index.tolist()
-    return own != names and len(own) == len(names) and set(own) == set(names)
-
-
-def _name_ids(ids: list[Any]) -> str:
-    shown = ", ".join(map(repr, ids[:3])) or "none"
-    return f"{shown} and {len(ids) - 3} more" if len(ids) > 3 else shown
 
 
 def _describe(value: Any) -> str:

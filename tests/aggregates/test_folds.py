@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from oracles import at_least, count_of, enumerate_group, majority
 import unbag
 from unbag import AtLeast, CountOf, FromFold, FromFunction, Groups, Majority
 from unbag.kernels import lattice
+from unbag.segments import Segments
 
 FOLDS: dict[str, tuple[FromFold, Any]] = {
     "count of": (CountOf(1), count_of(1)),
@@ -88,8 +91,49 @@ def test_count_of_is_label_proportions_of_two_classes(size: int) -> None:
     torch.testing.assert_close(found.posterior, expected.posterior, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("k", [2, 5])
+def test_count_of_is_the_fold_that_counts(k: int) -> None:
+    random = torch.Generator().manual_seed(k)
+    groups = Groups.from_sizes([1, 2, 30, 7, 30])
+    logits = 5 * torch.randn(70, k, generator=random, dtype=torch.float64)
+    logits[3, 1], logits[40, 0], logits[12, 1:] = float("-inf"), float("-inf"), float("-inf")
+    fold = FromFold(0, lambda count, label: count + (label == 1), lambda count: count)
+    for z in ([0, 2, 30, 0, 12], [1, 0, 0, 7, 25], [1, 1, 29, 3, 1]):
+        found, expected = CountOf(1).evidence(logits, groups, z), fold.evidence(logits, groups, z)
+        torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(found.posterior, expected.posterior, rtol=0, atol=1e-9, equal_nan=True)
+
+
+def test_count_of_takes_large_groups() -> None:
+    size = 100_000  # a fold would have so many states
+    groups, logits = Groups.from_sizes([size]), torch.zeros(size, 3)
+    found = CountOf(1).evidence(logits, groups, [size // 3])
+    share = torch.tensor(1 / 3, dtype=torch.float64)
+    expected = torch.distributions.Binomial(size, share).log_prob(torch.tensor(size // 3).double())
+    torch.testing.assert_close(found.log_likelihood.double(), expected[None], rtol=1e-5, atol=1e-5)
+    assert found.posterior[:, 1].double().sum().item() == pytest.approx(size // 3, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("z", "match"),
+    [
+        ([3, 0], r"from 0 to the size of the group, not so for group 0 \(id 'a'\): z\[0\] is 3, .* has 2 members"),
+        ([0, -1], r"not so for group 1 \(id 'b'\): z\[1\] is -1"),
+        ([0.5, 1.0], r"z\[0\] is 0.5"),
+        ([float("nan"), 1.0], r"z\[0\] is nan"),
+        ([1], r"one entry per group, shape \(2,\); got shape \(1,\)"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(z: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        CountOf(1).log_likelihood(torch.zeros(4, 2), Groups.from_ids(["a", "a", "b", "b"]), z)
+    with pytest.raises(TypeError, match=r"z must be whole numbers, got torch.complex64"):
+        CountOf(1).log_likelihood(torch.zeros(4, 2), Groups.from_sizes([2, 2]), [1j, 0j])
+
+
 def test_classes_that_act_alike_are_one_move() -> None:
-    explored, classes = CountOf(3)._exploration(10).lattice(5, torch.device("cpu"))
+    count = FromFold(0, lambda count, label: count + (label == 3), lambda count: count)
+    explored, classes = count._exploration(10).lattice(5, torch.device("cpu"))
     assert sorted(map(len, classes)) == [1, 9]
     assert explored.moves[0].shape == (1, 2)
 
@@ -100,11 +144,11 @@ def test_levels_that_repeat_share_their_table() -> None:
 
 
 def test_steps_read_every_member_once() -> None:
-    groups = Groups.from_sizes([2, 5, 1, 5])
-    steps = lattice.Steps.of(groups)
+    segments = Segments.from_sizes([2, 5, 1, 5])
+    steps = lattice.Steps.of(segments)
     assert sorted(steps.reading.tolist()) == list(range(13))
     assert steps.active == [4, 3, 2, 2, 2]
-    assert groups.sizes[steps.order].tolist() == [5, 5, 2, 1]
+    assert segments.sizes[steps.order].tolist() == [5, 5, 2, 1]
 
 
 def test_function_says_how_many_vectors_it_would_try() -> None:
@@ -155,3 +199,25 @@ def test_outcomes_must_be_numbers(finish: Any) -> None:
     odd = FromFold(0, lambda state, label: state + label, finish)
     with pytest.raises(TypeError, match="finish must return a number or a tuple of numbers, got"):
         odd.observe([0, 1], Groups.from_sizes([2]), 2)
+
+
+def test_threads_may_share_a_fold():
+    groups = Groups.from_sizes(range(1, 7))
+    logits = torch.randn(len(groups.members), 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(3, (len(logits),), generator=torch.Generator().manual_seed(1))
+
+    def found(fold):
+        return fold.evidence(logits, groups, fold.observe(labels, groups, 3))
+
+    def new():
+        return FromFold((0, 0), count_two, lambda counts: counts)
+
+    expected, shared = found(new()), new()
+    with ThreadPoolExecutor(4) as threads:
+        for one in threads.map(found, [shared] * 4):
+            torch.testing.assert_close(one, expected, rtol=0, atol=0)
+
+
+def count_two(counts, label):
+    time.sleep(0)  # lets other threads go first
+    return counts[0] + (label == 0), counts[1] + (label == 1)

@@ -90,7 +90,7 @@ def test_two_classes_agree_with_count_states(size: int, scale: float) -> None:
     found = LabelProportions().evidence(logits, groups, z)
     box = (int(z.max()), int(z.max()))
     expected = label_proportions.infer_counts(
-        torch.cat([logits.log_softmax(-1), third], 1), groups, torch.tensor([[0, 1]] * 7), z, box
+        torch.cat([logits.log_softmax(-1), third], 1), groups.segments, torch.tensor([[0, 1]] * 7), z, box
     )
     close(found.log_likelihood, expected[0])
     close(found.posterior, expected[1][:, :2], 1e-9)
@@ -102,7 +102,11 @@ def test_two_classes_that_occur_among_many_are_exact() -> None:
     assert LabelProportions().plan(groups, z).methods == ["two_classes", "two_classes"]
     found = LabelProportions().evidence(logits, groups, z)
     expected = label_proportions.infer_counts(
-        logits.log_softmax(-1), groups, torch.tensor([[1, 3], [5, 0]]), torch.tensor([[200, 100], [40, 0]]), (200, 100)
+        logits.log_softmax(-1),
+        groups.segments,
+        torch.tensor([[1, 3], [5, 0]]),
+        torch.tensor([[200, 100], [40, 0]]),
+        (200, 100),
     )
     close(found.log_likelihood, expected[0])
     close(found.posterior, expected[1], 1e-9)

@@ -11,6 +11,7 @@ import unbag
 from unbag import Groups, LabelProportions, naming
 from unbag.aggregates import base
 from unbag.kernels import poisson_binomial
+from unbag.segments import Segments
 from unbag.training import Observations
 
 SIZES = [3, 1, 9, 2, 2, 2, 4]
@@ -98,13 +99,13 @@ def test_errors_name_groups_as_the_caller_does(monkeypatch):
             exact.log_likelihood(logits_of(120, 3), groups, z)
 
 
-def test_runs_of_groups():
-    groups = Groups.from_sizes([5, 1, 1])
-    runs = list(groups.runs(2))
+def test_runs_of_segments():
+    segments = Segments.from_sizes([5, 1, 1])
+    runs = list(segments.runs(2))
     assert [(which.start, which.stop) for which, _, _ in runs] == [(0, 1), (1, 3)]
     assert [(members.start, members.stop) for _, members, _ in runs] == [(0, 5), (5, 7)]
-    assert [run.name(0) for _, _, run in runs] == ["0", "1"]
-    assert [len(run) for _, _, run in groups.runs(100)] == [3]
+    assert [run.sizes.tolist() for _, _, run in runs] == [[5], [1, 1]]
+    assert [len(run) for _, _, run in segments.runs(100)] == [3]
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])

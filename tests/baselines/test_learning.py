@@ -16,7 +16,6 @@ NEW_METHOD = '''
 """Squared error of proportions."""
 
 from unbag.baselines import Method
-from unbag.kernels.segments import sum_per_group
 
 
 class SquaredProportion(Method):
@@ -29,7 +28,7 @@ class SquaredProportion(Method):
     problems = ("label_proportions",)
 
     def objective(self, outputs, groups, z):
-        error = (sum_per_group(outputs.softmax(-1), groups) - z) / groups.sizes[:, None]
+        error = (groups.sum(outputs.softmax(-1)) - z) / groups.sizes[:, None]
         return error.square().sum(1)
 
 

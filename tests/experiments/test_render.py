@@ -19,7 +19,7 @@ from unbag.experiments.listings import Field, Line, Table
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
 from unbag.experiments.plots import dot_plot, size_plot
-from unbag.experiments.render import markdown_table, render, write
+from unbag.experiments.render import MADE, markdown_table, render, write
 
 TITLES = {"uum": "UUM", "log_likelihood": "Log-likelihood"}
 FOX = {"table": "mil", "problem": "multiple_instance", "dataset": "fox"}
@@ -348,3 +348,16 @@ def test_plots_do_not_depend_on_the_settings_of_matplotlib():
     with mpl.rc_context({"font.size": 20, "svg.hashsalt": "other", "svg.fonttype": "path", "lines.linewidth": 7}):
         other = dot_plot(rows, TITLES)
     assert dot_plot(rows, TITLES) == other
+
+
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path):
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    page.write_text("# My results")
+    with pytest.raises(FileExistsError, match=r"results.md was not made by unbag reproduce --render"):
+        write(tmp_path, page.parent)
+    assert page.read_text() == "# My results"
+    page.unlink()
+    for _ in range(2):  # over its own
+        write(tmp_path, page.parent)
+    assert MADE in page.read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,8 @@ def line(seed=0, accuracy=0.5, **changes):
 def test_lines_come_back_from_a_file_for_each_table(tmp_path):
     append(tmp_path / "new", line())
     append(tmp_path / "new", line(table="mil", seed=3))
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["mil.jsonl", "similarity_uci.jsonl"]
+    names = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert names == [".unfinished", "mil.jsonl", "similarity_uci.jsonl"]
     assert read(tmp_path / "new") == [line(table="mil", seed=3), line()]
 
 
@@ -64,13 +65,16 @@ def test_a_line_that_lacks_something_is_refused(tmp_path):
         read(tmp_path)
 
 
-def test_what_the_disk_does_not_take_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+def test_what_the_disk_does_not_take_leaves_the_file_as_it_was(tmp_path):
     append(tmp_path, line(0))
     before = (tmp_path / "similarity_uci.jsonl").read_bytes()
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:20]))
-    with pytest.raises(OSError, match="took 20 of"):
-        append(tmp_path, line(1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="took 20 of"):
+            append(tmp_path, line(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / "similarity_uci.jsonl").read_bytes() == before
 
 
@@ -195,6 +199,16 @@ def test_cells_and_results_in_words():
     assert tell_result(sized, [trial(sized, accuracy=0.5)]).endswith("uum: 50.00 in 1 trial; the paper: 34.14")
     honest = Cell("mil", "multiple_instance", "fox", "uum", "ten_fold")
     assert tell_result(honest, [trial(honest)]).endswith("in 1 trial")
+
+
+def test_no_module_of_one_platform_is_imported():
+    program = """
+import sys
+sys.modules["fcntl"] = None  # as where there is none
+import unbag.files, unbag.experiments.results, unbag.experiments.unfinished, unbag.tables.runs
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_results_names_what_every_line_has():

@@ -16,7 +16,6 @@ from unbag.experiments import trials
 from unbag.experiments.plan import Cell, Choice
 from unbag.experiments.sampling import make_tasks
 from unbag.experiments.trials import run_trials, stack
-from unbag.groups import Groups
 from unbag.training import OutOfTime, Settings
 
 CPU = torch.device("cpu")
@@ -158,7 +157,7 @@ def test_groups_are_scored_by_likelihood_or_by_the_methods_own_objective(method)
         if method == "uum":
             expected = seen.aggregate.log_likelihood(outputs[place], seen.groups, seen.z)
         else:
-            expected = -how.objective(of_members, Groups.from_sizes(seen.groups.sizes), seen.checked)
+            expected = -how.objective(of_members, seen.groups.segments, seen.checked)
         assert found[place].item() == pytest.approx(expected.double().mean().item(), rel=1e-5)
 
 

@@ -14,6 +14,9 @@ from report.runs import HOSTILE, RUNS, summary_of
 from unbag.report import FORMAT, plots, render
 from unbag.report.parts import Cell, Picture
 
+# Pairs and triplets drawn at random leave some rows out.
+pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")
+
 SECTIONS = ("data", "training", "likelihood-0", "outcome-0", "confidence-0", "balance", "diagnosis", "settings")
 
 
@@ -198,7 +201,7 @@ def test_what_goes_wrong_is_said():
     text = render(changed("multiple_instance", sets__0__likelihood__model=None, sets__0__likelihood__trivial=None))
     assert "rules out what was observed of every bag" in text
     text = render(changed("multiple_instance", sets__0__likelihood__trivial=0.0))
-    assert "no better than a constant prediction" in text
+    assert "worse than a constant prediction" in text
     text = render(changed("multiple_instance", diagnosis=[{"kind": "x", "message": "it is <dark>", "fatal": False}]))
     assert "It is &lt;dark&gt;." in text
     text = render(changed("multiple_instance", training__history__0__loss=None, training__epochs=900))
@@ -258,3 +261,24 @@ def test_a_later_format_and_missing_parts_are_refused():
 def test_a_picture_escapes_what_it_shows():
     assert 'aria-label="&lt;a&gt; &#34;b&#34; 5 %"' in Picture("<svg><text>5 %</text></svg>", '<a> "b" 5 %', "").markup
     assert Cell("x").value is None
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"model": -45059576.0}, "worse than a constant prediction: log-likelihood \u221245,059,576 per bag against"),
+        ({"impossible": 2}, "and it rules out what was observed of 2 more bags"),
+        ({"model": None, "trivial": None, "impossible": 9}, "rules out what was observed of every bag"),
+    ],
+)
+def test_a_model_that_is_worse_than_a_constant_one_is_not_praised(change, sentence):
+    good = render(summary_of("multiple_instance"))
+    assert "Do not rely on it" not in good
+    assert "better than a constant prediction" in good
+    text = render(changed("multiple_instance", **{f"sets__0__likelihood__{name}": to for name, to in change.items()}))
+    first, *others = re.findall(r'<div class="overview">\s*<div>\s*<h2>(.*?)</h2>\s*<p>(.*?)</p>', text, re.DOTALL)[0]
+    assert first == "Warning"
+    assert sentence in others[0]
+    assert "Do not rely on it: train for longer or with a lower learning rate" in others[0]
+    assert "better than a constant prediction" not in text

@@ -14,6 +14,7 @@ from table_files import BAGS, PAIRS, PEOPLE, RANKS, TRIPLETS, WARDS, call, write
 
 DAY = datetime.date(2020, 1, 1)
 IDS = [f"w{i // 3}" for i in range(12)]
+AGES = [20 + 7 * (i // 3) + i % 3 for i in range(12)]
 
 
 def people(folder, content=PEOPLE, name="people.csv"):
@@ -29,7 +30,7 @@ def both(instances=PEOPLE, groups=WARDS):
 
 
 def parquet_people(folder, **columns):
-    return write_parquet(folder / "people.parquet", {"ward": IDS, "age": list(range(12)), **columns})
+    return write_parquet(folder / "people.parquet", {"ward": IDS, "age": AGES, **columns})
 
 
 def cut(folder):
@@ -69,7 +70,7 @@ def many_texts(folder):
 
 def wide(folder):
     names = [f"x{i}" for i in range(5000)]
-    values = [["1" if i % 7 else str(row) for i in range(5000)] for row in range(12)]
+    values = [["1" if i % 7 else str(row % 5) for i in range(5000)] for row in range(12)]
     values[7][4321] = "inf"
     lines = [",".join(["ward", *names])] + [",".join([IDS[row], *values[row]]) for row in range(12)]
     return people(folder, "\n".join(lines) + "\n"), wards(folder)
@@ -165,7 +166,7 @@ BROKEN = {
     ),
     "ids as text and as numbers": (
         lambda f: (
-            write_parquet(f / "people.parquet", {"ward": [i // 3 for i in range(12)], "age": list(range(12))}),
+            write_parquet(f / "people.parquet", {"ward": [i // 3 for i in range(12)], "age": AGES}),
             wards(f),
         ),
         [],
@@ -173,7 +174,7 @@ BROKEN = {
     ),
     "ids with leading zeros": (
         lambda f: (
-            write_parquet(f / "people.parquet", {"ward": [i // 3 for i in range(12)], "age": list(range(12))}),
+            write_parquet(f / "people.parquet", {"ward": [i // 3 for i in range(12)], "age": AGES}),
             wards(f, WARDS.replace("w", "00").replace("00ard", "ward").replace("00ell", "well")),
         ),
         [],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
 from unbag.tables import check_tables, make_plan
@@ -29,9 +30,12 @@ def test_clean_files_have_no_problems(tmp_path):
     [
         ([5] * 12, "warning people.csv, column new: the column is 5 in every row and tells nothing"),
         (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
-        (range(12), "warning people.csv, column new: the column is a number that counts the rows"),
+        (range(12), "error people.csv, column new: the column is a number that counts the 12 rows"),
         (PEOPLE.split()[1:], None),
-        ([f"n{i}" for i in range(12)], "warning people.csv, column new: the column is another text in every row"),
+        (
+            [f"n{i}" for i in range(12)],
+            "error people.csv, column new: the column is another text in every one of 12 rows",
+        ),
         (
             ["1.5", "x", *["2"] * 10],
             "warning people.csv, row 2, column new: the column is read as categories because of 'x', but 92% are",
@@ -42,7 +46,7 @@ def test_clean_files_have_no_problems(tmp_path):
 def test_suspicious_features(values, sentence, tmp_path):
     if sentence is None:  # the ids of the rows once more
         values = [line.split(",")[0] for line in values]
-        sentence = "warning people.csv, column new: the column is the id of the row, as in column id"
+        sentence = "error people.csv, column new: the column is the id of the row, as in column id"
     found = messages(tmp_path, with_column("new", values))
     assert len(found) == 1
     assert found[0].startswith(sentence)
@@ -51,8 +55,8 @@ def test_suspicious_features(values, sentence, tmp_path):
 def test_the_id_of_the_group_under_another_name(tmp_path):
     found = messages(tmp_path, with_column("new", [f"w{i // 3}" for i in range(12)]))
     assert found == [
-        "warning people.csv, column new: the column is the id of the group, as in column ward; "
-        "leave it out with --exclude new"
+        "error people.csv, column new: the column is the id of the group, as in column ward; "
+        "leave it out with --exclude new, or learn from it all the same with --trust new"
     ]
 
 
@@ -137,3 +141,40 @@ def test_groups_of_different_sizes_keep_their_rows(tmp_path):
     assert one.groups.offsets.tolist() == [0, 2, 3, 6]
     assert one.groups.members.tolist() == [2, 5, 1, 0, 3, 4]
     assert one.z.tolist() == [[1, 1], [0, 1], [2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "twin", "word"),
+    [
+        ("ward,negative\nw0,1\nw1,0\nw2,1\nw3,0\n", {}, "ward,positive\nw0,0\nw1,1\nw2,0\nw3,1\n", "negative"),
+        (
+            "a,b,different\np00,p01,0\np00,p11,1\np20,p21,0\n",
+            {"n_classes": 2},
+            "a,b,same\np00,p01,1\np00,p11,0\np20,p21,1\n",
+            "different",
+        ),
+        (
+            "a,b,higher\np00,p01,0\np00,p11,1\np20,p21,0\n",
+            {"n_classes": 2},
+            "b,a,lower\np00,p01,0\np00,p11,1\np20,p21,0\n",
+            "higher",
+        ),
+        (
+            "a,b,c,farther\np00,p01,p02,0\np00,p11,p12,1\np20,p21,p22,0\n",
+            {"n_classes": 2, "aggregate": "ordinal_triplet"},
+            "a,c,b,closer\np00,p01,p02,0\np00,p11,p12,1\np20,p21,p22,0\n",
+            "farther",
+        ),
+    ],
+)
+def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin, word, tmp_path):
+    people = write(tmp_path / "people.csv", PEOPLE)
+    logits = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = []
+    for content in (groups, twin):
+        file = write(tmp_path / "groups.csv", content)
+        one = gather(make_plan({"instances": people, "groups": file, **options})).observed[0]
+        found.append(one.aggregate.log_likelihood(logits, one.groups, one.z))
+        notes = [problem.message for problem in one.problems]
+        assert any("1 is read as" in note for note in notes) == (word in content)
+    assert torch.allclose(*found)

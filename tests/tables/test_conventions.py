@@ -86,3 +86,77 @@ def test_a_label_that_is_named_as_a_feature_is_one():
 def test_columns_that_leave_a_doubt(instances, groups, options, sentence):
     with pytest.raises(TableError, match=sentence):
         understand(instances, groups, **options)
+
+
+@pytest.mark.parametrize(
+    ("groups", "kind", "meaning"),
+    [
+        ("bag,negative", None, "no member is positive"),
+        ("bag,Is-Negative", None, "no member is positive"),
+        ("bag,not positive", None, "no member is positive"),
+        ("a,b,different", None, "the two differ"),
+        ("a,b,dissimilar", None, "the two differ"),
+        ("a,b,unlike", None, "the two differ"),
+        ("a,b,unequal", None, "the two differ"),
+        ("a,b,not_same", None, "the two differ"),
+        ("a,b,negative", "pairwise_similarity", "the two differ"),
+        ("a,b,not different", None, "the two are alike"),
+        ("a,b,higher", None, "the first is higher"),
+        ("a,b,Greater", None, "the first is higher"),
+        ("a,b,a is larger than b", None, "the first is higher"),
+        ("a,b,not_lower", None, "the first is not lower"),
+        ("a,b,not_higher", None, "the first is not higher"),
+        ("a,b,c,farther", "triplet_comparison", "the second is farther from the first than the third is"),
+        ("a,b,c,b_further", "ordinal_triplet", "the second is farther from the first than the third is"),
+        ("a,b,c,not closer", "triplet_comparison", "the second is not nearer to the first than the third is"),
+    ],
+)
+def test_a_contrary_column_is_read_as_what_it_says(groups, kind, meaning):
+    _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
+    assert source.certain
+    (note,) = source.reading.note(source.aggregate, "groups.csv", source.observed)
+    assert str(note) == f"groups.csv, column {source.observed}: by the name of the column, 1 is read as: {meaning}"
+
+
+@pytest.mark.parametrize(
+    ("groups", "kind"),
+    [
+        ("bag,positive", None),
+        ("bag,z", None),
+        ("a,b,same", None),
+        ("a,b,same_patient", None),
+        ("a,b,lower", None),
+        ("a,b,lower than b", "ordinal_rank"),
+        ("a,b,relation", None),
+        ("a,b,answer", "ordinal_rank"),
+        ("a,b,c,closer", "triplet_comparison"),
+        ("anchor,near,far,near is closer", "ordinal_triplet"),
+    ],
+)
+def test_a_column_that_says_what_is_expected_needs_no_note(groups, kind):
+    _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
+    assert source.reading.note(source.aggregate, "groups.csv", source.observed) == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "kind", "sentence"),
+    [
+        ("bag,healthy", None, "call it positive if it is: a member is positive, or negative if it is: no member"),
+        ("a,b,second higher", None, "call it lower if it is: the first is lower, .* what 1 means with --relation"),
+        ("a,b,better", "ordinal_rank", "call it lower if it is"),
+        ("a,b,lower_or_equal", "ordinal_rank", "or say what 1 means with --relation"),
+        ("a,b,c,c closer", "triplet_comparison", "call it closer if it is: the second is nearer"),
+        ("a,b,c,similar", "triplet_comparison", "call it closer if it is: the second is nearer"),
+        ("a,b,higher", "pairwise_similarity", "call it similar if it is: the two are alike"),
+        ("a,b,same,different", None, "columns 'same', 'different' could both be meant"),
+    ],
+)
+def test_a_column_that_leaves_open_what_1_means_is_refused(groups, kind, sentence):
+    with pytest.raises(TableError, match=sentence):
+        understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
+
+
+def test_a_relation_that_is_given_goes_before_the_name():
+    _, source = understand("id,x", "a,b,better", aggregate="ordinal_rank", relation=">")
+    assert source.reading.relation() == "<"  # no word of the name; --relation tells
+    assert source.certain

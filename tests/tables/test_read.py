@@ -40,10 +40,35 @@ def test_parquet_is_known_by_its_content_and_text_may_hold_lines(tmp_path):
         ("id,x,note\na,1,fine\nb,2\n", "row 2: the row has 2 values"),
     ],
 )
-def test_a_stream_is_refused_like_a_whole_file(content, sentence, tmp_path):
+@pytest.mark.parametrize("threads", [1, 2])  # with one, Arrow names the row in another way than with several
+def test_a_stream_is_refused_like_a_whole_file(content, sentence, threads, tmp_path):
     path = write(tmp_path / "people.csv", content.encode("latin-1"))
-    with pytest.raises(TableError, match=sentence):
-        list(stream_table(path, ["id", "x"], {"x": pa.float64()}))
+    before = pa.cpu_count()
+    pa.set_cpu_count(threads)
+    try:
+        with pytest.raises(TableError, match=sentence):
+            list(stream_table(path, ["id", "x"], {"x": pa.float64()}))
+    finally:
+        pa.set_cpu_count(before)
+
+
+def test_the_row_of_a_bad_number_is_found_far_down(tmp_path, monkeypatch):
+    monkeypatch.setattr("unbag.tables.csv_files.PIECE", 1 << 10)  # so that there are several pieces
+    lines = [f"{n},{n}.5,{'NA' if n % 7 else ''}" for n in range(3000)]
+    lines[2345] = "2345,two,NA"
+    lines[2999] = "2999,three,NA"
+    path = write(tmp_path / "people.csv", "\n".join(["id,x,y", *lines]) + "\n")
+    with pytest.raises(TableError, match=r"people\.csv, row 2346, column x: .* but 'two' here; write numbers"):
+        list(stream_table(path, ["id", "x", "y"], {"x": pa.float64(), "y": pa.float64()}))
+
+
+def test_a_row_that_is_too_long_far_below_mixed_values(tmp_path, monkeypatch):
+    monkeypatch.setattr("unbag.tables.csv_files.PIECE", 1 << 10)
+    lines = [f"{n},{n if n < 2000 else 'word'}" for n in range(3000)]
+    lines[2345] += ",9"
+    path = write(tmp_path / "people.csv", "\n".join(["id,x", *lines]) + "\n")
+    with pytest.raises(TableError, match=r"row 2346: the row has 3 values, but the header has 2"):
+        read_table(path)
 
 
 def test_values_that_are_neither_true_nor_false(tmp_path):

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -54,14 +53,14 @@ def run(folder: Path) -> None:
     (folder / "rest.json").write_text(json.dumps(rest))
 
 
-def fork(prepare: Callable[[], None], folder: Path) -> int:
+def fork(prepare: Callable[[], None], attempt: Callable[[], None]) -> int:
     """Start an attempt and return its process."""
     if process := os.fork():
         return process
     code = 1
     try:
         prepare()
-        run(folder)
+        attempt()
         code = 0
     finally:
         os._exit(code)  # without the exit handlers of the parent
@@ -120,26 +119,26 @@ def main(folder: Path) -> None:
     """Run undisturbed, then with kills, and report on these."""
     run(folder / "undisturbed")
     disturbed = folder / "disturbed"
+    attempt = partial(run, disturbed)
     chance = random.Random(0)
     report = {"kills": 0, "with a draft left": 0, "epochs": []}
 
     def count(process: int) -> None:
         report["kills"] += killed_by_signal(process)
         report["with a draft left"] += any(disturbed.glob(".*.part"))
-        if (file := disturbed / "checkpoint.safetensors").exists():
-            with safe_open(file, framework="pt") as opened:
-                report["epochs"].append(json.loads(opened.metadata()["unbag"])["epoch"])
+        if (disturbed / "checkpoint.safetensors").exists():
+            report["epochs"].append(Checkpoint(disturbed).load()[1]["epoch"])
 
     for place in PLACES:  # the very first write
-        count(fork(partial(die_at, place, 1), disturbed))
+        count(fork(partial(die_at, place, 1), attempt))
     for _ in range(RANDOM_KILLS):
-        process = fork(slow_writes, disturbed)
+        process = fork(slow_writes, attempt)
         time.sleep(chance.uniform(0.0, 0.15))
         os.kill(process, signal.SIGKILL)
         count(process)
     for place in PLACES:
-        count(fork(partial(die_at, place, chance.randint(6, 12)), disturbed))
-    report["killed at the end"] = killed_by_signal(fork(lambda: None, disturbed))
+        count(fork(partial(die_at, place, chance.randint(6, 12)), attempt))
+    report["killed at the end"] = killed_by_signal(fork(lambda: None, attempt))
     print(json.dumps(report))
 
 

@@ -55,7 +55,7 @@ def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(pl
             continue
         replica = torch.arange(n_replicas)[:, None].expand_as(batch.rows)
         told = batch.of_members(torch.stack([replica, batch.rows], -1).flatten(0, 1)).long()
-        sizes = batch.groups.sizes.tolist()
+        sizes = batch.segments.sizes.tolist()
         for members, numbers, z in zip(told.split(sizes), batch.memory.split(sizes), batch.z, strict=True):
             assert len(members[:, 0].unique()) == 1
             place = int(members[0, 0])
@@ -86,7 +86,7 @@ def test_a_group_keeps_its_place_in_the_memory(plan):
                 continue
             bounds = [batches.n_groups * s // n_steps for s in (step, step + 1)]
             keys = [(r, g) for r in range(n_replicas) for g in order[r, slice(*bounds)].tolist()]
-            numbers = batch.memory.split(batch.groups.sizes.tolist())
+            numbers = batch.memory.split(batch.segments.sizes.tolist())
             found |= {key: own.tolist() for key, own in zip(keys, numbers, strict=True)}
         places.append(found)
     assert places[0] == places[1]
@@ -135,7 +135,7 @@ def test_a_step_by_its_number_on_the_device_is_the_same_step(plan):
         if batch is not None:
             for name in ("rows", "memory", "z"):
                 assert torch.equal(getattr(same, name), getattr(batch, name))
-            assert torch.equal(same.groups.offsets, batch.groups.offsets)
+            assert torch.equal(same.segments.offsets, batch.segments.offsets)
 
 
 def test_a_new_epoch_is_laid_out_where_the_last_one_was():

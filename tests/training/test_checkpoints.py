@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -18,12 +19,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 from torch import nn
+from training.damaged import count_accepted
 from training.problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
+from unbag.kernels.segments import sum_per_group
 
 from unbag import FromFold, Groups
-from unbag.files import remove_drafts, write_whole
+from unbag.files import FolderInUse, remove_drafts, write_whole
 from unbag.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, OutOfTime, Settings, held_out_likelihood, train
 
@@ -34,15 +38,24 @@ class Interrupted(Exception):
     """Stands for whatever ends a process."""
 
 
+class Allowance:
+    """How many forward passes are let through, and whether a score is; this is no part of what a run is."""
+
+    _derived_attributes = ("left", "scores")
+    left = 0
+    scores = True
+
+
+FUSE = Allowance()
+
+
 class Fuse(nn.Module):
     """Lets so many forward passes of training through, and then ends the run in the middle of a step."""
 
-    left = 0
-
     def forward(self, x):
         if self.training:
-            Fuse.left -= 1
-            if Fuse.left < 0:
+            FUSE.left -= 1
+            if FUSE.left < 0:
                 raise Interrupted
         return x
 
@@ -91,7 +104,7 @@ RUNS = {
 
 
 def undisturbed(run):
-    Fuse.left = 10**9
+    FUSE.left = 10**9
     return train(**run)
 
 
@@ -105,7 +118,7 @@ def test_interrupted_in_the_middle_of_steps_it_ends_the_same(run, every, tmp_pat
     # So many forward passes get through each time that every attempt reaches another save, if only just.
     allowed = (every + 1) * len(run["observations"]) * len(run["seeds"])
     for attempt in range(100):
-        Fuse.left = allowed
+        FUSE.left = allowed
         torch.manual_seed(attempt)  # what else draws random numbers must not matter
         try:
             trained = train(**run, checkpoint=Checkpoint(tmp_path, every))
@@ -137,21 +150,25 @@ def test_interrupted_while_scoring_it_ends_the_same(tmp_path):
     run = RUNS["score"]
     expected = undisturbed(run)
 
-    def broken(predict):
-        run["score"](predict)
-        raise Interrupted
+    def score(predict, of_run=run["score"]):
+        found = of_run(predict)
+        if not FUSE.scores:
+            raise Interrupted
+        return found
 
+    FUSE.scores = False
     with pytest.raises(Interrupted):
-        train(**run | {"score": broken}, checkpoint=Checkpoint(tmp_path, 1))
-    assert_identical(train(**run, checkpoint=Checkpoint(tmp_path, 1)), expected)
+        train(**run | {"score": score}, checkpoint=Checkpoint(tmp_path, 1))
+    FUSE.scores = True
+    assert_identical(train(**run | {"score": score}, checkpoint=Checkpoint(tmp_path, 1)), expected)
 
 
 @pytest.mark.parametrize("name", ["memory", "patience", "one after the other"])
 def test_a_run_that_is_over_is_not_trained_again(name, tmp_path):
     run = RUNS[name]
-    Fuse.left = 10**9
+    FUSE.left = 10**9
     first = train(**run, checkpoint=Checkpoint(tmp_path, 10**6))
-    Fuse.left = 0
+    FUSE.left = 0
     assert_identical(train(**run, checkpoint=Checkpoint(tmp_path)), first)
 
 
@@ -189,10 +206,10 @@ def test_saving_changes_nothing(tmp_path):
 
 
 def test_going_on_is_logged(tmp_path, caplog):
-    Fuse.left = 6
+    FUSE.left = 6
     with pytest.raises(Interrupted):
         train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
-    Fuse.left = 10**9
+    FUSE.left = 10**9
     with caplog.at_level(logging.INFO, logger="unbag"):
         train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
     assert f"going on with epoch 2, step 2, from {tmp_path}" in caplog.text
@@ -220,7 +237,7 @@ def test_killed_at_random_moments_and_during_writes_it_ends_the_same(tmp_path):
         assert expected.keys() == found.keys()
         assert all(torch.equal(expected[tensor], found[tensor]) for tensor in expected)
     assert (first / "rest.json").read_text() == (second / "rest.json").read_text()
-    assert not list(second.glob(".*"))
+    assert [path.name for path in second.glob(".*")] == [".lock"]
 
 
 # ---------------------------------------------------------------------------------------- disks that do not take
@@ -252,17 +269,17 @@ def no_rights():
 
 def interrupted_once(folder):
     """Leave a run in a folder, and return what is saved of it."""
-    Fuse.left = 6
+    FUSE.left = 6
     with pytest.raises(Interrupted):
         train(**RUNS["memory"], checkpoint=Checkpoint(folder, 1))
-    Fuse.left = 10**9
+    FUSE.left = 10**9
     return Checkpoint(folder).file.read_bytes()
 
 
 def assert_went_on(folder, kept, caplog, reason):
     """Check that the last good checkpoint is there, and that the end of the run was reached from it and without."""
     assert Checkpoint(folder).file.read_bytes() == kept
-    assert os.listdir(folder) == ["checkpoint.safetensors"]
+    assert sorted(os.listdir(folder)) == [".lock", "checkpoint.safetensors"]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert f"the run could not be saved in {folder}: " in caplog.text
     assert reason in caplog.text
@@ -299,7 +316,7 @@ def test_a_read_only_folder_leaves_the_last_checkpoint(caplog, draft):
         with no_rights():
             folder = Path(outer) / "run"
             kept = interrupted_once(folder)
-            left = folder / ".checkpoint.safetensors.killed.part"
+            left = folder / f".checkpoint.safetensors.{32 * '0'}.part"
             if draft:
                 left.write_bytes(b"half")
             folder.chmod(0o555)
@@ -320,10 +337,10 @@ def test_a_disk_that_recovers_is_used_again(tmp_path, monkeypatch, caplog):
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", sometimes_full)
-    Fuse.left = 10**9
+    FUSE.left = 10**9
     trained = train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
     assert len(caplog.records) == 3
-    Fuse.left = 0
+    FUSE.left = 0
     assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
 
 
@@ -341,25 +358,35 @@ def saved(tmp_path):
 def test_truncated_files_are_refused(saved, length):
     file = Checkpoint(saved).file
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(ValueError, match=r"is no checkpoint of unbag, or damaged: .*; remove it to start anew"):
+    with pytest.raises(ValueError, match=r"is no checkpoint of .*, or damaged: .*; remove it to start anew"):
         train(**RUNS["memory"], checkpoint=Checkpoint(saved))
+
+
+def test_any_flipped_bit_and_any_missing_end_is_refused(saved):
+    assert count_accepted(saved, flips=100, truncations=20) == 0
+
+
+def write_with_digest(file, metadata):
+    """Write a file whose digest is right, whatever else is wrong with it."""
+    content = save_tensors({"x": torch.zeros(1)}, metadata)
+    file.write_bytes(content + hashlib.sha256(content).digest())
 
 
 def test_files_of_other_kinds_are_refused(saved):
     file = Checkpoint(saved).file
     for content in (b"garbage", b"\x80\x04pickle" * 100, b"{}" + bytes(1000)):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match="is no checkpoint of unbag, or damaged"):
+        with pytest.raises(ValueError, match="is no checkpoint of this version of unbag, or damaged"):
             Checkpoint(saved).load()
     for metadata in (None, {"other": "x"}, {"unbag": "not JSON"}, {"unbag": "[1, 2]"}):
-        save_file({"x": torch.zeros(1)}, file, metadata)
-        with pytest.raises(ValueError, match="is no checkpoint of unbag, or damaged"):
+        write_with_digest(file, metadata)
+        with pytest.raises(ValueError, match="is no checkpoint of this version of unbag, or damaged"):
             Checkpoint(saved).load()
 
 
 @pytest.mark.parametrize("head", [{"format": 2}, {"format": "3"}, {}])
 def test_other_formats_are_refused(saved, head):
-    save_file({"x": torch.zeros(1)}, Checkpoint(saved).file, {"unbag": json.dumps(head)})
+    write_with_digest(Checkpoint(saved).file, {"unbag": json.dumps(head)})
     with pytest.raises(ValueError, match="was written by another version of unbag; remove it to start anew"):
         train(**RUNS["memory"], checkpoint=Checkpoint(saved))
 
@@ -367,6 +394,13 @@ def test_other_formats_are_refused(saved, head):
 def another(**changes):
     (seen,) = RUNS["memory"]["observations"]
     return {"observations": [replace(seen, **changes)]}
+
+
+def doubled():
+    model = network(3, Fuse)
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    return model
 
 
 SEEN = RUNS["memory"]["observations"][0]
@@ -381,9 +415,12 @@ OTHERS = {
     "sizes": {"make_model": partial(nn.Linear, 4, 3)},
     "activation": {"make_model": partial(network, 3, Fuse, nn.ReLU)},
     "score": {"score": held_out_likelihood(RUNS["memory"]["X"], [SEEN])},
+    "objective": {"objective": lambda outputs, groups, z: sum_per_group(outputs.square().sum(1), groups)},
+    "loss": {"settings": replace(RUNS["memory"]["settings"], loss=lambda logits: 1 - logits.softmax(1))},
+    "weights": {"make_model": doubled},
 }
 NAMES = {"groups": "observations", "z": "observations", "weight": "observations", "more groups": "observations"}
-NAMES |= {"sizes": "model", "activation": "model"}
+NAMES |= {"sizes": "model", "activation": "model", "weights": "model", "loss": "settings"}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -393,7 +430,7 @@ def test_checkpoints_of_other_runs_are_refused(saved, name):
     assert str(saved) in str(refused.value)
     assert f"another run: its {NAMES.get(name, name)}" in str(refused.value)
     assert "give each run a folder of its own, or remove the checkpoint to start anew" in str(refused.value)
-    Fuse.left = 10**9  # and nothing was spoilt
+    FUSE.left = 10**9  # and nothing was spoilt
     assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(saved)), undisturbed(RUNS["memory"]))
 
 
@@ -408,10 +445,10 @@ def test_functions_are_the_same_in_another_process(tmp_path):
         return RUNS["memory"] | {"X": X, "observations": [seen], "settings": settings}
 
     first, second = run(), run()
-    Fuse.left = 3
+    FUSE.left = 3
     with pytest.raises(Interrupted):
         train(**first, checkpoint=Checkpoint(tmp_path, 1))
-    Fuse.left = 10**9
+    FUSE.left = 10**9
     assert_identical(train(**second, checkpoint=Checkpoint(tmp_path, 1)), undisturbed(first))
 
 
@@ -420,6 +457,24 @@ def test_seeds_may_be_of_any_kind_of_whole_number(saved):
     assert_identical(
         train(**RUNS["memory"] | {"seeds": seeds}, checkpoint=Checkpoint(saved)), undisturbed(RUNS["memory"])
     )
+
+
+def test_a_folder_that_another_run_writes_to_is_refused_at_once(tmp_path):
+    program = f"""
+import pathlib
+from unbag.files import locked
+with locked(pathlib.Path({str(tmp_path)!r})):
+    print("locked", flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(FolderInUse, match=r"another process is writing to .*; wait until it is done"):
+            train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path))
+        other.kill()
+    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path)), undisturbed(RUNS["memory"]))
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "2", None])
@@ -450,11 +505,13 @@ def test_saves_are_due_at_the_interval(tmp_path):
 
 
 def test_leftovers_of_killed_writers_are_removed(saved):
-    others = [saved / name for name in ("notes.txt", ".checkpoint.safetensors.swp", ".other.1.part")]
-    for file in (*others, saved / ".checkpoint.safetensors.1.part", saved / ".checkpoint.safetensors.2.part"):
+    names = ("notes.txt", ".checkpoint.safetensors.swp", f".other.{32 * 'a'}.part", ".checkpoint.safetensors.mine.part")
+    others = [saved / name for name in names]
+    drafts = [saved / f".checkpoint.safetensors.{32 * digit}.part" for digit in "1f"]
+    for file in (*others, *drafts):
         file.write_bytes(b"half")
     Checkpoint(saved).load()
-    assert sorted(saved.iterdir()) == sorted([*others, Checkpoint(saved).file])
+    assert sorted(saved.iterdir()) == sorted([*others, saved / ".lock", Checkpoint(saved).file])
 
 
 def test_a_file_is_replaced_whole_and_readable_by_whom_the_umask_allows(tmp_path):
@@ -482,6 +539,7 @@ def test_an_interrupt_after_the_replacement_is_not_taken_for_a_failure(tmp_path,
 
 
 def test_drafts_beside_other_files_stay(tmp_path):
-    (tmp_path / ".a.x.part").touch()
+    draft = tmp_path / f".a.{32 * '0'}.part"
+    draft.touch()
     remove_drafts(tmp_path / "b")
-    assert (tmp_path / ".a.x.part").exists()
+    assert draft.exists()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from unbag.training.scaling import Scaling, check_finite, fit_scaling
+from unbag.training.scaling import Scaling, check_finite, fit_scaling, name_vanishing
 
 NAN, INF = float("nan"), float("inf")
 
@@ -81,6 +81,17 @@ def test_differences_that_float32_cannot_hold_are_not_blown_up():
     assert fit_scaling(X).factor.tolist() == [1, 1, 2]
 
 
+def test_columns_that_vanish_in_float32_are_named():
+    X = torch.tensor([[1.0, 1e-45, 2.0, 1e-25], [1 + 1e-12, 0.0, 3.0, 1e-25 * (1 + 1e-15)]], dtype=torch.float64)
+    assert name_vanishing(X, names="abcd") == "column 1 (b)"
+    assert name_vanishing(X[:, [0, 2, 3]]) is None
+    assert name_vanishing(torch.rand(4, 3, 2, 2) * 1e-44) == "channels 0, 1, 2"
+    outlier = torch.full((10_000, 1), 1e-45, dtype=torch.float64)
+    outlier[0] = 1e-37  # float32 holds it, but not what it adds to the deviation
+    assert name_vanishing(outlier) == "column 0"
+    assert fit_scaling(outlier).factor.tolist() == [1]
+
+
 @pytest.mark.parametrize("how", ["standard", "table"])
 def test_one_row_or_one_value(how):
     assert (fit_scaling(torch.full((1, 3), 4.0), how)(torch.full((1, 3), 4.0)) == 0).all()
@@ -131,11 +142,17 @@ def test_replicas_may_be_scaled_differently():
     torch.testing.assert_close(logits, torch.stack([model(X) for model in models]))
 
 
-@pytest.mark.parametrize("value", [NAN, INF, -INF, 1e39])
-def test_values_that_cannot_be_read_are_named(value):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        *((bad, "NaN or infinity in columns 1, 4; leave out or fill in what is missing") for bad in (NAN, INF, -INF)),
+        (1e39, "values too large for float32 in columns 1, 4; measure in a larger unit"),
+    ],
+)
+def test_values_that_cannot_be_read_are_named(value, message):
     X = torch.zeros(4, 6, dtype=torch.float64)
     X[2, 1] = X[3, 4] = value
-    with pytest.raises(ValueError, match="NaN, infinite or too large values in columns 1, 4; leave out or fill in"):
+    with pytest.raises(ValueError, match=message):
         fit_scaling(X)
     with pytest.raises(ValueError, match=r"columns 1 \(b\), 4 \(e\); "):
         check_finite(X, names="abcdef")

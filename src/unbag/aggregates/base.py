@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unbag.alignment import align, read_per_group
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
-from unbag.kernels.segments import spread
+from unbag.segments import Segments
 
 Impossible = Literal["-inf", "raise"]
 
@@ -50,14 +51,17 @@ class Aggregate(ABC):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return the observations as the tensor that :meth:`infer` takes, or say what is wrong with them."""
 
-    def log_prob(self, log_probs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def log_prob(self, log_probs: Tensor, segments: Segments, z: Tensor) -> Tensor:
         """Return log p(z | x) of each group from checked arguments, differentiable in ``log_probs``.
 
-        ``log_probs`` holds the log-probabilities of the classes, one row per membership.
+        ``log_probs`` holds the log-probabilities of the classes, one row per membership; ``segments`` says which of
+        these belong to which group. Other aggregates may be asked with the same arguments.
         """
-        raise TypeError(f"{type(self).__name__} must define log_prob or infer")
+        if type(self).infer is Aggregate.infer:
+            raise TypeError(f"{type(self).__name__} must define log_prob or infer")
+        return self.checked_evidence(log_probs, segments, z).log_likelihood
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return log p(z | x) per group and p(y | z, x) per membership, from checked arguments; no gradients.
 
         Unless a subclass knows a faster way, the posterior is ``softmax + d log_prob / d logits``. What it says of a
@@ -65,7 +69,7 @@ class Aggregate(ABC):
         """
         with torch.enable_grad():
             logits = log_probs.detach().requires_grad_()
-            log_likelihood = self.log_prob(logits.log_softmax(-1), groups, z)
+            log_likelihood = self.log_prob(logits.log_softmax(-1), segments, z)
             (slope,) = torch.autograd.grad(log_likelihood.sum(), logits)
         return log_likelihood.detach(), log_probs.exp() + slope
 
@@ -82,41 +86,49 @@ class Aggregate(ABC):
             raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
         self.check_sizes(groups)
         logits_of_members = member_logits(logits, groups)
-        evidence = self.checked_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
+        z = align(z, groups.ids, len(groups))
+        checked = self.check(z, groups, logits.shape[1])
+        refuse_undefined(logits_of_members.detach(), groups)
+        evidence = self.checked_evidence(logits_of_members, groups.segments, checked)
+        if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
+            raise ArithmeticError(
+                f"no likelihood was found for {name_some('group', lost, groups.name)}: {self!r} did not converge; look "
+                "for logits beyond 10,000"
+            )
         if impossible == "raise":
-            _refuse_impossible(evidence.log_likelihood, groups, as_tensor(z, "z", groups.device))
+            refuse_impossible(evidence.log_likelihood, groups, z)
         return evidence
 
-    def checked_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
+    def checked_evidence(self, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Evidence:
         """Return the same from arguments that were checked before, as in the steps of a training loop.
 
         Parameters
         ----------
         logits_of_members
             One row per membership, in float32 or float64.
-        groups
-            Which memberships belong together; their members are not looked at.
+        segments
+            The memberships of each group.
         z
             What :meth:`check` returned.
         """
         with full_precision(logits_of_members.device.type):
-            return Evidence(*_InferWithGradient.apply(logits_of_members, self, groups, z))
+            return Evidence(*_InferWithGradient.apply(logits_of_members, self, segments, z))
 
-    def checked_infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def checked_infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
-        if len(log_probs) > MOST_MEMBERSHIPS and len(groups) > 1 and not is_being_captured(log_probs):
-            log_likelihood, posterior = self._infer_in_runs(log_probs, groups, z)
+        if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_being_captured(log_probs):
+            log_likelihood, posterior = self._infer_in_runs(log_probs, segments, z)
         else:
-            log_likelihood, posterior = self.infer(log_probs, groups, z)
+            log_likelihood, posterior = self.infer(log_probs, segments, z)
         # Where there is no posterior it is NaN, whatever a kernel left there.
         impossible = log_likelihood == float("-inf")
         if not is_being_captured(log_likelihood) and not bool(impossible.any()):
             return log_likelihood, posterior
-        return log_likelihood, posterior.masked_fill(spread(impossible, groups)[:, None], float("nan"))
+        return log_likelihood, posterior.masked_fill(segments.expand(impossible)[:, None], float("nan"))
 
-    def _infer_in_runs(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def _infer_in_runs(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Infer some groups after others, so that what a kernel needs on its way stays small."""
-        runs = groups.runs(MOST_MEMBERSHIPS)
+        runs = segments.runs(MOST_MEMBERSHIPS)
         found = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]
         log_likelihoods, posteriors = zip(*found, strict=True)
         return torch.cat(log_likelihoods), torch.cat(posteriors)
@@ -132,7 +144,8 @@ class Aggregate(ABC):
         groups
             Which rows form which group.
         z
-            One observation per group.
+            One observation per group: a dict from id, or a table or column of pandas with the ids of the groups as its
+            index, in any order; or in the order of the groups.
         impossible
             Where the logits rule the observation out, the likelihood is ``-inf`` and the posterior, which does not
             exist, is NaN; ``"raise"`` names the groups instead.
@@ -172,23 +185,20 @@ class _InferWithGradient(torch.autograd.Function):
     """Fisher's identity as a backward pass: d log p(z | x) / d logits = posterior - softmax."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = log_softmax(class_by_class(logits))
-        # One sum is NaN if any entry is; only then is it worth looking which rows have no distribution.
-        if not is_being_captured(logits) and bool(log_probs.sum().isnan()):
-            refuse_undefined(logits, groups)
-        log_likelihood, posterior = aggregate.checked_infer(log_probs, groups, z)
+        log_likelihood, posterior = aggregate.checked_infer(log_probs, segments, z)
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(posterior - log_probs.exp())
-            ctx.groups = groups
+            ctx.segments = segments
         return log_likelihood, posterior
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         (slope,) = ctx.saved_tensors
-        of_members = spread(grad, ctx.groups)[:, None]
+        of_members = ctx.segments.expand(grad)[:, None]
         # A group that does not count has no slope, even where its observation is impossible and the slope is NaN.
         return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
 
@@ -253,7 +263,7 @@ def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
 def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
     """Return observations that are 0 or 1, one per group, as booleans."""
     check_n_classes(n_classes)
-    z = as_tensor(z, "z", groups.device)
+    z = read_per_group(z, groups)
     if z.shape != (len(groups),):
         raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
     if z.dtype == torch.bool:
@@ -289,10 +299,12 @@ def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
         )
 
 
-def _refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Tensor) -> None:
+def refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
+    """Name the groups whose observations have a log-likelihood of ``-inf``, if there are any."""
     impossible = log_likelihood.detach() == float("-inf")
     if bool(impossible.any()):
         first = int(impossible.nonzero()[0])
+        z = read_per_group(z, groups)
         raise ImpossibleObservation(
             f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
             f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"
@@ -301,6 +313,8 @@ def _refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Tensor) -> Non
 
 def refuse_undefined(logits_of_members: Tensor, groups: Groups) -> None:
     """Name the rows whose logits are no distribution over classes, if there are any."""
+    if bool(torch.isfinite(logits_of_members.sum())):  # then there are none; else it is worth a look
+        return
     rows_with = {
         "NaN": logits_of_members.isnan().any(1),
         "+inf": (logits_of_members == float("inf")).any(1),

@@ -1,35 +1,26 @@
-"""Observations of single classes, as folds over labels."""
+"""Observations of single classes: a count, a threshold, the most frequent."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.fold import FromFold
+from unbag.alignment import read_per_group
+from unbag.checks import check_n_classes, name_some
 from unbag.groups import Groups
+from unbag.kernels.logspace import log_softmax, normalise
+from unbag.kernels.poisson_binomial import infer_two_counts
+from unbag.segments import Segments
 
 
-class _OfOneClass(FromFold):
-    label: int
-
-    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self._check_label(n_classes)
-        return super().observe(labels, groups, n_classes)
-
-    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        self._check_label(n_classes)
-        return super().check(z, groups, n_classes)
-
-    def _check_label(self, n_classes: int) -> None:
-        if self.label >= n_classes:
-            raise ValueError(
-                f"{self!r} looks for class {self.label}, but there are only {n_classes} classes, from 0 on"
-            )
-
-
-class CountOf(_OfOneClass):
+class CountOf(Aggregate):
     """How many members of a group are of one class.
+
+    Exact for groups of any size: whether a member is of the class or of any other is all that counts.
 
     Examples
     --------
@@ -40,10 +31,41 @@ class CountOf(_OfOneClass):
 
     def __init__(self, label: int) -> None:
         self.label = _check_label(label)
-        super().__init__(0, lambda count, met: count + (met == label), lambda count: count)
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        _check_is_class(self.label, n_classes, self)
+        return groups.segments.sum((check_labels(labels, groups, n_classes) == self.label).long())
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        _check_is_class(self.label, check_n_classes(n_classes), self)
+        z = read_per_group(z, groups)
+        if z.shape != (len(groups),):
+            raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
+        if z.is_complex():
+            raise TypeError(f"z must be whole numbers, got {z.dtype}")
+        counts = z.long()
+        if bool((wrong := (counts != z) | (counts < 0) | (counts > groups.sizes)).any()):
+            first = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"z must be whole numbers from 0 to the size of the group, not so for "
+                f"{name_some('group', wrong, groups.name)}: z[{first}] is {z[first].item()}, and the group has "
+                f"{int(groups.sizes[first])} members"
+            )
+        return counts
+
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        exact = log_softmax(log_probs.double())  # the roundings of many members would add up
+        others = [place for place in range(log_probs.shape[1]) if place != self.label]
+        log_other, share_of_others = normalise(exact[:, others])
+        log_likelihood, yes = infer_two_counts(log_other, exact[:, self.label], segments, z)
+        posterior = torch.empty_like(log_probs)
+        posterior[:, self.label] = yes.to(log_probs.dtype)
+        # The other classes share what is left as they would without the observation.
+        posterior[:, others] = ((1 - yes)[:, None] * share_of_others.nan_to_num(0.0)).to(log_probs.dtype)
+        return log_likelihood.to(log_probs.dtype), posterior
 
 
-class AtLeast(_OfOneClass):
+class AtLeast(FromFold):
     """Whether at least so many members of a group are of one class.
 
     Examples
@@ -58,6 +80,14 @@ class AtLeast(_OfOneClass):
             raise ValueError(f"count must be a whole number of at least 1, got {count!r}")
         self.count, self.label = count, _check_label(label)
         super().__init__(0, lambda so_far, met: min(so_far + (met == label), count), lambda so_far: so_far >= count)
+
+    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
+        _check_is_class(self.label, n_classes, self)
+        return super().observe(labels, groups, n_classes)
+
+    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
+        _check_is_class(self.label, n_classes, self)
+        return super().check(z, groups, n_classes)
 
 
 class Majority(FromFold):
@@ -81,3 +111,8 @@ def _check_label(label: int) -> int:
     if isinstance(label, bool) or not isinstance(label, int) or label < 0:
         raise ValueError(f"label must be a class number, 0 or more, got {label!r}")
     return label
+
+
+def _check_is_class(label: int, n_classes: int, aggregate: Aggregate) -> None:
+    if label >= n_classes:
+        raise ValueError(f"{aggregate!r} looks for class {label}, but there are only {n_classes} classes, from 0 on")

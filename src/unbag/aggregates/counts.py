@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag.checks import as_tensor, check_n_classes, is_whole, name_some
+from unbag.alignment import read_per_group
+from unbag.checks import check_n_classes, is_whole, name_some
 from unbag.groups import Groups
 
 
 def check_counts(z: Any, groups: Groups, n_classes: int) -> Tensor:
     """Return counts, (groups, classes), from counts or proportions; each row adds up to the size of its group."""
     check_n_classes(n_classes)
-    z = as_tensor(z, "z", groups.device)
+    z = read_per_group(z, groups)
     if z.shape != (len(groups), n_classes):
         raise ValueError(
             f"z must have one row per group and one column per class, shape {(len(groups), n_classes)}; "

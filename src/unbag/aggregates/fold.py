@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from functools import reduce
 from typing import Any, NamedTuple
@@ -11,11 +12,16 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
-from unbag.checks import as_tensor, check_n_classes
+from unbag.alignment import read_per_group
+from unbag.checks import check_n_classes
 from unbag.groups import Groups
 from unbag.kernels.folds import Exploration
 from unbag.kernels.lattice import Accept, infer_moves
 from unbag.kernels.logspace import log_softmax, normalise
+from unbag.segments import Segments
+
+# Fits in several threads may share an aggregate. One for all of them: an aggregate with a lock could not be copied.
+_EXPLORING = threading.RLock()
 
 
 class _Outcomes(NamedTuple):
@@ -53,6 +59,8 @@ class FromFold(Aggregate):
     tensor([0.5556, 0.4815])
     """
 
+    _derived_attributes = ("_explorations", "_outcomes", "_numbers")
+
     def __init__(
         self,
         start: Hashable,
@@ -80,7 +88,7 @@ class FromFold(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return the number of each observation among all outcomes."""
         check_n_classes(n_classes)
-        z = as_tensor(z, "z", groups.device)
+        z = read_per_group(z, groups)
         if len(z.shape) == 0 or len(z) != len(groups):
             raise ValueError(f"z must have one entry per group, {len(groups)} in all; got shape {tuple(z.shape)}")
         wanted = []
@@ -90,19 +98,20 @@ class FromFold(Aggregate):
             if number not in possible:
                 raise ValueError(
                     f"z[{group}] is {seen}, which no labels of group {groups.name(group)}, of size {size}, give; "
-                    f"possible are {_shorten([value for value, own in self._numbers.items() if own in possible])}"
+                    f"possible are {_shorten([value for value, own in list(self._numbers.items()) if own in possible])}"
                 )
             wanted.append(number)
         return torch.tensor(wanted, device=groups.device)
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
-        lattice, classes = self._exploration(n_classes).lattice(groups.max_size, device)
-        sizes = groups.sizes.unique().tolist()
+        with _EXPLORING:
+            lattice, classes = self._exploration(n_classes).lattice(segments.max_size, device)
+        sizes = segments.sizes.unique().tolist()
         outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
         exact = log_softmax(log_probs.double())  # the roundings of many members would add up
         moves, within = zip(*(normalise(exact[:, alike]) for alike in classes), strict=True)
-        log_likelihood, shares = infer_moves(torch.stack(moves, 1), groups, lattice, Accept(outcomes, z))
+        log_likelihood, shares = infer_moves(torch.stack(moves, 1), segments, lattice, Accept(outcomes, z))
         posterior = torch.empty_like(log_probs)
         for move, alike in enumerate(classes):
             # Classes that act alike share what their move gets as they would without the observation.
@@ -117,13 +126,14 @@ class FromFold(Aggregate):
     def _outcomes_after(self, size: int, n_classes: int) -> _Outcomes:
         """Return what labels of so many members can be observed as."""
         if (n_classes, size) not in self._outcomes:
-            exploration = self._exploration(n_classes)
-            exploration.explore(size)
-            seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
-            if not all(isinstance(value, Hashable) for value in seen):
-                raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
-            numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
-            self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
+            with _EXPLORING:
+                exploration = self._exploration(n_classes)
+                exploration.explore(size)
+                seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
+                if not all(isinstance(value, Hashable) for value in seen):
+                    raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
+                numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
+                self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
         return self._outcomes[n_classes, size]
 
 

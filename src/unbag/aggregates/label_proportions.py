@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import log2, prod
 from typing import Any, Literal
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.counts import check_counts
-from unbag.checks import as_tensor, name_some
+from unbag.alignment import read_per_group
+from unbag.checks import name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
 from unbag.kernels.lattice import infer_moves_in_log_space, safe_total
@@ -21,7 +22,7 @@ from unbag.kernels.logspace import log_softmax
 from unbag.kernels.places import infer_places
 from unbag.kernels.poisson_binomial import infer_two_counts
 from unbag.kernels.saddle_point import infer_counts_approximately
-from unbag.kernels.segments import spread, sum_per_group
+from unbag.segments import Segments
 
 Method = Literal["two_classes", "places", "count_states", "saddle_point"]
 
@@ -135,64 +136,70 @@ class LabelProportions(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         labels = check_labels(labels, groups, n_classes)
-        return sum_per_group(torch.nn.functional.one_hot(labels, n_classes), groups)
+        return groups.segments.sum(torch.nn.functional.one_hot(labels, n_classes))
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return check_counts(z, groups, n_classes)
+        counts = check_counts(z, groups, n_classes)
+        if self.method == "exact":
+            self._refuse_out_of_reach(groups, counts)
+        return counts
 
     def plan(self, groups: Groups, z: Any) -> Plan:
         """Say which method will run on which group."""
         self.check_sizes(groups)
-        n_classes = as_tensor(z, "z", groups.device).shape[-1:]
-        return self._plan(groups, self.check(z, groups, *n_classes))
+        z = read_per_group(z, groups)
+        return self._plan(groups.segments, self.check(z, groups, *z.shape[-1:]))
 
     def never_waits(self, size: int, n_classes: int) -> bool:
         return self.method != "saddle_point" and n_classes > 2 and size <= MOST_PLACES <= log2(self.max_states)
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        plan = self._plan(groups, z)
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        plan = self._plan(segments, z)
         if len(plan.parts) == 1:
-            log_likelihood, posterior = _infer_part(plan.parts[0], log_probs, groups, z, groups.name)
+            log_likelihood, posterior = _infer_part(plan.parts[0], log_probs, segments, z)
             return log_likelihood.to(log_probs.dtype), posterior.to(log_probs.dtype)
-        memberships = Groups.from_sizes(groups.sizes)
-        log_likelihood, posterior = log_probs.new_empty(len(groups)), torch.empty_like(log_probs)
+        log_likelihood, posterior = log_probs.new_empty(len(segments)), torch.empty_like(log_probs)
         for part in plan.parts:
-            some = memberships.take(part.which)
-            own = Groups.from_sizes(some.sizes)
-            name = partial(_name_in_part, part, groups)
-            of_groups, of_members = _infer_part(part, log_probs[some.members], own, z[part.which], name)
+            members, own = segments.take(part.which)
+            of_groups, of_members = _infer_part(part, log_probs[members], own, z[part.which])
             log_likelihood[part.which] = of_groups.to(log_probs.dtype)
-            posterior[some.members] = of_members.to(log_probs.dtype)
+            posterior[members] = of_members.to(log_probs.dtype)
         return log_likelihood, posterior
 
-    def _plan(self, groups: Groups, z: Tensor) -> Plan:
-        everything = torch.arange(len(groups), device=z.device)
+    def _plan(self, segments: Segments, z: Tensor) -> Plan:
+        everything = torch.arange(len(segments), device=z.device)
         if self.method == "saddle_point":
-            return Plan([Part("saddle_point", everything)], groups.sizes)
+            return Plan([Part("saddle_point", everything)], segments.sizes)
         if z.shape[1] == 2:
-            return Plan([Part("two_classes", everything)], groups.sizes)
-        if groups.uniform_size is not None and groups.uniform_size <= MOST_PLACES <= log2(self.max_states):
-            return Plan([Part("places", everything)], groups.sizes)
+            return Plan([Part("two_classes", everything)], segments.sizes)
+        if segments.uniform_size is not None and segments.uniform_size <= MOST_PLACES <= log2(self.max_states):
+            return Plan([Part("places", everything)], segments.sizes)
         ordered = z.sort(1, descending=True).values
-        states = (ordered.double() + 1).prod(1)
-        fit = states <= self.max_states
-        small = (groups.sizes <= MOST_PLACES) & fit
+        fit = _n_states(z) <= self.max_states
+        small = (segments.sizes <= MOST_PLACES) & fit
         few = ~small & (ordered[:, 2] == 0)
-        rest = ~(small | few | fit)
-        if self.method == "exact" and bool(rest.any()):
-            first = int(rest.nonzero()[0])
-            raise ValueError(
-                f"method='exact' is out of reach for {name_some('group', rest, groups.name)}: group "
-                f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
-                "raise max_states or allow the saddle point with method='auto'"
-            )
-        parts = [Part("places", which) for which in _split_by(groups.sizes, small)]
+        parts = [Part("places", which) for which in _split_by(segments.sizes, small)]
         parts += [
             Part("two_classes", everything[few]),
             *_boxes(ordered, everything[fit & ~small & ~few], self.max_states),
         ]
-        parts += [Part("saddle_point", everything[rest])]
-        return Plan([part for part in parts if len(part.which)], groups.sizes)
+        parts += [Part("saddle_point", everything[~(small | few | fit)])]
+        return Plan([part for part in parts if len(part.which)], segments.sizes)
+
+    def _refuse_out_of_reach(self, groups: Groups, counts: Tensor) -> None:
+        states = _n_states(counts)
+        if bool((beyond := (states > self.max_states) & ((counts > 0).sum(1) > 2)).any()):
+            first = int(beyond.nonzero()[0])
+            raise ValueError(
+                f"method='exact' is out of reach for {name_some('group', beyond, groups.name)}: group "
+                f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
+                "raise max_states or allow the saddle point with method='auto'"
+            )
+
+
+def _n_states(counts: Tensor) -> Tensor:
+    """Return the number of count vectors on the way to the counts of each group."""
+    return (counts.double() + 1).prod(1)
 
 
 def _split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
@@ -217,69 +224,57 @@ def _round_up(counts: Tensor) -> Tensor:
     return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())
 
 
-def _infer_part(
-    part: Part, log_probs: Tensor, groups: Groups, z: Tensor, name: Callable[[int], str]
-) -> tuple[Tensor, Tensor]:
-    """Return likelihood and posterior of the groups of one part; ``name`` says what the caller calls them."""
+def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return likelihood and posterior of the groups of one part."""
     if part.method == "places":
-        return _infer_places(log_probs, groups, z)
+        return _infer_places(log_probs, segments, z)
     log_probs = log_softmax(log_probs.double())  # the roundings of many members would add up
     if part.method == "two_classes":
-        return _infer_two_classes(log_probs, groups, z)
+        return _infer_two_classes(log_probs, segments, z)
     if part.method == "saddle_point":
-        log_likelihood, posterior, converged = infer_counts_approximately(log_probs, groups, z)
-        if not bool(converged.all()):
-            raise ArithmeticError(
-                f"the saddle point was not found for {name_some('group', ~converged, name)}: no shift of its classes "
-                "makes the expected counts those observed; look for logits beyond 10,000, or use method='exact'"
-            )
-        return log_likelihood, posterior
+        return infer_counts_approximately(log_probs, segments, z)
     counts, classes = z.topk(len(part.largest), 1)
-    return infer_counts(log_probs, groups, classes, counts, part.largest)
+    return infer_counts(log_probs, segments, classes, counts, part.largest)
 
 
-def _name_in_part(part: Part, groups: Groups, place: int) -> str:
-    return groups.name(int(part.which[place]))
-
-
-def _infer_two_classes(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     if log_probs.shape[1] == 2:
-        log_likelihood, yes = infer_two_counts(log_probs[:, 0], log_probs[:, 1], groups, z[:, 1])
+        log_likelihood, yes = infer_two_counts(log_probs[:, 0], log_probs[:, 1], segments, z[:, 1])
         return log_likelihood, torch.stack([1 - yes, yes], 1)
     counts, classes = z.topk(2, 1)  # the two classes that occur, or one and any other
-    log_yes, log_no = log_probs.gather(1, spread(classes, groups)).unbind(1)
-    log_no = log_no.masked_fill(spread(counts[:, 1] == 0, groups), float("-inf"))
-    log_likelihood, yes = infer_two_counts(log_no, log_yes, groups, counts[:, 0])
+    log_yes, log_no = log_probs.gather(1, segments.expand(classes)).unbind(1)
+    log_no = log_no.masked_fill(segments.expand(counts[:, 1] == 0), float("-inf"))
+    log_likelihood, yes = infer_two_counts(log_no, log_yes, segments, counts[:, 0])
     shares = torch.stack([yes, 1 - yes], 1)
-    return log_likelihood, torch.zeros_like(log_probs, dtype=shares.dtype).scatter_(1, spread(classes, groups), shares)
+    return log_likelihood, torch.zeros_like(log_probs, dtype=shares.dtype).scatter_(1, segments.expand(classes), shares)
 
 
-def _infer_places(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+def _infer_places(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     # On a GPU, looking whether the fast way lost anything would make the device wait.
     seat = _seat_in_log_space if log_probs.is_cuda else _seat
-    log_total, posterior = seat(log_probs, groups, z)
+    log_total, posterior = seat(log_probs, segments, z)
     # Places with the same label can be handed out in any order, which makes no other label vector.
     orders = _log_factorials(z.device).index_select(0, z.view(-1)).view_as(z).sum(1)
     return log_total - orders, posterior
 
 
-def _seat(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+def _seat(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     total, posterior = infer_places(log_probs, z)
     log_total = total.double().log_()
     if float(total.min()) < safe_total(total.dtype):
         lost = total < safe_total(total.dtype)
-        again, rows = lost.nonzero().flatten(), spread(lost, groups)
-        some = Groups.from_sizes(groups.sizes[again])
+        again, rows = lost.nonzero().flatten(), segments.expand(lost)
+        some = Segments.from_sizes(segments.sizes[again])
         log_total[again], exact = _seat_in_log_space(log_probs[rows], some, z[again])
         posterior[rows] = exact.to(posterior.dtype)
     return log_total, posterior
 
 
-def _seat_in_log_space(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+def _seat_in_log_space(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     entry = torch.repeat_interleave(z.view(-1), output_size=len(log_probs))  # group * k + class
     places = entry.remainder(z.shape[1]).view(len(z), -1)
     ones = torch.ones_like(places)
-    return infer_counts(log_probs, groups, places, ones, (1,) * places.shape[1], infer=infer_moves_in_log_space)
+    return infer_counts(log_probs, segments, places, ones, (1,) * places.shape[1], infer=infer_moves_in_log_space)
 
 
 @lru_cache(maxsize=4)

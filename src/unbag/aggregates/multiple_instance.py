@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
 from unbag.groups import Groups
 from unbag.kernels.logspace import log1mexp
-from unbag.kernels.segments import logsumexp_per_group, spread, sum_per_group
+from unbag.segments import Segments
 
 # Below this, a sum of probabilities and the probability of "at least one" agree to one part in e^40.
 RARE = -40.0
@@ -34,7 +34,7 @@ class MultipleInstance(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
-        return (sum_per_group(check_labels(labels, groups, n_classes), groups) > 0).long()
+        return (groups.segments.sum(check_labels(labels, groups, n_classes)) > 0).long()
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
@@ -43,20 +43,20 @@ class MultipleInstance(Aggregate):
     def never_waits(self, size: int, n_classes: int) -> bool:
         return True
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         # From the log-odds: a log-probability near zero that was rounded as a difference has no digits left.
         odds = log_probs[:, 1] - log_probs[:, 0]
         negative, positive = logsigmoid(-odds), logsigmoid(odds)  # each (memberships,)
-        none = sum_per_group(negative, groups)  # (groups,)
+        none = segments.sum(negative)  # (groups,)
         # log(1 - e^none) is exact as long as `none` has not lost positives too rare for 1 - p to show; for those,
         # "at least one" is the sum of the chances of each.
-        expected = logsumexp_per_group(positive, groups)
+        expected = segments.logsumexp(positive)
         some = torch.where(expected < RARE, expected, log1mexp(none))
         # A positive member makes its bag positive, so its log-probability is never larger; rounding could make it.
-        given_some = (positive - spread(some, groups)).clamp_max(0)
+        given_some = (positive - segments.expand(some)).clamp_max(0)
         in_positive_bag = torch.stack([-torch.expm1(given_some), given_some.exp()], 1)
         in_negative_bag = torch.stack([torch.ones_like(negative), torch.zeros_like(negative)], 1)
-        return torch.where(z, some, none), torch.where(spread(z, groups)[:, None], in_positive_bag, in_negative_bag)
+        return torch.where(z, some, none), torch.where(segments.expand(z)[:, None], in_positive_bag, in_negative_bag)
 
 
 def _check_two_classes(n_classes: int) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
 from unbag.groups import Groups
 from unbag.kernels.logspace import cumulate, normalise
+from unbag.segments import Segments
 
 Relation = Literal["<", ">", "<=", ">="]
 
@@ -48,8 +49,8 @@ class OrdinalRank(Aggregate):
     def never_waits(self, size: int, n_classes: int) -> bool:
         return True
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        pairs = log_probs.view(len(groups), 2, -1)
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = log_probs.view(len(segments), 2, -1)
         up_to, from_on = cumulate(pairs)
 
         def partners(relation: Relation) -> Tensor:

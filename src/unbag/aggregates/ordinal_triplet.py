@@ -12,6 +12,7 @@ from torch import Tensor
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
 from unbag.groups import Groups
 from unbag.kernels.logspace import cumulate, normalise
+from unbag.segments import Segments
 
 
 class OrdinalTriplet(Aggregate):
@@ -37,8 +38,8 @@ class OrdinalTriplet(Aggregate):
     def never_waits(self, size: int, n_classes: int) -> bool:
         return True
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        k, n = log_probs.shape[1], len(groups)
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        k, n = log_probs.shape[1], len(segments)
         # Classes first and groups last, so that picking classes copies whole rows.
         first, second, third = log_probs.view(n, 3, k).permute(1, 2, 0).contiguous()  # each (k, groups)
         # For label v of the first and j of another member, the remaining one has to lie within the distance r = |v - j|

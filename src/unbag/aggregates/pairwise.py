@@ -10,6 +10,7 @@ from torch import Tensor
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_complement, normalise
+from unbag.segments import Segments
 
 
 class PairwiseSimilarity(Aggregate):
@@ -44,8 +45,8 @@ class PairwiseSimilarity(Aggregate):
     def never_waits(self, size: int, n_classes: int) -> bool:
         return True
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        one = log_probs.view(len(groups), 2, -1)
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        one = log_probs.view(len(segments), 2, -1)
         other = one.flip(1)
         # A label j of one member goes with a label j of the other, or with any but j.
         joint = one + torch.where(z[:, None, None], other, log_complement(other))

@@ -10,6 +10,7 @@ from torch import Tensor
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_complement, log_sum_others, logsumexp, normalise
+from unbag.segments import Segments
 
 
 class TripletComparison(Aggregate):
@@ -38,8 +39,8 @@ class TripletComparison(Aggregate):
     def never_waits(self, size: int, n_classes: int) -> bool:
         return True
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-        triples = log_probs.view(len(groups), 3, -1)
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        triples = log_probs.view(len(segments), 3, -1)
         a, b, c = triples.unbind(1)  # each (groups, k)
         not_a, not_b, not_c = log_complement(triples).unbind(1)
         ab = a + b

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from unbag.baselines.base import Judged, Method, Task, check_positive
-from unbag.groups import Groups
-from unbag.kernels.segments import logsumexp_per_group, spread, sum_per_group
+from unbag.segments import Segments
 from unbag.training import Settings
 
 
@@ -61,17 +60,17 @@ class AttentionNet(nn.Module):
         return torch.cat([self.attention(content), self.score(h)], 1)
 
 
-def bag_log_odds(outputs: Tensor, bags: Groups) -> Tensor:
+def bag_log_odds(outputs: Tensor, bags: Segments) -> Tensor:
     """Return the log-odds of each bag being positive, from attention logits and scores: ``(memberships, 2)``.
 
     Examples
     --------
-    >>> bag_log_odds(torch.tensor([[0.0, 1.0], [0.0, 3.0], [9.0, 7.0]]), Groups.from_sizes([2, 1]))
+    >>> bag_log_odds(torch.tensor([[0.0, 1.0], [0.0, 3.0], [9.0, 7.0]]), Segments.from_sizes([2, 1]))
     tensor([2., 7.])
     """
     logit, score = outputs.unbind(1)
-    share = (logit - spread(logsumexp_per_group(logit, bags), bags)).exp()
-    return sum_per_group(share * score, bags)
+    share = (logit - bags.expand(bags.logsumexp(logit))).exp()
+    return bags.sum(share * score)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Attention(Method):
     Examples
     --------
     >>> outputs = torch.tensor([[0.0, 1.0], [0.0, 3.0], [9.0, 7.0]])
-    >>> Attention().objective(outputs, Groups.from_sizes([2, 1]), torch.tensor([False, True]))
+    >>> Attention().objective(outputs, Segments.from_sizes([2, 1]), torch.tensor([False, True]))
     tensor([2.1269e+00, 9.1147e-04])
     """
 
@@ -121,7 +120,7 @@ class Attention(Method):
         """Return a new network with attention; the model of the experiment is not looked at."""
         return AttentionNet(prod(shape), gated=self.gated)
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the logistic loss of each bag."""
         log_odds = bag_log_odds(outputs, groups)
         return -logsigmoid(torch.where(z, log_odds, -log_odds))
@@ -132,7 +131,7 @@ class Attention(Method):
 
     def rank_bags(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
         """Return the log-odds of each bag being positive; a single row is a bag of one."""
-        return outputs[:, 1] if judged.bags is None else bag_log_odds(outputs, judged.bags)
+        return outputs[:, 1] if judged.bags is None else bag_log_odds(outputs, judged.bags.segments)
 
 
 METHOD = Attention()

@@ -117,7 +117,7 @@ class Method:
         aggregate, bags = task.observations.aggregate, judged.bags
         positive = aggregate.check(torch.ones(len(bags), dtype=torch.int64, device=bags.device), bags, task.n_classes)
         # Not by `log_likelihood`, which refuses NaN: a model that diverged is to be wrong, not to end all others.
-        log_likelihood, _ = aggregate.infer(outputs.log_softmax(-1), bags, positive)
+        log_likelihood, _ = aggregate.infer(outputs.log_softmax(-1), bags.segments, positive)
         return log_likelihood
 
 

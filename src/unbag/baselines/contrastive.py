@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unbag.baselines.base import check_positive
 from unbag.baselines.embedding import Embedding
-from unbag.groups import Groups
+from unbag.segments import Segments
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Contrastive(Embedding):
 
     Examples
     --------
-    >>> pairs = Groups.from_sizes([2, 2])
+    >>> pairs = Segments.from_sizes([2, 2])
     >>> outputs = torch.tensor([[0.0, 3.0], [4.0, 0.0], [0.0, 3.0], [4.0, 0.0]])
     >>> Contrastive(margin=6.0).objective(outputs, pairs, torch.tensor([True, False]))
     tensor([12.5000,  0.5000])
@@ -47,7 +47,7 @@ class Contrastive(Embedding):
         super().__post_init__()
         check_positive("margin", self.margin)
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the loss of each pair."""
         first, second = outputs.view(len(groups), 2, -1).unbind(1)
         distance = torch.linalg.vector_norm(first - second, dim=1)  # (groups,); its slope is 0 where it is 0

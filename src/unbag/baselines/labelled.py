@@ -8,13 +8,14 @@ from torch.nn.functional import one_hot
 from unbag.aggregates import LabelProportions
 from unbag.baselines.base import Method
 from unbag.groups import Groups
+from unbag.segments import Segments
 from unbag.training import Observations
 
 
 class Labelled(Method):
     """A method that learns by cross entropy, from observations of groups of one."""
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return ``-log p_y`` of each row, y being the class with a count of one."""
         return -(outputs.log_softmax(-1) * z).sum(1)
 

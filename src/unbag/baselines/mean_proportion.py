@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from unbag.baselines.base import Method
-from unbag.groups import Groups
-from unbag.kernels.segments import logsumexp_per_group
+from unbag.segments import Segments
 
 
-def proportion_divergence(log_probs: Tensor, groups: Groups, counts: Tensor) -> Tensor:
+def proportion_divergence(log_probs: Tensor, groups: Segments, counts: Tensor) -> Tensor:
     """Return the Kullback-Leibler divergence of observed proportions from the mean prediction of each group.
 
     Parameters
@@ -25,7 +24,7 @@ def proportion_divergence(log_probs: Tensor, groups: Groups, counts: Tensor) -> 
     Examples
     --------
     >>> log_probs = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
-    >>> proportion_divergence(log_probs, Groups.from_sizes([2]), torch.tensor([[2, 0]]))
+    >>> proportion_divergence(log_probs, Segments.from_sizes([2]), torch.tensor([[2, 0]]))
     tensor([0.6931])
     """
     sizes = groups.sizes[:, None]
@@ -35,11 +34,11 @@ def proportion_divergence(log_probs: Tensor, groups: Groups, counts: Tensor) -> 
     return (torch.xlogy(observed, observed) - observed * log_mean.masked_fill(counts == 0, 0)).sum(1)
 
 
-def sum_probabilities(log_probs: Tensor, groups: Groups) -> Tensor:
+def sum_probabilities(log_probs: Tensor, groups: Segments) -> Tensor:
     """Return the log of the summed probabilities of each class: ``(memberships, k)`` to ``(groups, k)``."""
     if groups.uniform_size is not None:
         return log_probs.view(len(groups), groups.uniform_size, -1).logsumexp(1)
-    return torch.stack([logsumexp_per_group(column, groups) for column in log_probs.unbind(1)], 1)
+    return torch.stack([groups.logsumexp(column) for column in log_probs.unbind(1)], 1)
 
 
 class MeanProportion(Method):
@@ -50,7 +49,7 @@ class MeanProportion(Method):
 
     Examples
     --------
-    >>> METHOD.objective(torch.zeros(3, 2), Groups.from_sizes([1, 2]), torch.tensor([[1, 0], [1, 1]]))
+    >>> METHOD.objective(torch.zeros(3, 2), Segments.from_sizes([1, 2]), torch.tensor([[1, 0], [1, 1]]))
     tensor([0.6931, 0.0000])
     """
 
@@ -63,7 +62,7 @@ class MeanProportion(Method):
     in_paper = False
     problems = ("label_proportions",)
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the divergence of each group."""
         return proportion_divergence(outputs.log_softmax(-1), groups, z)
 

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from unbag.baselines.base import Method, check_positive
 from unbag.baselines.mean_proportion import proportion_divergence, sum_probabilities
-from unbag.groups import Groups
-from unbag.kernels.segments import spread
 from unbag.risks import group_risks
+from unbag.segments import Segments
 
 
 def transport(
-    log_probs: Tensor, groups: Groups, counts: Tensor, *, entropy: float, strictness: float, iterations: int
+    log_probs: Tensor, groups: Segments, counts: Tensor, *, entropy: float, strictness: float, iterations: int
 ) -> Tensor:
     """Return soft labels of each membership that agree with predictions and counts as well as can be.
 
@@ -38,7 +37,7 @@ def transport(
     Examples
     --------
     >>> log_probs = torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log()
-    >>> groups, counts = Groups.from_sizes([2]), torch.tensor([[1, 1]])
+    >>> groups, counts = Segments.from_sizes([2]), torch.tensor([[1, 1]])
     >>> transport(log_probs, groups, counts, entropy=1.0, strictness=float("inf"), iterations=50)
     tensor([[0.6667, 0.3333],
             [0.3333, 0.6667]])
@@ -48,9 +47,9 @@ def transport(
     share = 1 / (1 + entropy / strictness)  # of the way to the counts
     of_columns = torch.zeros_like(target)
     for _ in range(iterations):
-        of_rows = (scores + spread(of_columns, groups)).logsumexp(1, keepdim=True)  # (memberships, 1)
+        of_rows = (scores + groups.expand(of_columns)).logsumexp(1, keepdim=True)  # (memberships, 1)
         of_columns = share * (target - sum_probabilities(scores - of_rows, groups))
-    return (scores + spread(of_columns, groups)).softmax(1)
+    return (scores + groups.expand(of_columns)).softmax(1)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class ROT(Method):
     Examples
     --------
     >>> outputs = torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log()
-    >>> ROT().objective(outputs, Groups.from_sizes([2]), torch.tensor([[1, 1]]))
+    >>> ROT().objective(outputs, Segments.from_sizes([2]), torch.tensor([[1, 1]]))
     tensor([0.6785])
     """
 
@@ -105,7 +104,7 @@ class ROT(Method):
         if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
             raise ValueError(f"iterations must be a whole number of at least 1, got {self.iterations!r}")
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the loss of each group."""
         log_probs = outputs.log_softmax(-1)
         labels = transport(

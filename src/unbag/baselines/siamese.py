@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 
 from unbag.baselines.base import check_positive
 from unbag.baselines.embedding import Embedding
-from unbag.groups import Groups
+from unbag.segments import Segments
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Siamese(Embedding):
 
     Examples
     --------
-    >>> pairs = Groups.from_sizes([2])
+    >>> pairs = Segments.from_sizes([2])
     >>> Siamese(margin=2.0).objective(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), pairs, torch.tensor([True]))
     tensor([0.6931])
     """
@@ -54,7 +54,7 @@ class Siamese(Embedding):
         super().__post_init__()
         check_positive("margin", self.margin)
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the logistic loss of each pair."""
         first, second = outputs.view(len(groups), 2, -1).unbind(1)
         log_odds = self.margin - (first - second).abs().sum(1)  # (groups,), of one class

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from unbag.baselines.base import check_positive
 from unbag.baselines.embedding import Embedding
-from unbag.groups import Groups
+from unbag.segments import Segments
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Triplet(Embedding):
 
     Examples
     --------
-    >>> triplets = Groups.from_sizes([3])
+    >>> triplets = Segments.from_sizes([3])
     >>> outputs = torch.tensor([[2.0, 0.0], [0.0, 3.0], [1.0, 0.0]])
     >>> Triplet(margin=0.5).objective(outputs, triplets, torch.tensor([True]))
     tensor([2.5000])
@@ -58,7 +58,7 @@ class Triplet(Embedding):
         """Return the outputs scaled to length one."""
         return normalize(outputs)
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the loss of each triplet."""
         anchor, near, far = self.embed(outputs).view(len(groups), 3, -1).unbind(1)
         difference = (anchor - near).square().sum(1) - (anchor - far).square().sum(1)  # (groups,)

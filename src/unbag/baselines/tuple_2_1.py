@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 
 from unbag.baselines.base import check_positive
 from unbag.baselines.embedding import Embedding
-from unbag.groups import Groups
+from unbag.segments import Segments
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Tuple21(Embedding):
 
     Examples
     --------
-    >>> triplets = Groups.from_sizes([3, 3])
+    >>> triplets = Segments.from_sizes([3, 3])
     >>> outputs = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).repeat(2, 1)
     >>> Tuple21(regulariser=0.003).objective(outputs, triplets, torch.tensor([True, False]))
     tensor([0.6971, 0.0000])
@@ -49,7 +49,7 @@ class Tuple21(Embedding):
         super().__post_init__()
         check_positive("regulariser", self.regulariser)
 
-    def objective(self, outputs: Tensor, groups: Groups, z: Tensor) -> Tensor:
+    def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the loss of each triplet."""
         triples = outputs.view(len(groups), 3, -1)
         anchor, near, far = triples.unbind(1)

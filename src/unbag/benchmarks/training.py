@@ -17,6 +17,7 @@ from unbag.benchmarks.rows import Result, faster, no_slower
 from unbag.groups import Groups
 from unbag.models import MLP, LeNet
 from unbag.models.build import MakeModel
+from unbag.segments import Segments
 from unbag.training import Observations, Settings, train
 
 Measure = Callable[[], Result]
@@ -43,10 +44,10 @@ class KnownLabels(Aggregate):
         """Nothing here asks the device for a number."""
         return True
 
-    def infer(self, log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+    def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probability of the labels, and the labels themselves."""
         labels = one_hot(z.view(-1), log_probs.shape[1]).to(log_probs.dtype)
-        return (labels * log_probs).sum(1).view(len(groups), -1).sum(1), labels
+        return (labels * log_probs).sum(1).view(len(segments), -1).sum(1), labels
 
 
 def run(*, threads: int = 1, quick: bool = False, report: Callable[[str], None] = lambda case: None) -> list[Result]:

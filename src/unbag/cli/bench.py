@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.files import write_whole
+from unbag.terminal import Terminal, plain
 
 app = typer.Typer(help="Measure how fast unbag is on this machine.", no_args_is_help=True)
 
@@ -42,7 +41,7 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
         if json_file is not None:
             check_writable(json_file)
         benchmark = import_module(f"unbag.benchmarks.{name}")
-        progress = Console(stderr=True, style="dim", highlight=False, markup=False)
+        progress = Terminal(stderr=True, style="dim", highlight=False, markup=False)
         results = benchmark.run(threads=threads, quick=quick, report=progress.print)
         _show(results, threads)
         if json_file is not None:
@@ -71,21 +70,21 @@ def _show(results: list[dict[str, Any]], threads: int) -> None:
     table.add_column("met", no_wrap=True)
     for row in results:
         table.add_row(
-            escape(row["case"]) + (f"\n[dim]  against {escape(row['reference'])}" if row["reference"] else ""),
+            plain(row["case"]) + (f"\n[dim]  against {plain(row['reference'])}" if row["reference"] else ""),
             _short(row["unbag_ms"]),
             _short(row["reference_ms"]),
             _short(row["ratio"]),
             _short(row["target"]),
             {True: "[green]yes", False: "[red]no", None: ""}[row["met"]],
         )
-    console = Console()
+    console = Terminal()
     console.print(table)
     for row in results:
         if row["note"]:
-            console.print(f"[bold]{escape(row['case'])}[/bold]: {escape(row['note'])}", highlight=False)
+            console.print(f"[bold]{plain(row['case'])}[/bold]: {plain(row['note'])}", highlight=False)
 
 
 def _short(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))
+    return f"{value:.3g}" if isinstance(value, float) else plain(str(value))

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.files import write_whole
+from unbag.files import refuse_input, write_whole
+from unbag.terminal import Terminal, visible
 
 Run = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
 OutFile = Annotated[
@@ -25,20 +25,23 @@ Seed = Annotated[int, typer.Option(min=0, help="Another number gives other group
 def report(ctx: typer.Context, run: Run, out: OutFile = None) -> None:
     """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
     with plain_errors(debug=ctx.obj):
-        from unbag.report.reading import REPORT, read_summary  # noqa: PLC0415
+        from unbag.report.reading import files_read, read_summary  # noqa: PLC0415
+        from unbag.tables.runs import REPORT  # noqa: PLC0415
 
+        out = run / REPORT if out is None else out
         summary = read_summary(run)
-        _write_page(summary, run / REPORT if out is None else out)
+        refuse_input(out, files_read(run))
+        _write_page(summary, out)
 
 
 def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0) -> None:
     """Learn to read digits from counts in groups of six, beside other methods, in a minute or two."""
     with plain_errors(debug=ctx.obj):
         _check_folder(out)
-        progress = Console(stderr=True, highlight=False, markup=False)
+        progress = Terminal(stderr=True, highlight=False, markup=False)
         with progress.status("starting"):
             from unbag.demo import run  # noqa: PLC0415
-            from unbag.report.reading import REPORT, SUMMARY  # noqa: PLC0415
+            from unbag.tables.runs import REPORT, SUMMARY  # noqa: PLC0415
         summary = run(seed, report=progress.print)
         _show(summary["comparison"])
         write_whole(out / SUMMARY, f"{json.dumps(summary, allow_nan=False)}\n".encode())
@@ -49,11 +52,23 @@ def _check_folder(folder: Path) -> None:
     """Make the folder, or refuse one that holds anything but the results of an earlier demonstration."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder with --out")
-    others = {path.name for path in folder.iterdir()} - {"summary.json", "report.html"} if folder.exists() else set()
-    if others:
+    if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
         raise FileExistsError(f"{folder} holds other files, such as {min(others)}; give another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "report.html")
+
+
+def _left_by_demo(folder: Path) -> set[str]:
+    """Return the names of the files that an earlier demonstration has written to a folder, if there was one."""
+    if not (folder / "summary.json").exists():
+        return set()
+    from unbag.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
+
+    try:
+        title = json.loads((folder / "summary.json").read_bytes())["title"]
+    except (ValueError, KeyError, TypeError):
+        return set()
+    return {"summary.json", "report.html"} if title == TITLE else set()
 
 
 def _show(comparison: list[dict[str, Any]]) -> None:
@@ -63,7 +78,7 @@ def _show(comparison: list[dict[str, Any]]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in comparison:
         table.add_row(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}")
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _write_page(summary: dict[str, Any], path: Path) -> None:
@@ -71,4 +86,4 @@ def _write_page(summary: dict[str, Any], path: Path) -> None:
 
     check_writable(path)
     write_whole(path, render(summary).encode())
-    Console(soft_wrap=True).print(f"The report is in {path.absolute()}", highlight=False, markup=False)
+    Terminal(soft_wrap=True).print(f"The report is in {visible(path.absolute())}", highlight=False, markup=False)

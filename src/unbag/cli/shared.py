@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+
+from unbag.terminal import Terminal, plain
 
 
 @contextmanager
@@ -20,14 +21,15 @@ def plain_errors(debug: bool) -> Iterator[None]:
     except typer.Exit:  # all was said
         raise
     except Exception as error:
+        console = Terminal(stderr=True, soft_wrap=True, highlight=False)
         if debug:
-            raise
+            console.print(traceback.format_exc(), markup=False)
+            raise typer.Exit(1) from error
         from unbag.tables.problems import TableError  # noqa: PLC0415 (only where something went wrong)
 
-        console = Console(stderr=True, soft_wrap=True)
-        console.print(f"[red]{escape(str(error) or type(error).__name__)}[/red]", highlight=False)
+        console.print(f"[red]{plain(str(error) or type(error).__name__)}[/red]")
         if not isinstance(error, OSError | TableError):  # those say where they come from
-            console.print("To see where this comes from, run: unbag --debug ...", highlight=False)
+            console.print("To see where this comes from, run: unbag --debug ...")
         raise typer.Exit(2) from error
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_learned, show_problems
+from unbag.terminal import Terminal, visible
 
 KINDS = "label_proportions, multiple_instance, pairwise_similarity, triplet_comparison, ordinal_rank or ordinal_triplet"
 
@@ -20,6 +20,9 @@ Instances = Annotated[Path, typer.Argument(help="One row per instance: CSV, Parq
 Groups = Annotated[Path, typer.Argument(help="One row per group, pair or triplet, with what was observed of it.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[Path, typer.Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
+RawText = Annotated[
+    bool, typer.Option("--raw-text", help="Write text to CSV as it is, also what a spreadsheet runs as a formula.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 Device = Annotated[str | None, typer.Option(help="Where to compute, for example cuda.", rich_help_panel="Training")]
 Drop = Annotated[
@@ -58,6 +61,12 @@ Exclude = Annotated[str | None, typer.Option(help="Columns not to learn from.", 
 Categorical = Annotated[
     str | None, typer.Option(help="Columns of numbers that are names of categories.", rich_help_panel=COLUMNS)
 ]
+Trust = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns to learn from although they look like the answer or like an id.", rich_help_panel=COLUMNS
+    ),
+]
 Label = Annotated[
     str | None, typer.Option(help="The column of true classes, used for judging alone.", rich_help_panel=COLUMNS)
 ]
@@ -76,7 +85,7 @@ NClasses = Annotated[
     int | None, typer.Option("--n-classes", help="How many classes there are.", rich_help_panel=COLUMNS)
 ]
 
-LISTS = ("members", "features", "exclude", "categorical", "classes")
+LISTS = ("members", "features", "exclude", "categorical", "trust", "classes")
 
 
 def check(
@@ -96,6 +105,7 @@ def check(
     features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
+    trust: Trust = None,
     label: Label = None,
     names: Names = None,
     classes: Classes = None,
@@ -118,7 +128,7 @@ def check(
             problems = [one.as_dict() for one in checked.problems]
             typer.echo(json.dumps({"result": worst, "understood": checked.understood, "problems": problems}, indent=1))
         else:
-            show_checked(Console(), checked)
+            show_checked(Terminal(), checked)
     if worst == "error":
         raise typer.Exit(2)
     if worst == "warning" and strict:
@@ -154,6 +164,7 @@ def fit(
     features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
+    trust: Trust = None,
     label: Label = None,
     names: Names = None,
     classes: Classes = None,
@@ -207,8 +218,8 @@ def fit(
             content = {"run": str(run.folder), "summary": learned.summary, "problems": problems}
             typer.echo(json.dumps(content, indent=1))
         else:
-            show_problems(Console(stderr=True), learned.problems)
-            show_learned(Console(), learned)
+            show_problems(Terminal(stderr=True), learned.problems)
+            show_learned(Terminal(), learned)
 
 
 def predict(
@@ -219,6 +230,7 @@ def predict(
     out: OutFile,
     id: Id = None,
     keep: Annotated[str | None, typer.Option(help="Further columns to copy: name,town.")] = None,
+    raw_text: RawText = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -230,7 +242,9 @@ def predict(
         from unbag.tables import Run, predict_table  # noqa: PLC0415
 
         check_writable(out)
-        rows, problems = predict_table(Run(run), instances, out, id=id, keep=_split(keep) or [], device=device or "cpu")
+        rows, problems = predict_table(
+            Run(run), instances, out, id=id, keep=_split(keep) or [], raw_text=raw_text, device=device or "cpu"
+        )
         _say_written(rows, "rows", out, problems, as_json)
 
 
@@ -243,6 +257,7 @@ def disaggregate(
     out: OutFile,
     aggregate: Aggregate = None,
     drop_unmatched: Drop = None,
+    raw_text: RawText = False,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -258,6 +273,7 @@ def disaggregate(
             out,
             aggregate=aggregate,
             drop_unmatched=bool(drop_unmatched),
+            raw_text=raw_text,
             device=device or "cpu",
         )
         _say_written(rows, "lines", out, problems, as_json)
@@ -285,14 +301,14 @@ def _read_also(given: str) -> dict[str, str]:
 
 
 def _say_how_to_go_on(run: Any) -> None:
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    if not run.head.exists():
+    console = Terminal(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    if not run.head.exists() or run.read()["status"] == "finished":
         console.print("Stopped before training began; nothing was written.")
         return
     saved = any(run.checkpoint.rglob("*.safetensors"))
     where = "from where it was last saved" if saved else "from the beginning, because nothing was saved yet"
-    command = shlex.join(["unbag", *sys.argv[1:]])
-    console.print(f"Stopped. The run in {run.folder} is not finished; to go on with it, {where}:\n  {command}")
+    command = visible(shlex.join(["unbag", *sys.argv[1:]]))
+    console.print(f"Stopped. The run in {visible(run.folder)} is not finished; to go on with it, {where}:\n  {command}")
 
 
 def _say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
@@ -300,5 +316,5 @@ def _say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: 
         notes = [one.as_dict() for one in problems]
         typer.echo(json.dumps({what: rows, "file": str(out), "problems": notes}, indent=1))
         return
-    show_problems(Console(stderr=True), problems)
-    Console(soft_wrap=True, highlight=False, markup=False).print(f"{rows:,} {what} written to {out}")
+    show_problems(Terminal(stderr=True), problems)
+    Terminal(soft_wrap=True, highlight=False, markup=False).print(f"{rows:,} {what} written to {visible(out)}")

@@ -9,8 +9,9 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+
+from unbag.terminal import plain, visible
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 BAR = 24
@@ -38,7 +39,7 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for one in problems:
-        table.add_row(f"[{COLOURS[one.severity]}]{one.severity}", escape(str(one)))
+        table.add_row(f"[{COLOURS[one.severity]}]{one.severity}", plain(one))
     console.print(table, highlight=False)
 
 
@@ -60,7 +61,7 @@ def show_learned(console: Console, learned: Any) -> None:
         )
     console.print(table)
     said = [
-        f"{data['rows']:,} rows, {data['features']} features, classes {', '.join(data['classes'])}.",
+        f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
         f"Trained for {training['epochs']} epochs"
         + (", going on with an unfinished run." if learned.resumed else ".")
         + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
@@ -72,8 +73,8 @@ def show_learned(console: Console, learned: Any) -> None:
             f"the most frequent class alone has {labels['most_common']:.1%}."
         )
     for sentence in said:
-        console.print(escape(sentence), highlight=False)
-    folder = shlex.quote(str(learned.run.folder))
+        console.print(plain(sentence), highlight=False)
+    folder = visible(shlex.quote(str(learned.run.folder)))
     console.print(
         f"The run is in {folder}. To see more of it: unbag report {folder}",
         highlight=False,
@@ -87,31 +88,32 @@ def _show_understood(console: Console, understood: dict[str, Any]) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("instances", escape(f"{instances['file']}, {instances['rows']:,} rows"))
+    table.add_row("instances", plain(f"{instances['file']}, {instances['rows']:,} rows"))
     for name in ("id", "group", "label"):
         if instances[name] is not None:
-            table.add_row(f"  {name}", f"column {escape(instances[name])}")
-    table.add_row("  features", escape(_features(instances["features"])))
+            table.add_row(f"  {name}", f"column {plain(instances[name])}")
+    table.add_row("  features", "\n".join(map(plain, _features(instances["features"]))))
     for one in understood["observations"]:
         doubt = "" if one["certain"] else " (a guess: say it with --aggregate)"
-        table.add_row("observations", escape(f"{one['file']}, {one['rows']:,} rows"))
+        table.add_row("observations", plain(f"{one['file']}, {one['rows']:,} rows"))
         table.add_row("  aggregate", f"{one['aggregate']}{doubt}")
         keys = [("group", one["group"]), ("members", ", ".join(one["members"])), ("observed", one["observed"])]
         for name, column in (*keys, ("size", one["size"])):
             if column:
-                table.add_row(f"  {name}", f"column{'s' if name == 'members' else ''} {escape(column)}")
+                table.add_row(f"  {name}", f"column{'s' if name == 'members' else ''} {plain(column)}")
         if one["sizes"] is not None:
             table.add_row("  group sizes", _bars(one["sizes"]))
-    table.add_row("classes", escape(_list(understood["classes"])))
+    table.add_row("classes", plain(_list(understood["classes"])))
     console.print(table, highlight=False)
     console.print()
 
 
-def _features(kinds: dict[str, str]) -> str:
+def _features(kinds: dict[str, str]) -> list[str]:
+    """Return a line for each kind of feature."""
     by_kind: dict[str, list[str]] = {}
     for name, kind in kinds.items():
         by_kind.setdefault(kind, []).append(name)
-    return "\n".join(f"{len(names)} {kind}: {_list(names)}" for kind, names in by_kind.items())
+    return [f"{len(names)} {kind}: {_list(names)}" for kind, names in by_kind.items()]
 
 
 def _list(names: list[str]) -> str:

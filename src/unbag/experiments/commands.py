@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from unbag.experiments import circumstances, estimates, runner, smoke
 from unbag.experiments.overview import make_console
@@ -15,6 +14,7 @@ from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import read
 from unbag.experiments.runner import Summary
 from unbag.experiments.wording import name_cell, tell_result
+from unbag.terminal import Terminal
 
 
 def find_device(name: str | None) -> torch.device:
@@ -78,7 +78,7 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
     return summary
 
 
-def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, console: Console) -> None:
+def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, console: Terminal) -> None:
     """Say beforehand about how long trials will take, where that is known or soon found out."""
     if not work:
         return
@@ -97,7 +97,7 @@ def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, con
     console.print(f"{n_trials} trials of {len({one.cell for one in work})} cells are missing: {known}")
 
 
-def _tell(summary: Summary, console: Console) -> None:
+def _tell(summary: Summary, console: Terminal) -> None:
     """Say what was done, what is missing and why."""
     for work, reason in summary.failed.items():
         console.print(f"failed: {name_cell(work.cell)}: {reason}")

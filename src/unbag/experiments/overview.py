@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import finished, missing_seeds, read
 from unbag.experiments.wording import name_cell, tell_result
+from unbag.terminal import Terminal
 
 DEFAULT_FOLDER = Path("results")
 
@@ -31,6 +30,6 @@ def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> Non
         console.print(f"{done}/{len(wanted)}  {told}")
 
 
-def make_console() -> Console:
+def make_console() -> Terminal:
     """Return a console that prints lines as they are."""
-    return Console(highlight=False, markup=False, soft_wrap=True)
+    return Terminal(highlight=False, markup=False, soft_wrap=True)

@@ -26,6 +26,9 @@ NOTES = "NOTES.md"
 BEFORE = "before"
 TEMPLATES = Path(__file__).parent / "templates"
 
+MADE = "Made by `unbag reproduce --render`"
+"""By these words of the page in Markdown, an earlier one is known."""
+
 
 def write(results: Path, docs: Path) -> list[Path]:
     """Write the comparison with the paper as Markdown, as one HTML page and as plots, and return their paths.
@@ -46,7 +49,11 @@ def write(results: Path, docs: Path) -> list[Path]:
     >>> [path.name for path in write(folder, folder / "docs")][:3]
     ['results.md', 'tables.html', 'similarity_benchmark.svg']
     """
-    notes = results / NOTES
+    notes, page = results / NOTES, docs / "results.md"
+    if page.exists() and MADE not in page.read_text("utf-8", errors="replace"):
+        raise FileExistsError(
+            f"{page} was not made by unbag reproduce --render, and is not replaced; move it elsewhere"
+        )
     pages = render(
         compare(read(results), PAPER, select()),
         before=read_before(results),

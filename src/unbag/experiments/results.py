@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from unbag.experiments import golden
 from unbag.experiments.plan import Cell
+from unbag.experiments.unfinished import unfinished_folder
 from unbag.training.progress import logger
 
 KEYS = ("table", "problem", "dataset", "method", "protocol", "n_groups", "seed", "by", "plan", "golden")
@@ -29,23 +31,21 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
     [7]
     """
     content = json.dumps(dict(line), allow_nan=False).encode() + b"\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = os.open(folder / f"{line['table']}.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        end = os.fstat(file).st_size
-        if end and os.pread(file, 1, end - 1) != b"\n":
-            content = b"\n" + content  # what a killed writer left must not swallow this line
+    path = folder / f"{line['table']}.jsonl"
+    with FileLock(unfinished_folder(folder) / f"{path.name}.lock"), open(path, "ab+", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            if file.read(1) != b"\n":
+                content = b"\n" + content  # what a killed writer left must not swallow this line
         try:
-            written = os.write(file, content)
+            written = file.write(content)
             if written < len(content):
-                raise OSError(f"the disk took {written} of {len(content)} bytes of a line for {line['table']}.jsonl")
-            os.fsync(file)
+                raise OSError(f"the disk took {written} of {len(content)} bytes of a line for {path.name}")
+            os.fsync(file.fileno())
         except BaseException:
-            os.ftruncate(file, end)
+            file.truncate(end)
             raise
-    finally:
-        os.close(file)  # and lets go of the lock
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from unbag.baselines import METHODS, Judged, Method, Task, accuracy
 from unbag.experiments.plan import SELECTIONS, Cell, Choice
 from unbag.experiments.sampling import REVERSIBLE
 from unbag.groups import Groups
+from unbag.segments import Segments
 from unbag.training import Checkpoint, Settings, Silent, Trained, train
 from unbag.training.dropout import ColumnDropout
 from unbag.training.scaling import Scaling, fit_scaling
@@ -272,16 +273,16 @@ def _score_groups(method: Method, tasks: Sequence[Task], rows: Tensor) -> Predic
     members = torch.cat(
         [torch.searchsorted(rows, one.groups.members) + start for one, start in zip(held_out, starts, strict=True)]
     )
-    groups = Groups.from_sizes(torch.cat([one.groups.sizes for one in held_out]))
+    segments = Segments.from_sizes(torch.cat([one.groups.sizes for one in held_out]))
     z = torch.cat([one.checked for one in held_out])
     counts = [len(one.groups) for one in held_out]
 
     def score(outputs: Tensor) -> Tensor:
         of_members = outputs.flatten(0, 1)[members]
         if method.objective is None:
-            values, _ = held_out[0].aggregate.checked_infer(of_members.log_softmax(-1), groups, z)
+            values, _ = held_out[0].aggregate.checked_infer(of_members.log_softmax(-1), segments, z)
         else:
-            values = -method.objective(of_members, groups, z)
+            values = -method.objective(of_members, segments, z)
         return torch.stack([own.mean() for own in values.double().split(counts)])
 
     return score

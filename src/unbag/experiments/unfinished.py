@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from unbag.experiments.plan import Work
 from unbag.files import write_whole
@@ -27,30 +27,31 @@ def claim(results: Path, work: Work) -> Iterator[bool]:
     ...     first, second
     (True, False)
     """
-    file = os.open(_folder(results) / f"{work.key}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    lock = FileLock(unfinished_folder(results) / f"{work.key}.lock", timeout=0)
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
     finally:
-        os.close(file)
+        lock.release()
 
 
 def checkpoint_folder(results: Path, work: Work) -> Path:
     """Return where a piece of work is saved until it is done; other settings or trials have another place."""
     what = repr((work.cell, work.cell.settings, work.cell.choices, work.seeds))
-    return _folder(results) / work.key / hashlib.sha256(what.encode()).hexdigest()[:12]
+    return unfinished_folder(results) / work.key / hashlib.sha256(what.encode()).hexdigest()[:12]
 
 
 def clear(results: Path, work: Work) -> None:
     """Remove what was saved of work that is done."""
-    shutil.rmtree(_folder(results) / work.key, ignore_errors=True)
+    shutil.rmtree(unfinished_folder(results) / work.key, ignore_errors=True)
 
 
-def _folder(results: Path) -> Path:
+def unfinished_folder(results: Path) -> Path:
+    """Return the folder of what is no result, made where it is not there."""
     folder = results / ".unfinished"
     folder.mkdir(parents=True, exist_ok=True)
     if not (note := folder / ".gitignore").exists():

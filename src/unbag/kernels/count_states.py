@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
 from unbag.kernels.lattice import Accept, Lattice, infer_moves
-from unbag.kernels.segments import spread
+from unbag.segments import Segments
 
 
 class Box(NamedTuple):
@@ -50,12 +49,12 @@ def box(largest: tuple[int, ...], device: torch.device) -> Box:
 
 def infer_counts(
     log_probs: Tensor,
-    groups: Groups,
+    segments: Segments,
     columns: Tensor,
     counts: Tensor,
     largest: tuple[int, ...],
     *,
-    infer: Callable[[Tensor, Groups, Lattice, Accept], tuple[Tensor, Tensor]] = infer_moves,
+    infer: Callable[[Tensor, Segments, Lattice, Accept], tuple[Tensor, Tensor]] = infer_moves,
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of counts and the posterior of each membership, in float64.
 
@@ -63,8 +62,8 @@ def infer_counts(
     ----------
     log_probs
         (memberships, k).
-    groups
-        Which memberships belong together.
+    segments
+        The memberships of each group.
     columns
         The classes that are counted in each group, (groups, columns); a class may have several columns, which are
         then counted apart.
@@ -76,9 +75,9 @@ def infer_counts(
         How to walk through the box.
     """
     states = box(largest, log_probs.device)
-    log_weights = log_probs.gather(1, spread(columns, groups)).double()
-    log_weights = log_weights.masked_fill_(spread(counts == 0, groups), float("-inf"))
+    log_weights = log_probs.gather(1, segments.expand(columns)).double()
+    log_weights = log_weights.masked_fill_(segments.expand(counts == 0), float("-inf"))
     wanted = states.place[(counts * states.strides).sum(1)]
-    log_total, shares = infer(log_weights, groups, states.lattice, Accept(states.outcomes, wanted))
-    posterior = torch.zeros_like(log_probs, dtype=torch.float64).scatter_add_(1, spread(columns, groups), shares)
+    log_total, shares = infer(log_weights, segments, states.lattice, Accept(states.outcomes, wanted))
+    posterior = torch.zeros_like(log_probs, dtype=torch.float64).scatter_add_(1, segments.expand(columns), shares)
     return log_total, posterior

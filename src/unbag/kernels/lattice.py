@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
 from unbag.kernels.logspace import normalise
-from unbag.kernels.segments import spread, sum_per_group
+from unbag.segments import Segments
 
 # Bytes that the states of all levels of one chunk of groups may take.
 CHUNK_BYTES = 2**27
@@ -50,16 +49,16 @@ class Steps:
     active: list[int]  # how many groups have a member to read at each step
 
     @classmethod
-    def of(cls, groups: Groups) -> Steps:
+    def of(cls, segments: Segments) -> Steps:
         """Lay out the groups for reading."""
-        if (size := groups.uniform_size) is not None:
-            order = torch.arange(len(groups), device=groups.device)
-            reading = torch.arange(len(groups.members), device=groups.device).view(-1, size).t().flatten()
-            return cls(order, reading, [len(groups)] * size)
-        order = groups.sizes.argsort(descending=True, stable=True)
+        if (size := segments.uniform_size) is not None:
+            order = torch.arange(len(segments), device=segments.device)
+            reading = torch.arange(segments.total, device=segments.device).view(-1, size).t().flatten()
+            return cls(order, reading, [len(segments)] * size)
+        order = segments.sizes.argsort(descending=True, stable=True)
         rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        position = torch.arange(len(groups.members), device=groups.device) - spread(groups.offsets[:-1], groups)
-        reading = (position * len(groups) + spread(rank, groups)).argsort()
+        position = torch.arange(segments.total, device=segments.device) - segments.expand(segments.offsets[:-1])
+        reading = (position * len(segments) + segments.expand(rank)).argsort()
         return cls(order, reading, torch.bincount(position).tolist())
 
 
@@ -81,15 +80,15 @@ class Accept:
         return self.outcomes[level][:, None] == self.wanted[groups]
 
 
-def infer_moves(log_weights: Tensor, groups: Groups, lattice: Lattice, accept: Accept) -> tuple[Tensor, Tensor]:
+def infer_moves(log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept) -> tuple[Tensor, Tensor]:
     """Sum the weights of all paths that end in a wanted state, and say which moves they take.
 
     Parameters
     ----------
     log_weights
         Log-weight of each move of each membership, (memberships, moves).
-    groups
-        Which memberships belong together; their members are not looked at.
+    segments
+        The memberships of each group.
     lattice
         Deep enough for the largest group.
     accept
@@ -103,27 +102,27 @@ def infer_moves(log_weights: Tensor, groups: Groups, lattice: Lattice, accept: A
         (memberships, moves), the share of the total that takes each move at each membership.
     """
     log_weights = log_weights.double()
-    per_group = lattice.bytes_per_group(groups.max_size)
-    if len(groups) > 1 and per_group * len(groups) > CHUNK_BYTES:
-        return _in_chunks(log_weights, groups, lattice, accept, max(1, CHUNK_BYTES // per_group))
+    per_group = lattice.bytes_per_group(segments.max_size)
+    if len(segments) > 1 and per_group * len(segments) > CHUNK_BYTES:
+        return _in_chunks(log_weights, segments, lattice, accept, max(1, CHUNK_BYTES // per_group))
     log_scale, weights = normalise(log_weights)
-    scale = sum_per_group(log_scale, groups)
-    total, shares = _sum_product(weights.nan_to_num(0.0), Walk(Steps.of(groups), lattice, accept))
+    scale = segments.sum(log_scale)
+    total, shares = _sum_product(weights.nan_to_num(0.0), Walk(Steps.of(segments), lattice, accept))
     log_total = total.log() + scale
     if bool((lost := (total < safe_total(total.dtype)) & (scale > float("-inf"))).any()):
         # Numbers in log space cannot get lost, at several times the cost.
         again = lost.nonzero().flatten()
-        rows = spread(lost, groups)
-        walk = Walk(Steps.of(_renumbered(groups, again)), lattice, accept.take(again))
+        rows = segments.expand(lost)
+        walk = Walk(Steps.of(Segments.from_sizes(segments.sizes[again])), lattice, accept.take(again))
         log_total[again], shares[rows] = _log_sum_product(log_weights[rows], walk)
     return log_total, shares
 
 
 def infer_moves_in_log_space(
-    log_weights: Tensor, groups: Groups, lattice: Lattice, accept: Accept
+    log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept
 ) -> tuple[Tensor, Tensor]:
     """Do the same without trying the fast way first, all groups at once, and without waiting for the device."""
-    return _log_sum_product(log_weights.double(), Walk(Steps.of(groups), lattice, accept))
+    return _log_sum_product(log_weights.double(), Walk(Steps.of(segments), lattice, accept))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,18 +200,14 @@ def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
     return walk.unread(backward[0], torch.cat(taken, 1))
 
 
-def _renumbered(groups: Groups, which: Tensor) -> Groups:
-    return Groups.from_sizes(groups.sizes[which])
-
-
 def _in_chunks(
-    log_weights: Tensor, groups: Groups, lattice: Lattice, accept: Accept, chunk: int
+    log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept, chunk: int
 ) -> tuple[Tensor, Tensor]:
     totals, shares = [], []
-    for start in range(0, len(groups), chunk):
-        which = torch.arange(start, min(start + chunk, len(groups)), device=groups.device)
-        first, last = int(groups.offsets[which[0]]), int(groups.offsets[which[-1] + 1])
-        total, share = infer_moves(log_weights[first:last], _renumbered(groups, which), lattice, accept.take(which))
+    for start in range(0, len(segments), chunk):
+        which = torch.arange(start, min(start + chunk, len(segments)), device=segments.device)
+        entries, some = segments.take(which)
+        total, share = infer_moves(log_weights[entries], some, lattice, accept.take(which))
         totals.append(total)
         shares.append(share)
     return torch.cat(totals), torch.cat(shares)

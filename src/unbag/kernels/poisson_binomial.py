@@ -16,9 +16,8 @@ import math
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
-from unbag.kernels.segments import spread, sum_per_group
 from unbag.parts import join
+from unbag.segments import Segments
 
 # Probabilities below e^-44 of the whole are lost in float64 in any case.
 NEGLIGIBLE = 44.0
@@ -28,35 +27,35 @@ CHUNK = 2**18
 LARGEST_TABLE = 2**22
 
 
-def infer_two_counts(log_no: Tensor, log_yes: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+def infer_two_counts(log_no: Tensor, log_yes: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-weight of exactly z yeses in each group, and the chance of yes of each membership; in float64.
 
     Parameters
     ----------
     log_no, log_yes
         Log-weights of the two answers of each membership, (memberships,); they need not add up to one.
-    groups
-        Which memberships belong together; their members are not looked at.
+    segments
+        The memberships of each group.
     z
         Number of yeses, (groups,), from 0 to the size of the group.
     """
     log_no, log_yes, z = log_no.double(), log_yes.double(), z.double()
     neither = (log_no == float("-inf")) & (log_yes == float("-inf"))
     odds = (log_yes - log_no).masked_fill(neither, 0.0)
-    tilt = find_tilt(odds, groups, z)
-    tilted = odds + spread(tilt, groups)
+    tilt = find_tilt(odds, segments, z)
+    tilted = odds + segments.expand(tilt)
     chance = tilted.sigmoid()
-    probability, posterior = _invert(chance, groups, z)
-    weight = torch.logaddexp(log_no, log_yes + spread(tilt, groups))
-    log_total = probability.log() + sum_per_group(weight, groups) - tilt * z
+    probability, posterior = _invert(chance, segments, z)
+    weight = torch.logaddexp(log_no, log_yes + segments.expand(tilt))
+    log_total = probability.log() + segments.sum(weight) - tilt * z
     # Members with only one possible answer bound the count; what lies outside has probability zero.
-    only_yes = sum_per_group((log_no == float("-inf")).double(), groups)
-    only_no = sum_per_group((log_yes == float("-inf")).double(), groups)
-    impossible = (z < only_yes) | (z > groups.sizes - only_no) | (sum_per_group(neither.double(), groups) > 0)
+    only_yes = segments.sum((log_no == float("-inf")).double())
+    only_no = segments.sum((log_yes == float("-inf")).double())
+    impossible = (z < only_yes) | (z > segments.sizes - only_no) | (segments.sum(neither.double()) > 0)
     return log_total.masked_fill(impossible, float("-inf")), posterior
 
 
-def find_tilt(odds: Tensor, groups: Groups, z: Tensor) -> Tensor:
+def find_tilt(odds: Tensor, segments: Segments, z: Tensor) -> Tensor:
     """Find the shift of log-odds for which the expected number of yeses of each group is z, or nearly so.
 
     Any shift gives an exact result in the end; one that brings the mean within a tenth of a standard deviation of z
@@ -64,14 +63,14 @@ def find_tilt(odds: Tensor, groups: Groups, z: Tensor) -> Tensor:
     group, the bracket ends where the mean is e^-40 away from it.
     """
     free = odds.isfinite()
-    reach = 40 + groups.sizes.double().log()
-    low = -_per_group(odds.where(free, float("-inf")), groups, "amax").nan_to_num(neginf=0.0) - reach
-    high = -_per_group(odds.where(free, float("inf")), groups, "amin").nan_to_num(posinf=0.0) + reach
+    reach = 40 + segments.sizes.double().log()
+    low = -_per_group(odds.where(free, float("-inf")), segments, "amax").nan_to_num(neginf=0.0) - reach
+    high = -_per_group(odds.where(free, float("inf")), segments, "amin").nan_to_num(posinf=0.0) + reach
     tilt = torch.where((low < 0) & (high > 0), 0.0, (low + high) / 2)
     for _ in range(100):
-        chance = (odds + spread(tilt, groups)).sigmoid()
-        excess = sum_per_group(chance, groups) - z
-        variance = sum_per_group(chance * (1 - chance), groups)
+        chance = (odds + segments.expand(tilt)).sigmoid()
+        excess = segments.sum(chance) - z
+        variance = segments.sum(chance * (1 - chance))
         near = excess.abs() <= 0.1 * variance.sqrt() + 1e-9
         if bool(near.all()):
             break
@@ -82,26 +81,27 @@ def find_tilt(odds: Tensor, groups: Groups, z: Tensor) -> Tensor:
     return tilt
 
 
-def _per_group(values: Tensor, groups: Groups, reduce: str) -> Tensor:
-    start = values.new_full((len(groups),), float("-inf") if reduce == "amax" else float("inf"))
-    return start.scatter_reduce_(0, groups.segment, values, reduce)
+def _per_group(values: Tensor, segments: Segments, reduce: str) -> Tensor:
+    start = values.new_full((len(segments),), float("-inf") if reduce == "amax" else float("inf"))
+    return start.scatter_reduce_(0, segments.index, values, reduce)
 
 
-def _invert(chance: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
+def _invert(chance: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return the probability of z, (groups,), and the chance of yes given z, (memberships,), for z near the mean."""
-    variance = sum_per_group(chance * (1 - chance), groups)
+    variance = segments.sum(chance * (1 - chance))
     # Bernstein's inequality bounds what lies farther than this from the mean. An odd number of frequencies never
     # meets t = pi, where a member with even chances has no characteristic function to divide by.
     farthest = NEGLIGIBLE / 3 + (NEGLIGIBLE**2 / 9 + 2 * NEGLIGIBLE * variance).sqrt()
-    period = 2 * (torch.minimum(farthest + 2, groups.sizes + 1) / 2).floor() + 1  # (groups,)
+    period = 2 * (torch.minimum(farthest + 2, segments.sizes + 1) / 2).floor() + 1  # (groups,)
     # |phi(t)| <= exp(-variance (1 - cos t)) bounds what lies beyond the highest frequency that counts.
     top = torch.acos((1 - NEGLIGIBLE / variance).clamp_min(-1)) * period / (2 * math.pi)
     n_frequencies = torch.minimum(top.ceil(), (period - 1) / 2) + 1
+    n_frequencies = n_frequencies.nan_to_num(nan=1.0)  # of a model that diverged; NaN comes out as it went in
     probability, posterior = torch.empty_like(z), torch.empty_like(chance)
-    bounds = groups.offsets.tolist()
-    for first, last in _chunks(groups.sizes, n_frequencies):
+    bounds = segments.offsets.tolist()
+    for first, last in _chunks(segments.sizes, n_frequencies):
         rows = slice(bounds[first], bounds[last])
-        some = groups if last - first == len(groups) else Groups.from_sizes(groups.sizes[first:last])
+        some = segments if last - first == len(segments) else Segments.from_sizes(segments.sizes[first:last])
         width = int(n_frequencies[first:last].max())
         probability[first:last], posterior[rows] = _trapezoid(
             chance[rows], some, z[first:last], period[first:last], width
@@ -119,24 +119,24 @@ def _chunks(sizes: Tensor, n_frequencies: Tensor) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _trapezoid(chance: Tensor, groups: Groups, z: Tensor, period: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _trapezoid(chance: Tensor, segments: Segments, z: Tensor, period: Tensor, width: int) -> tuple[Tensor, Tensor]:
     step = torch.arange(width, dtype=z.dtype, device=z.device)[:, None]  # (frequencies, 1)
     t = 2 * math.pi * step / period  # (frequencies, groups)
     used = (2 * step < period).double() * torch.where(step == 0, 1.0, 2.0)  # the negative half mirrors the positive
     one_minus_cos, sin = 2 * (t / 2).sin().square(), t.sin()
 
     # Tables have one row per frequency; over groups of one size they are a block, (frequencies, groups, size).
-    p = chance if groups.uniform_size is None else chance.view(len(groups), groups.uniform_size)
-    is_large = len(groups) == 1 and width * len(chance) > LARGEST_TABLE
+    p = chance if segments.uniform_size is None else chance.view(len(segments), segments.uniform_size)
+    is_large = len(segments) == 1 and width * len(chance) > LARGEST_TABLE
     blocks = p.split(CHUNK // width, -1) if is_large else [p]
 
     def fan_out(per_group: Tensor) -> Tensor:
-        return per_group[..., None] if groups.uniform_size is not None else per_group[:, groups.segment]
+        return per_group[..., None] if segments.uniform_size is not None else per_group[:, segments.index]
 
     def gather_up(table: Tensor) -> Tensor:
-        if groups.uniform_size is not None:
+        if segments.uniform_size is not None:
             return table.sum(-1)
-        return table.new_zeros(width, len(groups)).index_add_(1, groups.segment, table)
+        return table.new_zeros(width, len(segments)).index_add_(1, segments.index, table)
 
     # A member's characteristic function is f(t) = 1 - p (1 - cos t) + i p sin t; those of a group multiply.
     def square(p: Tensor) -> Tensor:
@@ -159,5 +159,5 @@ def _trapezoid(chance: Tensor, groups: Groups, z: Tensor, period: Tensor, width:
         return numerator.div_(square(p) if is_large else squared).sum(0)
 
     others = join(map(of_others, blocks), p.shape[-1], -1) if is_large else of_others(p)
-    posterior = chance * others.view_as(chance) / spread(probability * period, groups)
+    posterior = chance * others.view_as(chance) / segments.expand(probability * period)
     return probability, posterior.clamp_(0, 1)  # rounding alone can leave the range

@@ -21,49 +21,47 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
 from unbag.kernels.assignments import can_be_assigned
 from unbag.kernels.tilts import find_tilt, tilted_probs
+from unbag.segments import Segments
 
 # Numbers that the members of one block of groups may take.
 BLOCK = 2**18
-# Groups of one block differ in size by less than this factor, so that little of it is padding.
+# Segments of one block differ in size by less than this factor, so that little of it is padding.
 ALIKE = 1.25
 
 
 class Block(NamedTuple):
-    """Groups of about one size, padded to a dense table; of each only the classes that occur in it."""
+    """Segments of about one size, padded to a dense table; of each only the classes that occur in it."""
 
     which: Tensor  # (groups,), their numbers
     rows: Tensor  # (groups, members), the membership in each place; padding repeats one
     weights: Tensor | None  # (groups, members), 0 for padding, else 1; None where nothing is padded
 
 
-def infer_counts_approximately(log_probs: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def infer_counts_approximately(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return approximations of the log-probability of counts and of each membership's posterior, in float64.
 
     Parameters
     ----------
     log_probs
         (memberships, k).
-    groups
-        Which memberships belong together; their members are not looked at.
+    segments
+        The memberships of each group.
     z
         Counts, (groups, k), adding up to the size of the group.
 
     Returns
     -------
     log_total
-        (groups,), ``-inf`` where log-probabilities of ``-inf`` leave no way to make the counts.
+        (groups,), ``-inf`` where log-probabilities of ``-inf`` leave no way to make the counts; NaN should no tilt be
+        found.
     posterior
         (memberships, k).
-    converged
-        (groups,); where not, the other two say nothing.
     """
-    log_total = torch.empty(len(groups), dtype=torch.float64, device=z.device)
+    log_total = torch.empty(len(segments), dtype=torch.float64, device=z.device)
     posterior = torch.zeros(log_probs.shape, dtype=torch.float64, device=z.device)
-    converged = torch.ones_like(log_total, dtype=torch.bool)
-    for which, rows, weights in _blocks(groups, z.shape[1]):
+    for which, rows, weights in _blocks(segments, z.shape[1]):
         # The counts add up, so one class follows from the others: the largest one, which comes last.
         counts, classes = z[which].sort(1)
         n_present = int((counts > 0).sum(1).max())
@@ -74,18 +72,17 @@ def infer_counts_approximately(log_probs: Tensor, groups: Groups, z: Tensor) -> 
         possible = can_be_assigned(scores, weights, counts)
         if not bool(possible.all()):
             scores.masked_fill_(~possible[:, None, None], 0.0)
-        of_groups, probs, reached = _infer_block(scores, weights, counts)
+        of_groups, probs = _infer_block(scores, weights, counts)
         log_total[which] = of_groups.masked_fill(~possible, float("-inf"))
-        converged[which] = reached | ~possible
         of_classes = torch.zeros(*rows.shape, z.shape[1], dtype=torch.float64, device=z.device)
         of_classes.scatter_(2, columns, probs.transpose(1, 2))
         posterior[rows.flatten()] = of_classes.flatten(0, 1)  # padding writes what its member has
-    return log_total, posterior, converged
+    return log_total, posterior
 
 
-def _blocks(groups: Groups, k: int) -> Iterator[Block]:
+def _blocks(segments: Segments, k: int) -> Iterator[Block]:
     """Put groups of about one size into dense blocks of bounded memory."""
-    sizes, order = groups.sizes.sort()
+    sizes, order = segments.sizes.sort()
     ends = sizes.tolist()
     first = 0
     while first < len(order):
@@ -95,12 +92,12 @@ def _blocks(groups: Groups, k: int) -> Iterator[Block]:
         which, width = order[first:last], ends[last - 1]
         place = torch.arange(width, device=order.device)
         real = place < sizes[first:last, None]
-        rows = groups.offsets[which][:, None] + place * real
+        rows = segments.offsets[which][:, None] + place * real
         yield Block(which, rows, None if ends[first] == width else real.double())
         first = last
 
 
-def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor]:
     # An error of the tilt enters the likelihood squared, so it need not be as small as that of the posterior.
     tilt = find_tilt(scores, weights, z, tolerance=1e-6)
     log_factors, slope = _normaliser(tilt.moments.covariance, z)
@@ -110,7 +107,7 @@ def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Ten
     corrected = own_effect.add_(scores)
     again = find_tilt(corrected, weights, z, start=tilt.shift)
     _, posterior = tilted_probs(corrected, again.shift)
-    return log_total, posterior, tilt.converged & again.converged
+    return log_total.masked_fill(~(tilt.converged & again.converged), float("nan")), posterior
 
 
 def _normaliser(covariance: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:

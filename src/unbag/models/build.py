@@ -57,7 +57,9 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     new = _maker(model, shape, n_classes)
 
     def make() -> nn.Module:
-        return _fit_to_classes(new(), shape, n_classes)
+        net = new()
+        # Those with names have the outputs they should, and are not run.
+        return net if isinstance(model, str) else _fit_to_classes(net, n_outputs(net, shape), n_classes)
 
     # What is wrong shows here, and the trial leaves the random numbers of the caller as they were.
     with RandomState(0).in_place():
@@ -96,8 +98,7 @@ def _call(factory: MakeModel) -> nn.Module:
     return model
 
 
-def _fit_to_classes(model: nn.Module, shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    outputs = n_outputs(model, shape)
+def _fit_to_classes(model: nn.Module, outputs: int, n_classes: int) -> nn.Module:
     if outputs == n_classes:
         return model
     if outputs == 1 and n_classes == 2:
@@ -143,7 +144,7 @@ def _with_channel(net: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "linear": lambda shape, n_classes: Linear(prod(shape), n_classes),
-    "logistic": lambda shape, _: Linear(prod(shape), 1),
+    "logistic": lambda shape, n_classes: _fit_to_classes(Linear(prod(shape), 1), 1, n_classes),
     "mlp": lambda shape, n_classes: MLP(prod(shape), n_classes),
     "lenet": _lenet,
     "densenet": _densenet,

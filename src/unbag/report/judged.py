@@ -38,7 +38,9 @@ def judge(one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tenso
     with torch.no_grad():
         for which in parts:
             part = one.take(which)
-            found.append(part.aggregate.checked_evidence(log_probs[part.groups.members], part.groups, part.checked))
+            found.append(
+                part.aggregate.checked_evidence(log_probs[part.groups.members], part.groups.segments, part.checked)
+            )
     return Judged(
         observations=one,
         log_probs=log_probs,

@@ -11,7 +11,6 @@ from torch import Tensor
 from unbag.aggregates import Aggregate, AtLeast, LabelProportions, MultipleInstance
 from unbag.fitting import COMPARISONS
 from unbag.inputs import AGGREGATES
-from unbag.kernels.segments import sum_per_group
 from unbag.report.bins import evenly, histogram, histogram_of_sizes, span
 from unbag.report.judged import Judged
 from unbag.training import Observations
@@ -99,7 +98,7 @@ def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict
     """Compare counts with those the model expects when it sees the rows alone."""
     groups = chosen.groups
     observed = chosen.checked.double().numpy()  # (groups, k)
-    expected = sum_per_group(log_probs[groups.members].exp(), groups).numpy()
+    expected = groups.segments.sum(log_probs[groups.members].exp()).numpy()
     typical = observed.mean(0)
     rows = [
         {

@@ -7,7 +7,7 @@ from typing import Any
 from unbag.report.kinds import kind_of
 from unbag.report.label_section import say_accuracy
 from unbag.report.parts import count, listed, number, percent
-from unbag.report.set_sections import say_gain, say_judged
+from unbag.report.set_sections import say_failures, say_gain, say_judged
 
 # Findings that the overview repeats with its own words elsewhere.
 TOLD_ELSEWHERE = ("unnamed_classes",)
@@ -15,7 +15,9 @@ TOLD_ELSEWHERE = ("unnamed_classes",)
 
 def overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return headings and the sentences below each."""
+    failures = say_failures(summary)
     return [
+        *([("Warning", failures)] if failures else []),
         ("What was learned", _learned(summary)),
         ("How good is it", _good(summary)),
         ("What to be careful about", _careful(summary)),
@@ -40,7 +42,7 @@ def _learned(summary: dict[str, Any]) -> list[str]:
 
 
 def _good(summary: dict[str, Any]) -> list[str]:
-    said = [say_gain(one) for one in summary["sets"]]
+    said = [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
     if summary["labels"] is not None:
         said.append(say_accuracy(summary["labels"]))
     else:

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unbag.files import read_regular
 from unbag.report.page import check_format
-
-SUMMARY = "summary.json"
-REPORT = "report.html"
+from unbag.tables.runs import SUMMARY, Run
 
 
 def read_summary(run: Path) -> dict[str, Any]:
@@ -18,8 +17,8 @@ def read_summary(run: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{run} does not exist; give the folder of a run, as unbag fit --out has written it")
     if not run.is_dir():
         raise NotADirectoryError(f"{run} is a file; give the folder of a run, as unbag fit --out has written it")
-    if (run / "run.json").exists() and _read(run / "run.json").get("status") == "unfinished":
-        raise ValueError(f"{run} holds an unfinished run; go on with the unbag fit command that began it")
+    of_fit = Run(run)
+    content = of_fit.read_finished() if of_fit.head.exists() else None  # unbag demo leaves a summary alone
     if not (run / SUMMARY).exists():
         raise FileNotFoundError(
             f"{run} is no run of unbag: {SUMMARY} is missing; give a folder as unbag fit --out has written it"
@@ -29,12 +28,20 @@ def read_summary(run: Path) -> dict[str, Any]:
         check_format(summary)
     except ValueError as error:
         raise ValueError(f"{run / SUMMARY}: {error}") from error
+    if content is not None:
+        of_fit.check_files(content)
     return summary
+
+
+def files_read(run: Path) -> list[Path]:
+    """Return the files of a run that a report must not be written over."""
+    of_fit = Run(run)
+    return of_fit.inputs if of_fit.head.exists() else [of_fit.summary]
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}; make it again with unbag fit --force") from error
     if not isinstance(content, dict):

@@ -13,6 +13,8 @@ from unbag.report.parts import Cell, Picture, Section, Table, count, in_number, 
 # Means over fewer groups than this say little about the next ones.
 FEW = 30
 
+ADVICE = "Do not rely on it: train for longer or with a lower learning rate, and look at the scale of the features."
+
 
 def set_sections(one: dict[str, Any], place: int, n_sets: int) -> list[Section]:
     """Return all sections on one set; with several sets, headings say which."""
@@ -46,14 +48,29 @@ def say_gain(one: dict[str, Any]) -> str:
     if likelihood["model"] is None:
         return f"The model rules out what was observed of every {kind.group} it is judged on."
     gain = likelihood["model"] - likelihood["trivial"]
-    verb = "better" if gain > 0 else "no better"
+    ruled_out = likelihood["impossible"]
+    verb = "worse" if ruled_out or gain < 0 else "better" if gain > 0 else "no better"
     said = (
         f"The model explains what was observed {verb} than a constant prediction: log-likelihood "
         f"{number(likelihood['model'])} per {kind.group} against {number(likelihood['trivial'])}"
     )
-    if 0 < gain < math.log(1e6):
+    if ruled_out:
+        said += (
+            f", and it rules out what was observed of {count(ruled_out, 'more ' + kind.group, 'more ' + kind.groups)}"
+        )
+    elif 0 < gain < math.log(1e6):
         said += f", which makes the observations {number(math.exp(gain))} times as likely"
     return f"{said}. {percent(likelihood['better'])} of the {kind.groups} are explained better."
+
+
+def say_failures(summary: dict[str, Any]) -> list[str]:
+    """Say of which sets the model is a worse explanation than a constant prediction, which learns nothing of rows."""
+    return [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
+
+
+def _is_worse(likelihood: dict[str, Any]) -> bool:
+    model, trivial = likelihood["model"], likelihood["trivial"]
+    return bool(likelihood["impossible"]) or model is None or not model >= trivial
 
 
 def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
@@ -74,7 +91,7 @@ def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
         section.pictures.append(
             Picture(
                 plots.bars(name, likelihood["edges"], likelihood["counts"], axis, kind.groups),
-                f"Histogram: by how much the model explains each {kind.group} better than a constant prediction",
+                f"Histogram: log-likelihood of each {kind.group} by the model, less that by a constant prediction",
                 say_gain(one),
             )
         )

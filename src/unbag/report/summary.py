@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import LabelProportions, MultipleInstance
+from unbag.constant import best_constant
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
 from unbag.report.bins import evenly, plain
-from unbag.report.constant import best_constant
 from unbag.report.judged import Judged, find_held_out, judge
 from unbag.report.labelled import judge_labels
 from unbag.report.observed import describe_set

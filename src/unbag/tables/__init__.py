@@ -22,7 +22,8 @@ Columns are found by their names, in which capitals, spaces and dashes do not ma
 - row ids of pairs and triplets: ``a, b, c``; ``first, second, third``; ``i, j, k``; ``id_1, id_2, id_3``; ``id_a, id_b,
   id_c``; ``row_1, row_2, row_3``; ``left, right``; ``anchor, near, far``;
 - what was observed: ``z``, ``label``, ``observed``, ``similar``, ``same``, ``closer``, ``positive``, ``relation``,
-  ``lower``, or the only column that is left.
+  ``lower`` and their like, or the only column that is left. Names of the contrary, such as ``different``, ``negative``,
+  ``higher`` or ``farther``, are read as what they say.
 
 All other columns of the first file are features. Missing numbers become the median of the training rows, and a further
 feature marks them; text becomes a feature of 0 and 1 for each category. Ids in CSV files are text, as they are written.

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unbag.diagnosis import diagnose
-from unbag.tables.features import as_categories, feature_problems, kind_of
+from unbag.tables.csv_files import NUMBER
+from unbag.tables.features import feature_problems, kind_of
 from unbag.tables.gathering import Gathered, gather
 from unbag.tables.keys import codes_of, is_missing
+from unbag.tables.leaks import Candidate
 from unbag.tables.observations import Observed
 from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, TableError
 
-NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9
 
@@ -59,7 +60,7 @@ def check_tables(plan: Plan) -> Checked:
 
 
 def examine_features(found: Gathered) -> Iterator[Problem]:
-    """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, ids in disguise."""
+    """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
     group = _group_of_rows(found)
     for name in found.columns.features:
         categorical = name in found.plan.categorical
@@ -103,18 +104,17 @@ def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray
             None,
             name,
         )
-    codes = codes_of(as_categories(column) if kind_of(column, categorical) == "category" else column)
-    distinct = len(np.unique(codes[~missing]))
-    if distinct == 1 and not missing.any():
+    candidate = Candidate(found, name, group)
+    if len(np.unique(candidate.codes)) == 1:
         yield Problem(
             "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
         )
         return
     if pa.types.is_string(column.type):
         yield from _words_among_numbers(found, name)
-    if (what := _is_key(found, name, column)) is not None:
-        yield Problem("warning", f"the column is {what}; leave it out with --exclude {name}", table.file, None, name)
-    elif group is not None and _constant_within(codes, group):
+    if (leak := next(candidate.leaks(), None)) is not None:
+        yield _refuse(found, name, leak)
+    elif candidate.constant_within_groups():
         yield Problem(
             "warning",
             "the column is the same in all rows of each group, but differs between groups: it tells the group, not the "
@@ -123,6 +123,15 @@ def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray
             None,
             name,
         )
+
+
+def _refuse(found: Gathered, name: str, leak: str) -> Problem:
+    """Refuse a column that tells the answer, the row or the group; one that was named is taken with a warning."""
+    if name in {*(found.plan.features or ()), *found.plan.trust}:
+        advice = "it is learned from because it was named"
+        return Problem("warning", f"{leak}; {advice}", found.instances.file, None, name)
+    advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
+    return Problem("error", f"{leak}; {advice}", found.instances.file, None, name)
 
 
 def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
@@ -142,43 +151,11 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
     yield Problem("warning", message, found.instances.file, row, name)
 
 
-def _is_key(found: Gathered, name: str, column: pa.Array) -> str | None:
-    """Say if a column is the id of the row or of its group under another name, or counts the rows."""
-    if not (pa.types.is_string(column.type) or pa.types.is_integer(column.type)):
-        return None
-    text = as_categories(column)
-    for key, what in ((found.columns.id, "the id of the row"), (found.columns.group, "the id of the group")):
-        if key is not None and as_categories(found.instances.column(key)).equals(text):
-            return f"{what}, as in column {key}"
-    if pa.types.is_integer(column.type) and column.null_count == 0 and len(column) > 2:
-        values = column.to_numpy()
-        if (np.diff(values) == 1).all():
-            return "a number that counts the rows"
-    if (
-        pa.types.is_string(column.type)
-        and column.null_count == 0
-        and 2 < len(column) == pc.count_distinct(column).as_py()
-    ):
-        return "another text in every row, like an id"
-    return None
-
-
 def _group_of_rows(found: Gathered) -> np.ndarray | None:
     """Return the number of the group of each row, -1 for none, where groups are told by a column."""
     if found.columns.group is None:
         return None
     return codes_of(found.instances.column(found.columns.group))
-
-
-def _constant_within(codes: np.ndarray, group: np.ndarray) -> bool:
-    """Whether values are the same in all rows of each group; no answer where no group has two rows."""
-    inside = group >= 0
-    codes, group = codes[inside], group[inside]
-    if len(group) == 0 or len(np.unique(group)) in (1, len(group)):
-        return False
-    first = np.empty(group.max() + 1, dtype=codes.dtype)
-    first[group] = codes
-    return bool((codes == first[group]).all())
 
 
 def _understood(found: Gathered) -> dict[str, Any]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from unbag.tables.plan import GROUPED, PAIRS, Plan, Source
+from unbag.tables.answers import NEUTRAL, WORDS, Reading, read_name
+from unbag.tables.plan import GROUPED, PAIRS, TRIPLETS, Plan, Source
 from unbag.tables.problems import fail, list_some
 
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
 LABEL = ("label", "true_label", "truth")
 SIZE = ("size", "total", "n_members")
-OBSERVED = ("z", "label", "observed", "similar", "same", "closer", "positive", "relation", "lower")
 MEMBERS = (
     ("a", "b", "c"),
     ("first", "second", "third"),
@@ -46,6 +46,8 @@ class SourceColumns:
     group: str | None = None
     members: tuple[str, ...] = ()
     observed: str | None = None
+    reading: Reading = field(default_factory=Reading)
+    """What 1 means in the column of what was observed."""
     size: str | None = None
     classes: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
@@ -85,6 +87,7 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
         ("--features", plan.features or ()),
         ("--exclude", plan.exclude),
         ("--categorical", plan.categorical),
+        ("--trust", plan.trust),
     ):
         for name in given:
             _refuse_unknown(name, names, file, option)
@@ -114,7 +117,7 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
             "--id",
             str(plan.instances),
         )
-    return SourceColumns(kind, certain, found.group, found.members, found.observed, found.size, found.classes, unused)
+    return replace(found, certain=certain, unused=unused)
 
 
 def find_column(
@@ -160,7 +163,8 @@ def _grouped(kind: str, names: Sequence[str], source: Source, plan: Plan, instan
     group = _group_in_source(names, source, instances)
     others = [name for name in names if name != group]
     if kind == "multiple_instance":
-        return SourceColumns(kind, True, group, observed=_observed(names, (group,), source))
+        observed = _observed(kind, names, (group,), source)
+        return SourceColumns(kind, True, group, observed=observed, reading=_reading(kind, observed, (), source))
     size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=(group, *(plan.classes or ())))
     for name in plan.classes or ():
         _refuse_unknown(name, names, file, "--classes")
@@ -185,7 +189,11 @@ def _tuples(kind: str, names: Sequence[str], source: Source) -> SourceColumns:
             "--members",
             str(source.file),
         )
-    return SourceColumns(kind, True, members=members, observed=_observed(names, members, source))
+    observed = _observed(kind, names, members, source)
+    reading = _reading(kind, observed, members, source)
+    if kind in TRIPLETS and reading.contrary:  # what is said of the second holds of the third
+        members = (members[0], members[2], members[1])
+    return SourceColumns(kind, True, members=members, observed=observed, reading=reading)
 
 
 def _group_in_source(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
@@ -217,10 +225,15 @@ def _members(names: Sequence[str], source: Source, count: int) -> tuple[str, ...
     return None
 
 
-def _observed(names: Sequence[str], taken: Collection[str], source: Source) -> str:
+def _reading(kind: str, observed: str, members: Sequence[str], source: Source) -> Reading:
+    return read_name(kind, observed, _plain(observed).split("_"), [_plain(name) for name in members], source)
+
+
+def _observed(kind: str, names: Sequence[str], taken: Collection[str], source: Source) -> str:
     file = str(source.file)
+    words = (*NEUTRAL, "relation", *(word for one in WORDS.values() for word in one.yes), *WORDS[kind].contrary)
     free = [name for name in names if name not in taken]
-    found = find_column(names, OBSERVED, given=source.observed, file=file, option="--observed", taken=taken)
+    found = find_column(names, words, given=source.observed, file=file, option="--observed", taken=taken)
     if found is None and len(free) == 1:
         found = free[0]
     if found is None:
@@ -240,9 +253,11 @@ def _guess(names: Sequence[str], source: Source, instances: InstanceColumns) -> 
     if len(source.members or ()) == 3 or any(len(w) == 3 and plain >= {*w} for w in MEMBERS):
         return "triplet_comparison", False
     if source.members is not None or any(plain >= {*words[:2]} for words in MEMBERS):
-        if plain & {"relation", "lower"} or source.relation:
-            return "ordinal_rank", True
-        return "pairwise_similarity", bool(plain & {"similar", "same"})
+        words = {word for name in plain for word in name.split("_")}
+        ranks, pairs = WORDS["ordinal_rank"], WORDS["pairwise_similarity"]
+        ranked = bool(source.relation or words & {"relation", *ranks.yes, *ranks.contrary})
+        alike = bool(words & {*pairs.yes, *pairs.contrary})
+        return ("ordinal_rank", True) if ranked and not alike else ("pairwise_similarity", alike and not ranked)
     group = _group_in_source(names, source, instances)
     others = [name for name in names if name != group and _plain(name) not in SIZE]
     return ("multiple_instance" if len(others) == 1 or source.observed else "label_proportions"), True

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from unbag.tables.problems import fail
@@ -18,6 +17,9 @@ from unbag.tables.problems import fail
 DELIMITERS = (",", ";", "\t", "|")
 PIECE = 1 << 20
 LONGEST_HEADER = 1 << 24
+
+NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
+"""Text that is a number, as people write it."""
 
 
 def delimiter_of(path: Path) -> str:
@@ -31,11 +33,9 @@ def csv_names(path: Path) -> list[str]:
     _refuse_other_contents(path)
     delimiter = delimiter_of(path)
     try:
-        with _open_stream(path, delimiter, {}, None) as reader:
+        with _open_stream(path, _parse_options(delimiter), {}) as reader:
             return list(reader.schema.names)
-    except UnicodeDecodeError:
-        _refuse_encoding(path)
-    except pa.ArrowInvalid as error:
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
         _explain(path, delimiter, error)
 
 
@@ -50,9 +50,9 @@ def read_csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
             convert_options=pacsv.ConvertOptions(column_types=dict(types)),
         )
     except pa.ArrowInvalid as error:
-        _explain(path, delimiter, error)
+        _explain(path, delimiter, error, dict.fromkeys(csv_names(path), pa.string()))
     if any(pa.types.is_binary(kind) for kind in table.schema.types):
-        _refuse_encoding(path)
+        _refuse_other_encodings(path)
     _refuse_open_quote(path, table, table.num_rows)
     return table
 
@@ -64,22 +64,80 @@ def stream_csv(path: Path, types: Mapping[str, pa.DataType], columns: list[str])
     types = {name: types.get(name, pa.string()) for name in csv_names(path)}
     rows, last = 0, None
     try:
-        with _open_stream(path, delimiter, types, None) as reader:
+        with _open_stream(path, _parse_options(delimiter), types) as reader:
             for last in reader:
                 rows += last.num_rows
                 yield last.select(columns)
     except pa.ArrowInvalid as error:
-        _explain(path, delimiter, error)
+        _explain(path, delimiter, error, types)
     if last is not None:
         _refuse_open_quote(path, last, rows)
 
 
-def _open_stream(path: Path, delimiter: str, types: Mapping[str, pa.DataType], columns: list[str] | None) -> Any:
+def convert_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return text as values of a type, by the rules for files; raise ``pa.ArrowInvalid`` where one is none.
+
+    Examples
+    --------
+    >>> convert_text(pa.array(["1.5", "NA", None]), pa.float64()).to_pylist()
+    [1.5, None, None]
+    """
+    if len(text) == 0:
+        return pa.array([], kind)
+    file = pa.BufferOutputStream()
+    pacsv.write_csv(pa.table({"x": text}), file)
+    table = pacsv.read_csv(
+        pa.BufferReader(file.getvalue()),
+        read_options=pacsv.ReadOptions(use_threads=False),
+        parse_options=_parse_options(",", ignore_empty_lines=False),
+        convert_options=pacsv.ConvertOptions(column_types={"x": kind}),
+    )
+    return table.column(0).combine_chunks()
+
+
+def refuse_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int = 0) -> None:
+    """Raise an error that names the first value which is not of the type of its column, if there is one.
+
+    Parameters
+    ----------
+    text
+        A piece of a column, as it is written.
+    kind
+        Of the column when the model was fitted.
+    path, name, first_row
+        Where the piece is from; how many rows come before it.
+    """
+    if _fits(text, kind):
+        return
+    good, bad = 0, len(text)  # the first so many values fit, the first so many do not
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if _fits(text.slice(good, middle - good), kind) else (good, middle)
+    held = "true and false" if pa.types.is_boolean(kind) else "numbers"
+    raise fail(
+        f"the column held {held} when the model was fitted, but {text[good].as_py()!r} here; write {held}",
+        str(path),
+        first_row + good + 1,
+        name,
+    )
+
+
+def _fits(text: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        convert_text(text, kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _open_stream(
+    path: Path, options: pacsv.ParseOptions, types: Mapping[str, pa.DataType], *, use_threads: bool = True
+) -> Any:
     return pacsv.open_csv(
         path,
-        read_options=pacsv.ReadOptions(block_size=PIECE * 4),
-        parse_options=_parse_options(delimiter),
-        convert_options=pacsv.ConvertOptions(column_types=dict(types), include_columns=columns),
+        read_options=pacsv.ReadOptions(block_size=PIECE * 4, use_threads=use_threads),
+        parse_options=options,
+        convert_options=pacsv.ConvertOptions(column_types=dict(types)),
     )
 
 
@@ -113,8 +171,8 @@ def _refuse_other_contents(path: Path) -> None:
         raise fail("the file holds bytes of zero, so that it is no text; save it again as CSV in UTF-8", str(path))
 
 
-def _refuse_encoding(path: Path) -> NoReturn:
-    """Find the line that is not UTF-8; called only where there is one."""
+def _refuse_other_encodings(path: Path) -> None:
+    """Name the first line that is not UTF-8, if there is one."""
     with _open(path) as file:
         for number, line in enumerate(file, 1):
             try:
@@ -126,7 +184,6 @@ def _refuse_encoding(path: Path) -> NoReturn:
                     "line); save the file again as UTF-8",
                     str(path),
                 ) from None
-    raise fail("the file is not written in UTF-8; save it again as UTF-8", str(path))
 
 
 def _refuse_open_quote(path: Path, end: Any, row: int) -> None:
@@ -144,8 +201,12 @@ def _refuse_open_quote(path: Path, end: Any, row: int) -> None:
         )
 
 
-def _explain(path: Path, delimiter: str, error: Exception) -> NoReturn:
-    """Say in which row the file is broken; slowly, and only when it is."""
+def _explain(path: Path, delimiter: str, error: Exception, types: Mapping[str, pa.DataType] | None = None) -> NoReturn:
+    """Say in which row the file is broken; slowly, and only when it is.
+
+    The file is looked at again, because what Arrow says of it depends on the number of threads.
+    """
+    _refuse_other_encodings(path)
     ragged: list[Any] = []
 
     def keep(row: Any) -> str:
@@ -153,14 +214,12 @@ def _explain(path: Path, delimiter: str, error: Exception) -> NoReturn:
             ragged.append(row)
         return "skip"
 
-    try:
-        pacsv.read_csv(
-            path,
-            read_options=pacsv.ReadOptions(use_threads=False),
-            parse_options=_parse_options(delimiter, invalid_row_handler=keep),
-        )
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        ragged = ragged[:1]  # what else is wrong is told by the error itself
+    text = dict.fromkeys(types or {}, pa.string())
+    skip = _parse_options(delimiter, invalid_row_handler=keep)
+    with contextlib.suppress(pa.ArrowInvalid), _open_stream(path, skip, text, use_threads=False) as reader:
+        for _ in reader:
+            if ragged:
+                break
     if ragged:
         row = ragged[0]
         raise fail(
@@ -169,26 +228,16 @@ def _explain(path: Path, delimiter: str, error: Exception) -> NoReturn:
             str(path),
             None if row.number is None else row.number - 1,
         ) from error
-    if "UTF8" in str(error):
-        _refuse_encoding(path)
-    if (
-        found := re.search(r"CSV column #(\d+): CSV conversion error to (\w+): invalid value '(.*)'", str(error))
-    ) is not None:
-        _refuse_value(path, delimiter, int(found[1]), found)
+    _refuse_values(path, delimiter, types or {})
     raise fail(f"this is no CSV file that can be read: {error}", str(path)) from error
 
 
-def _refuse_value(path: Path, delimiter: str, place: int, found: re.Match[str]) -> NoReturn:
-    """Find the row of a value that is not of the type of its column; called only where there is one."""
-    name, value, row = csv_names(path)[place], found[3], 0
-    held = "true and false" if found[2] == "bool" else "numbers"
-    with _open_stream(path, delimiter, {name: pa.string()}, [name]) as reader:
+def _refuse_values(path: Path, delimiter: str, types: Mapping[str, pa.DataType]) -> None:
+    """Name the first value that is not of the type of its column, if there is one."""
+    text, rows = dict.fromkeys(types, pa.string()), 0
+    with _open_stream(path, _parse_options(delimiter), text) as reader:
         for piece in reader:
-            at = pc.index(piece.column(0), value).as_py()
-            if at >= 0:
-                row += at + 1
-                break
-            row += len(piece)
-    raise fail(
-        f"the column held {held} when the model was fitted, but {value!r} here; write {held}", str(path), row, name
-    )
+            for name, kind in types.items():
+                if not pa.types.is_string(kind):
+                    refuse_text(piece.column(name), kind, path, name, rows)
+            rows += piece.num_rows

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.files import write_whole
+from unbag.files import read_regular, write_whole
 from unbag.tables.keys import is_missing, whole_numbers
 from unbag.tables.problems import Problem, fail, in_rows, raise_errors
 from unbag.tables.read import Table
@@ -149,7 +149,7 @@ class Preparation:
     def load(cls, path: Path) -> Preparation:
         """Read what :meth:`save` has written."""
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_regular(path))
             if content["format"] != FORMAT:
                 raise fail(f"it was written by another version of unbag, in format {content['format']}", str(path))
             return cls(tuple(Feature(**{**one, "values": tuple(one["values"])}) for one in content["features"]))

@@ -65,48 +65,51 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
     """
-    from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
-    from unbag.report import summarise  # noqa: PLC0415
+    with run.opened(plan, force=force) as resumed:
+        from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
+        from unbag.report import summarise  # noqa: PLC0415
+        from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
-    resumed = run.check_free(plan, force=force)
-    found = gather(plan)
-    _refuse_doubt(found)
-    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
-    raise_errors(problems)
-    preparation = fit_preparation(found.instances, found.columns.features, plan.categorical, found.member_rows)
-    X = preparation.encode(found.instances)
-    aggregates, z, groups = as_sets(found.observed)
-    inputs = describe_inputs(found)
-    unnamed = plan.names is not None and plan.classes is None
-    clf = AggregateClassifier(
-        aggregate=aggregates,
-        n_classes=len(found.classes),
-        classes=None if unnamed else list(found.classes),
-        verbose=int(verbose),
-        checkpoint=run.checkpoint,
-        **_settings(plan),
-    )
-    run.start(plan, inputs, resumed=resumed)
-    preparation.save(run.preparation)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
-        clf.fit(X, z, groups=groups)
-    if plan.names is not None:
-        _name_classes(clf, X, found.instances, plan.names)
-    clf.set_params(checkpoint=None, verbose=0)
-    clf.save(run.model, overwrite=True)
-    summary = summarise(
-        clf,
-        X,
-        z,
-        groups,
-        title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
-        inputs=_in_words(inputs) | {"features made": len(preparation.encoded_names)},
-        labels=found.labels,
-        labelled_rows=found.labelled_rows,
-    )
-    write_whole(run.summary, json.dumps(summary, indent=1).encode())
-    run.finish(plan, inputs)
+        found = gather(plan)
+        _refuse_doubt(found)
+        problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+        raise_errors(problems)
+        preparation = fit_preparation(found.instances, found.columns.features, plan.categorical, found.member_rows)
+        X = preparation.encode(found.instances)
+        aggregates, z, groups = as_sets(found.observed)
+        inputs = describe_inputs(found)
+        unnamed = plan.names is not None and plan.classes is None
+        clf = AggregateClassifier(
+            aggregate=aggregates,
+            n_classes=len(found.classes),
+            classes=None if unnamed else list(found.classes),
+            verbose=int(verbose),
+            checkpoint=run.checkpoint,
+            **_settings(plan),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
+            train = clf._prepare_fit(X, z, groups)  # what is refused here leaves the folder as it was
+            run.start(plan, inputs, resumed=resumed)
+            preparation.save(run.preparation)
+            train()
+        if plan.names is not None:
+            _name_classes(clf, X, found.instances, plan.names)
+        clf.set_params(checkpoint=None, verbose=0)
+        clf.save(run.model, overwrite=True)
+        summary = summarise(
+            clf,
+            X,
+            z,
+            groups,
+            title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
+            inputs=_in_words(inputs) | {"features made": len(preparation.encoded_names)},
+            labels=found.labels,
+            labelled_rows=found.labelled_rows,
+        )
+        write_whole(run.summary, json.dumps(summary, indent=1).encode())
+        run.finish(plan, inputs)
+        problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed)
 
 

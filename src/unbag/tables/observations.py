@@ -13,7 +13,7 @@ from unbag.inputs import AGGREGATES
 from unbag.tables.conventions import SourceColumns
 from unbag.tables.grouped import read_grouped
 from unbag.tables.matching import Match
-from unbag.tables.plan import GROUPED
+from unbag.tables.plan import GROUPED, TRIPLETS
 from unbag.tables.problems import Problem
 from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples
@@ -34,6 +34,8 @@ class Observed:
     source_rows: np.ndarray
     """For each group the row of the file it comes from, from 0."""
     problems: list[Problem]
+    turned: np.ndarray | None = None
+    """Of relations, for each pair whether its members stand in the other order than in the file."""
 
 
 def read_observations(match: Match, relation: Any = None) -> Observed:
@@ -48,10 +50,22 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
     """
     columns, table = match.columns, match.source
     ranks = columns.aggregate == "ordinal_rank"
-    aggregate: Aggregate = OrdinalRank(relation or "<") if ranks else AGGREGATES[columns.aggregate]()
-    unused = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
+    reading = columns.reading
+    aggregate: Aggregate = OrdinalRank(relation or reading.relation()) if ranks else AGGREGATES[columns.aggregate]()
+    notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
     groups, z, source_rows, problems = (read_grouped if columns.aggregate in GROUPED else read_tuples)(match)
+    turned = None
     if groups is not None and z is not None and z.dtype == object:  # relations, not answers
         aggregate = OrdinalRank("<")
-        groups, z = as_lower(groups, z)
-    return Observed(columns, table, aggregate, groups, z, source_rows, [*unused, *problems])
+        groups, z, turned = as_lower(groups, z)
+    elif columns.observed is not None:
+        notes += reading.note(columns.aggregate, table.file, columns.observed)
+        if z is not None and not ranks and _is_exchanged(columns):
+            z = 1 - z
+    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], turned)
+
+
+def _is_exchanged(columns: SourceColumns) -> bool:
+    """Whether 1 stands for what the aggregate calls 0; of triplets, the contrary is about other members instead."""
+    contrary = columns.reading.contrary and columns.aggregate not in TRIPLETS
+    return contrary != columns.reading.negated

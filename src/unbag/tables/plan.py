@@ -94,6 +94,8 @@ class Plan:
         The columns to learn from, or those not to; by default all that have no other meaning.
     categorical
         Columns of numbers that are names of categories.
+    trust
+        Columns to learn from although they look like the answer or like an id.
     classes, n_classes
         The names of the classes, for proportions the columns that count them; or how many there are.
     drop_unmatched
@@ -111,6 +113,7 @@ class Plan:
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
     classes: tuple[str, ...] | None = None
     n_classes: int | None = None
     drop_unmatched: bool = False
@@ -159,6 +162,7 @@ PLAN_KEYS: dict[str, type] = {
     "features": list,
     "exclude": list,
     "categorical": list,
+    "trust": list,
     "classes": list,
     "n_classes": int,
     "drop_unmatched": bool,

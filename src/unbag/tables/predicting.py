@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from unbag.files import remove_drafts, whole_file
+from unbag.files import refuse_input, remove_drafts, whole_file
 from unbag.tables.conventions import ID, find_column
+from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
+from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.gathering import gather
 from unbag.tables.observations import Observed
 from unbag.tables.plan import GROUPED, Plan
@@ -34,6 +36,7 @@ def predict_table(
     *,
     id: str | None = None,
     keep: Sequence[str] = (),
+    raw_text: bool = False,
     device: str = "cpu",
     progress: Callable[[int], None] = lambda rows: None,
 ) -> tuple[int, list[Problem]]:
@@ -53,6 +56,8 @@ def predict_table(
         The column of ids; None: as in fit, or found by its name.
     keep
         Further columns to copy.
+    raw_text
+        Write text to CSV as it is, also where a spreadsheet would run it as a formula.
     device
         Where to predict.
     progress
@@ -63,27 +68,27 @@ def predict_table(
     tuple
         How many rows there were, and notes of what training rows did not have.
     """
-    content = run.read_finished()
-    preparation, clf = Preparation.load(run.preparation), _load(run, device)
+    content, preparation, clf = _load(run, device)
     check_format(out)
+    refuse_input(out, [instances, *run.inputs])
     names = column_names(instances)
     wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
     own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
     kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
     _check_columns(names, preparation, kept, str(instances))
     results = result_names(clf.classes_, kept, str(instances))
-    tally, done = Tally(), 0
+    tally, done, formulas = Tally(), 0, FormulaEscaper(out.suffix == ".csv" and not raw_text)
     types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
     with writing(out) as write:
         for piece in stream_table(instances, list(dict.fromkeys([*kept, *preparation.names])), types):
-            table = Table(instances, _as_numbers(piece, preparation, kept))
+            table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
             X = preparation.encode(table, tally, done)
-            write(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results))
+            write(formulas.escape(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results)))
             done += len(table)
             progress(done)
         if done == 0:
             raise fail("there are no rows, only names of columns", str(instances))
-    return done, tally.as_problems(str(instances))
+    return done, [*tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
 
 
 def disaggregate_table(
@@ -94,6 +99,7 @@ def disaggregate_table(
     *,
     aggregate: str | None = None,
     drop_unmatched: bool = False,
+    raw_text: bool = False,
     device: str = "cpu",
 ) -> tuple[int, list[Problem]]:
     """Write the probability of each class for rows in observed groups, given what was observed of these.
@@ -113,6 +119,8 @@ def disaggregate_table(
         Which kind of observation the file of groups holds, where the run has learned from several.
     drop_unmatched
         Go on without rows and groups that have no partner in the other file.
+    raw_text
+        Write text to CSV as it is, also where a spreadsheet would run it as a formula.
     device
         Where to predict.
 
@@ -121,9 +129,9 @@ def disaggregate_table(
     tuple
         How many lines were written, and notes.
     """
-    content = run.read_finished()
-    preparation, clf = Preparation.load(run.preparation), _load(run, device)
+    content, preparation, clf = _load(run, device)
     check_format(out)
+    refuse_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
     names = column_names(instances)
     _check_columns(names, preparation, [], str(instances))
@@ -139,9 +147,11 @@ def disaggregate_table(
     posterior = alone.disaggregate(X, one.z, groups=one.groups)
     kept, order = _memberships(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, kept.column_names, str(instances))
+    formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
     with writing(out) as write:
-        write(with_results(kept, posterior[order], clf.classes_, results))
+        write(formulas.escape(with_results(kept, posterior[order], clf.classes_, results)))
     problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
+    problems += formulas.as_problems(str(out))
     if impossible := int(np.isnan(posterior).any(1).sum()):
         problems.append(
             Problem(
@@ -195,10 +205,14 @@ def writing(out: Path) -> Iterator[Write]:
                 writer.close()
 
 
-def _load(run: Run, device: str) -> Any:
+def _load(run: Run, device: str) -> tuple[dict[str, Any], Preparation, Any]:
+    """Return what a finished run notes of itself, how it prepares rows, and its classifier, which belong together."""
     from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
-    return load(run.model, device=device)
+    content = run.read_finished()
+    parts = Preparation.load(run.preparation), load(run.model, device=device)
+    run.check_files(content)
+    return content, *parts
 
 
 def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
@@ -211,13 +225,14 @@ def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequenc
         )
 
 
-def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str]) -> pa.Table:
+def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str], file: Path, first_row: int) -> pa.Table:
     """Return a piece with numbers in columns that were read as text because they are copied as they are, too."""
     kinds = preparation.csv_types
     for place, name in enumerate(piece.column_names):
-        column = piece.column(name)
+        column = piece.column(name).combine_chunks()
         if name in kept and name in kinds and pa.types.is_string(column.type) and kinds[name] != pa.string():
-            piece = piece.set_column(place, name, column.cast(kinds[name]))
+            refuse_text(column, kinds[name], file, name, first_row)
+            piece = piece.set_column(place, name, convert_text(column, kinds[name]))
     return piece
 
 
@@ -242,9 +257,12 @@ def _memberships(one: Observed, instances: Table, own_id: str | None, group: str
         kept = [name for name in (own_id, group) if name is not None]
         return instances.data.select(kept).take(pa.array(members[order])), order
     size = len(one.columns.members)
+    names = np.tile(np.array(one.columns.members, dtype=object), (len(one.groups), 1))  # (groups, members)
+    if one.turned is not None:
+        names[one.turned] = names[one.turned, ::-1]
     line = {
         "observation": pa.array(np.repeat(one.source_rows + 1, size)),
-        "member": pa.array(list(one.columns.members) * len(one.groups)),
+        "member": pa.array(names.reshape(-1)),
         str(own_id): instances.column(str(own_id)).take(pa.array(members)),
     }
     return pa.table(line), np.arange(len(members))

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unbag.terminal import visible
+
 Severity = Literal["error", "warning", "note"]
 
 # So many places are named one by one; the others are counted.
@@ -43,7 +45,7 @@ class Problem:
     def __str__(self) -> str:
         places = [self.file, f"row {self.row}" if self.row else None, f"column {self.column}" if self.column else None]
         place = ", ".join(one for one in places if one)
-        return f"{place}: {self.message}" if place else self.message
+        return visible(f"{place}: {self.message}" if place else self.message)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same as JSON can hold it."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
-import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from unbag.files import remove_drafts, write_whole
+from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_whole
 from unbag.tables.plan import Plan
 from unbag.tables.problems import fail
 
-FORMAT = 1
+FORMAT = 2
+
+SUMMARY, REPORT = "summary.json", "report.html"
+FILES = ("preparation.json", SUMMARY, "model/model.json", REPORT)
+"""What a run writes beside its head, the weights of the model, and checkpoints while it goes on."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +59,18 @@ class Run:
     @property
     def summary(self) -> Path:
         """What the report shows."""
-        return self.folder / "summary.json"
+        return self.folder / SUMMARY
 
     @property
-    def report(self) -> Path:
-        """The report."""
-        return self.folder / "report.html"
+    def inputs(self) -> list[Path]:
+        """What is read of a run, and must not be written over."""
+        return [self.head, self.folder / LOCK, *(self.folder / name for name in self.read()["files"] if name != REPORT)]
 
-    def check_free(self, plan: Plan, *, force: bool) -> bool:
-        """Return whether there is an unfinished run of the same plan to go on with; refuse to overwrite any other.
+    @contextmanager
+    def opened(self, plan: Plan, *, force: bool) -> Iterator[bool]:
+        """Have the folder to oneself to run a plan; tell whether there is an unfinished run of it to go on with.
+
+        Where the run is not even started, the folder is left as it was.
 
         Parameters
         ----------
@@ -70,15 +79,45 @@ class Run:
         force
             Start anew, whatever the folder holds of earlier runs.
         """
+        lock = self.folder / LOCK
+        self._read_earlier()  # a folder of other files is refused before anything is made in it
+        new = not lock.exists()
+        made = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked(self.folder):
+                try:
+                    yield self._check_free(plan, force=force)
+                finally:
+                    if new and not self.head.exists():
+                        with suppress(OSError):  # where an open file cannot be removed, it does no harm
+                            lock.unlink()
+        finally:
+            remove_empty(made)
+
+    def _read_earlier(self) -> dict[str, Any] | None:
+        """Return what an earlier run in the folder notes of itself, None where there was none; refuse other files."""
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file; name a folder for the run")
-        if not self.folder.exists() or not any(self.folder.iterdir()):
-            return False
+        ignored = {self.folder / LOCK, *(self.folder / one.name for one in drafts(self.head))}
+        if not self.folder.exists() or not {*self.folder.iterdir()} - ignored:
+            return None
         if not self.head.exists():
             raise FileExistsError(f"{self.folder} holds other files and no run; name another folder with --out")
-        if force:
+        return self.read()
+
+    def _check_free(self, plan: Plan, *, force: bool) -> bool:
+        """Return whether there is an unfinished run of the same plan to go on with; refuse to overwrite any other."""
+        content = self._read_earlier()
+        if content is None:
             return False
-        content = self.read()
+        if force:
+            if altered := [name for name in self._altered(content) if (self.folder / name).exists()]:
+                raise FileExistsError(
+                    f"{self.folder / altered[0]} is not what the run there has written; move it elsewhere, or name "
+                    "another folder with --out"
+                )
+            return False
         if content["status"] == "finished":
             raise FileExistsError(
                 f"{self.folder} holds a finished run; name another folder with --out, or replace it with --force"
@@ -91,35 +130,41 @@ class Run:
         return True
 
     def start(self, plan: Plan, inputs: dict[str, Any], *, resumed: bool) -> None:
-        """Note what is going to be done; what an earlier run has left is removed unless it is gone on with."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Note what is going to be done; what an earlier run has left is removed, and no other file.
+
+        Its checkpoint stays where it is gone on with.
+        """
         remove_drafts(self.head)
         if not resumed:
-            self._write("unfinished", plan, inputs)
-            for folder in (self.model, self.checkpoint):
-                shutil.rmtree(folder, ignore_errors=True)
-            for file in (self.preparation, self.summary, self.report):
-                file.unlink(missing_ok=True)
+            earlier = self.read()["files"] if self.head.exists() else {}
+            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+            self._remove_checkpoint()
+        self._remove(self.read()["files"])
 
     def finish(self, plan: Plan, inputs: dict[str, Any]) -> None:
-        """Note that all is done, and remove what was only kept to go on from."""
-        self._write("finished", plan, inputs)
-        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
+        weights = json.loads(read_regular(self.model / "model.json"))["content"]["weights"]["file"]
+        written = [name for name in (*FILES, f"{self.model.name}/{weights}") if name != REPORT]
+        files = {name: sha256(self.folder / name) for name in written}
+        self._write("finished", plan, inputs, {**files, REPORT: None})
+        self._remove_checkpoint()
 
     def read(self) -> dict[str, Any]:
-        """Return what the run notes of itself."""
+        """Return what the run notes of itself; refuse what no run has written."""
         if not self.head.exists():
             raise FileNotFoundError(
                 f"there is no run in {self.folder}: {self.head.name} is missing; make one with unbag fit"
             )
         try:
-            content = json.loads(self.head.read_bytes())
-            known = content["format"] == FORMAT and content["status"] in ("finished", "unfinished")
-        except (ValueError, KeyError, TypeError) as error:
-            raise fail(f"the file is cut short or was altered: {error!r}; fit the run again", str(self.head)) from error
-        if not known:
-            raise fail("the file was written by another version of unbag; fit the run again", str(self.head))
-        return dict(content)
+            content = dict(json.loads(read_regular(self.head)))
+            written, noted = content["format"], content.pop("sha256", None)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._refusal(f"the file is cut short or was altered, or is no run of unbag: {error!r}") from error
+        if written != FORMAT:
+            raise self._refusal("the file was written by another version of unbag")
+        if noted != _digest(content) or not all(self._may_write(name) for name in content["files"]):
+            raise self._refusal("the file was altered after unbag wrote it, or is no run of unbag")
+        return content
 
     def read_finished(self) -> dict[str, Any]:
         """Return the same of a run that can be used; refuse one that is not finished."""
@@ -128,19 +173,61 @@ class Run:
             raise fail(f"the run in {self.folder} is not finished; go on with it by the same unbag fit that began it")
         return content
 
-    def _write(self, status: str, plan: Plan, inputs: dict[str, Any]) -> None:
+    def check_files(self, content: dict[str, Any]) -> None:
+        """Refuse files that are not those of the run; call this once they are read, in case one was replaced."""
+        if altered := self._altered(content):
+            raise fail(
+                "the file is not the one that the run has written: it was altered, replaced or removed; fit the run "
+                "again",
+                str(self.folder / altered[0]),
+            )
+
+    def _altered(self, content: dict[str, Any]) -> list[str]:
+        files = {name: noted for name, noted in content["files"].items() if noted is not None}
+        return [
+            name
+            for name, noted in files.items()
+            if not (self.folder / name).is_file() or sha256(self.folder / name) != noted
+        ]
+
+    def _may_write(self, name: str) -> bool:
+        folder, _, file = name.rpartition("/")
+        return name in FILES or (folder == self.model.name and WEIGHTS.fullmatch(file) is not None)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self.folder / name
+            remove_drafts(path)
+            path.unlink(missing_ok=True)
+        remove_empty([self.model])
+
+    def _remove_checkpoint(self) -> None:
+        from unbag.training.checkpoints import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
+
+        remove_checkpoints(self.checkpoint)
+
+    def _refusal(self, why: str) -> Exception:
+        return fail(f"{why}; fit the run again, into another folder", str(self.head))
+
+    def _write(self, status: str, plan: Plan, inputs: dict[str, Any], files: dict[str, str | None]) -> None:
         content = {
             "format": FORMAT,
             "status": status,
             "plan": plan.as_dict(),
             "inputs": inputs,
+            "files": files,
             "versions": {
                 "python": platform.python_version(),
                 **{name: version(name) for name in ("unbag", "torch", "numpy", "pyarrow")},
             },
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        write_whole(self.head, json.dumps(content, indent=1).encode())
+        content = json.loads(json.dumps(content))  # as it will be read
+        write_whole(self.head, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:

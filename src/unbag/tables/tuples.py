@@ -49,20 +49,25 @@ def read_tuples(match: Match) -> tuple[Groups | None, np.ndarray | None, np.ndar
     return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), z[kept], kept, problems
 
 
-def as_lower(groups: Groups, relations: np.ndarray) -> tuple[Groups, np.ndarray]:
+def as_lower(groups: Groups, relations: np.ndarray) -> tuple[Groups, np.ndarray, np.ndarray]:
     """Return relations as answers to "is the first lower": ``>`` and ``<=`` are about the pair turned round.
+
+    Returns
+    -------
+    tuple
+        The pairs, the answers, and which pairs are turned round.
 
     Examples
     --------
-    >>> groups, z = as_lower(Groups.from_tuples([[0, 1], [0, 1], [0, 1]]), np.array(["<", ">", "<="]))
-    >>> groups.to_tuples().tolist(), z.tolist()
-    ([[0, 1], [1, 0], [1, 0]], [1, 1, 0])
+    >>> groups, z, turned = as_lower(Groups.from_tuples([[0, 1], [0, 1], [0, 1]]), np.array(["<", ">", "<="]))
+    >>> groups.to_tuples().tolist(), z.tolist(), turned.tolist()
+    ([[0, 1], [1, 0], [1, 0]], [1, 1, 0], [False, True, True])
     """
     pairs = groups.to_tuples().numpy().copy()
     turned = np.isin(relations, [">", "<="])
     pairs[turned] = pairs[turned, ::-1]
     lower = np.isin(relations, ["<", ">"])
-    return Groups.from_tuples(torch.from_numpy(pairs), n_rows=groups.n_rows), lower.astype(np.int64)
+    return Groups.from_tuples(torch.from_numpy(pairs), n_rows=groups.n_rows), lower.astype(np.int64), turned
 
 
 def _repetitions(places: np.ndarray, z: np.ndarray, table: Table, kept: np.ndarray) -> Iterator[Problem]:

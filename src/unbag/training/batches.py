@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unbag.groups import Groups
+from unbag.segments import Segments
 from unbag.training.observations import Observations
 
 
@@ -20,7 +21,7 @@ class Batch:
     rows: Tensor  # (replicas, n), rows of the table to run each replica on; the end may be padding
     place: Tensor | None  # (memberships,), where each membership is among all replicas' rows; None: in order
     memory: Tensor  # (memberships,), its number among those of the whole set and all replicas
-    groups: Groups  # which memberships belong together
+    segments: Segments  # the memberships of each group
     z: Tensor  # of these groups
 
     def of_members(self, outputs: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ class Batches:
         self._first_memory = replica * len(self.groups.members) if shared else torch.zeros_like(replica)
         self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
         self._replica = replica
-        self._equal_groups: dict[int, Groups] = {}
+        self._equal: dict[int, Segments] = {}
         self.order = torch.zeros(n_replicas, self.n_groups, dtype=torch.int64, device=self.groups.device)
         self._laid_out: _LaidOut | None = None
 
@@ -116,8 +117,8 @@ class Batches:
             return None
         which = slice(self._bounds[step], self._bounds[step + 1])
         if self._laid_out is None:
-            return self._unequal(self.order[:, which] + self._first_group)
-        return self._equal(*(part[:, which] for part in self._laid_out))
+            return self._unequal_batch(self.order[:, which] + self._first_group)
+        return self._equal_batch(*(part[:, which] for part in self._laid_out))
 
     def batch_at(self, step: Tensor, size: int) -> Batch | None:
         """Return the same for groups of one size without knowing the step, which is a number on the device."""
@@ -125,21 +126,20 @@ class Batches:
             return None
         place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=step.device)
         assert self._laid_out is not None
-        return self._equal(*(part.index_select(1, place) for part in self._laid_out))
+        return self._equal_batch(*(part.index_select(1, place) for part in self._laid_out))
 
-    def _equal(self, rows: Tensor, memory: Tensor, z: Tensor) -> Batch:
+    def _equal_batch(self, rows: Tensor, memory: Tensor, z: Tensor) -> Batch:
         n, size = z.shape[:2].numel(), rows.shape[2]
-        if n not in self._equal_groups:
-            self._equal_groups[n] = Groups.from_sizes(torch.full((n,), size, device=rows.device))
+        if n not in self._equal:
+            self._equal[n] = Segments.from_sizes(torch.full((n,), size, device=rows.device))
             # Found now, once: while a graph is captured, nothing may wait for a number.
-            assert self._equal_groups[n].uniform_size == size
-        return Batch(rows.flatten(1), None, memory.flatten(), self._equal_groups[n], z.flatten(0, 1).contiguous())
+            assert self._equal[n].uniform_size == size
+        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z.flatten(0, 1).contiguous())
 
-    def _unequal(self, which: Tensor) -> Batch:
+    def _unequal_batch(self, which: Tensor) -> Batch:
         flat = which.flatten()
-        own = Groups.from_sizes(self.groups.sizes[flat])
-        position = torch.arange(len(own.members), device=which.device)
-        number = position + torch.repeat_interleave(self.groups.offsets[flat] - own.offsets[:-1], own.sizes)
+        number, own = self.groups.segments.take(flat)
+        position = torch.arange(len(number), device=which.device)
         replica = torch.repeat_interleave(self._replica.expand_as(which).flatten(), own.sizes)
         starts = own.offsets[:: which.shape[1]]  # of each replica's memberships
         width = int(starts.diff().max())

@@ -6,19 +6,21 @@ import hashlib
 import json
 import math
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
-from unbag.files import remove_drafts, write_whole
+from unbag.files import LOCK, locked, read_regular, remove_drafts, remove_empty, whole_file
 from unbag.training.progress import logger
 
 FORMAT = 3
+DIGEST_SIZE = 32
+FILE = "checkpoint.safetensors"
 
 
 class OutOfTime(Exception):
@@ -28,6 +30,8 @@ class OutOfTime(Exception):
 @dataclass(eq=False)
 class Checkpoint:
     """Where a run is saved, and how often: one file of tensors with everything else as JSON in its head.
+
+    The file is one of safetensors, followed by the SHA-256 digest of all that.
 
     Parameters
     ----------
@@ -65,7 +69,7 @@ class Checkpoint:
     @property
     def file(self) -> Path:
         """The file that holds the run."""
-        return self.folder / "checkpoint.safetensors"
+        return self.folder / FILE
 
     def part(self, name: str) -> Checkpoint:
         """Return a place of its own for a part of the run."""
@@ -88,7 +92,9 @@ class Checkpoint:
         head = json.dumps({"format": FORMAT, **numbers})
         content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"unbag": head})
         try:
-            write_whole(self.file, content)
+            with whole_file(self.file) as draft, open(draft, "xb") as file:
+                file.write(content)
+                file.write(hashlib.sha256(content).digest())
         except OSError as error:
             logger.warning("the run could not be saved in %s: %s; the last checkpoint there stays", self.folder, error)
 
@@ -98,29 +104,32 @@ class Checkpoint:
         if not self.file.exists():
             return None
         try:
-            with safe_open(self.file, framework="pt") as opened:
-                numbers = json.loads(opened.metadata()["unbag"])
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            content = read_regular(self.file)
+            content, noted = content[:-DIGEST_SIZE], content[-DIGEST_SIZE:]
+            if hashlib.sha256(content).digest() != noted:
+                raise ValueError("its content does not fit its digest")
+            length = int.from_bytes(content[:8], "little")
+            numbers = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["unbag"])
+            tensors = load(content)
             version = numbers.pop("format", None)
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{self.file} is no checkpoint of unbag, or damaged: {error}; remove it to start anew"
+                f"{self.file} is no checkpoint of this version of unbag, or damaged: {error}; remove it to start anew"
             ) from error
         if version != FORMAT:
             raise ValueError(f"{self.file} was written by another version of unbag; remove it to start anew")
         return tensors, numbers
 
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes out of the folder while a run goes on."""
+        return locked(self.folder)
 
-def fingerprint(*tensors: Tensor) -> str:
-    """Return a few characters by which the content of tensors can be told from any other.
 
-    Examples
-    --------
-    >>> fingerprint(torch.tensor([1, 2])) == fingerprint(torch.tensor([2, 1]))
-    False
-    """
-    content = hashlib.blake2b(digest_size=8)
-    for tensor in tensors:
-        content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return content.hexdigest()
+def remove_checkpoints(folder: Path) -> None:
+    """Remove all checkpoints in a folder and in those inside it; whatever else is there stays."""
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())]
+    for one in folders:
+        remove_drafts(one / FILE)
+        for name in (FILE, LOCK):
+            (one / name).unlink(missing_ok=True)
+    remove_empty(reversed(folders))

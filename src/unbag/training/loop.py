@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from unbag import gpu
 from unbag.aggregates.base import Aggregate, full_precision
-from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.models.build import MakeModel
 from unbag.random_state import RandomState, may_draw
 from unbag.risks import group_risks
+from unbag.segments import Segments
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
 from unbag.training.best import Best
@@ -154,7 +154,7 @@ def train(
             )
         return _side_by_side(alone)
     run = Run(models, X, sets, settings, seeds, score, objective, n_criteria)
-    with progress or Silent() as shown:
+    with nullcontext() if checkpoint is None else checkpoint.locked(), progress or Silent() as shown:
         if checkpoint is not None:
             resume(run, checkpoint)
         while not run.finished:
@@ -270,7 +270,7 @@ class Run:
             with full_precision(outputs.device.type):
                 found = self._slope(phase, place, batch, outputs)
             # The mean over the groups of each replica.
-            share = found.scale * batches.weight * len(self.seeds) / len(batch.groups)
+            share = found.scale * batches.weight * len(self.seeds) / len(batch.segments)
             backward(found.slope.mul_(share))
             self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
         self.optimiser.step()
@@ -290,31 +290,31 @@ class Run:
         memory = self.memory[place]
         recalls = phase == "remembered weights" and self.objective is None
         inputs = (outputs, batch.z, *([memory[batch.memory]] if recalls else []))
-        measure: Measure = partial(self._measure, phase, (self.batches[place].aggregate, batch.groups))
+        measure: Measure = partial(self._measure, phase, (self.batches[place].aggregate, batch.segments))
         if self._fuses:
-            measure = self._fused(measure, (phase, place, len(batch.groups)), inputs)
+            measure = self._fused(measure, (phase, place, len(batch.segments)), inputs)
         said, found = measure(*inputs)
         if len(memory):
             memory[batch.memory] = said
         return found
 
     def _measure(
-        self, phase: Phase, seen: tuple[Aggregate, Groups], outputs: Tensor, z: Tensor, known: Tensor | None = None
+        self, phase: Phase, seen: tuple[Aggregate, Segments], outputs: Tensor, z: Tensor, known: Tensor | None = None
     ) -> tuple[Tensor, Slope]:
         """Return what the models say, and what it costs; ``known`` is what they said before."""
-        aggregate, groups = seen
+        aggregate, segments = seen
         if self.objective is not None:
             own = self.objective
-            return outputs, differentiate(lambda outputs: own(outputs, groups, z), outputs)
+            return outputs, differentiate(lambda outputs: own(outputs, segments, z), outputs)
         log_probs = log_softmax(class_by_class(outputs))
         if phase == "likelihood":
-            return log_probs, likelihood(aggregate, log_probs, groups, z)
+            return log_probs, likelihood(aggregate, log_probs, segments, z)
         known = log_probs if known is None else class_by_class(known)
         if self.settings.loss == "cross_entropy":
-            return log_probs, cross_entropy(aggregate, log_probs, known, groups, z)
-        _, weights = aggregate.checked_infer(known, groups, z)
+            return log_probs, cross_entropy(aggregate, log_probs, known, segments, z)
+        _, weights = aggregate.checked_infer(known, segments, z)
         loss = self.settings.loss_function
-        return log_probs, differentiate(lambda outputs: group_risks(loss(outputs), weights, groups), outputs)
+        return log_probs, differentiate(lambda outputs: group_risks(loss(outputs), weights, segments), outputs)
 
     def _fused(self, measure: Measure, key: tuple[Phase, int, int], inputs: tuple[Tensor, ...]) -> Measure:
         """Return the same with few kernels, made when it is first asked for."""

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate
-from unbag.groups import Groups
-from unbag.kernels.segments import spread, sum_per_group
+from unbag.segments import Segments
 
-Objective = Callable[[Tensor, Groups, Tensor], Tensor]
+Objective = Callable[[Tensor, Segments, Tensor], Tensor]
 """From outputs (memberships, width), groups of them and checked observations to one value per group."""
 
 
@@ -31,13 +30,13 @@ class Slope(NamedTuple):
     scale: float
 
 
-def likelihood(aggregate: Aggregate, log_probs: Tensor, groups: Groups, z: Tensor) -> Slope:
+def likelihood(aggregate: Aggregate, log_probs: Tensor, groups: Segments, z: Tensor) -> Slope:
     """Return the negative log-likelihood, with its slope in the logits by Fisher's identity."""
     log_likelihood, posterior = aggregate.checked_infer(log_probs, groups, z)
     return Slope(log_likelihood, posterior - log_probs.exp(), -1.0)
 
 
-def cross_entropy(aggregate: Aggregate, log_probs: Tensor, known: Tensor, groups: Groups, z: Tensor) -> Slope:
+def cross_entropy(aggregate: Aggregate, log_probs: Tensor, known: Tensor, groups: Segments, z: Tensor) -> Slope:
     """Return the unbiased risk of the cross entropy, with its slope in the logits.
 
     Parameters
@@ -57,8 +56,8 @@ def cross_entropy(aggregate: Aggregate, log_probs: Tensor, known: Tensor, groups
     slope = weights - log_probs.exp()
     if groups.uniform_size is not None:
         return Slope(values, slope, -1 / groups.uniform_size)
-    slope.div_(spread(groups.sizes, groups)[:, None])
-    return Slope(sum_per_group(values, groups) / groups.sizes, slope, -1.0)
+    slope.div_(groups.expand(groups.sizes)[:, None])
+    return Slope(groups.sum(values) / groups.sizes, slope, -1.0)
 
 
 def differentiate(objective: Callable[[Tensor], Tensor], outputs: Tensor) -> Slope:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate
-from unbag.checks import as_tensor, check_n_classes
+from unbag.alignment import read_per_group
+from unbag.checks import check_n_classes
 from unbag.groups import Groups
 
 
@@ -45,6 +46,8 @@ class Observations:
     2
     """
 
+    _derived_attributes = ("checked",)
+
     aggregate: Aggregate
     groups: Groups
     z: Any
@@ -58,7 +61,7 @@ class Observations:
         if not isinstance(self.weight, Real) or not math.isfinite(self.weight) or self.weight <= 0:
             raise ValueError(f"weight must be a positive number, got {self.weight!r}")
         self.aggregate.check_sizes(self.groups)
-        object.__setattr__(self, "z", as_tensor(self.z, "z", self.groups.device))
+        object.__setattr__(self, "z", read_per_group(self.z, self.groups))
         object.__setattr__(self, "checked", self.aggregate.check(self.z, self.groups, self.n_classes))
 
     def take(self, which: Tensor) -> Observations:

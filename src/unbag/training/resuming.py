@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 import re
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+import unbag
 from unbag.training.best import Best
-from unbag.training.checkpoints import Checkpoint, fingerprint
+from unbag.training.checkpoints import Checkpoint
+from unbag.training.identity import digest
 from unbag.training.progress import logger
 
 if TYPE_CHECKING:
@@ -81,19 +85,27 @@ def _identity(run: Run) -> dict[str, str]:
 
 def _read_identity(run: Run) -> dict[str, str]:
     seen = [one for given in run.sets for one in given]
-    content = fingerprint(*(part for one in seen for part in (one.groups.members, one.groups.offsets, one.z)))
     kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
-    identity = {
-        "settings": repr(run.settings),
-        "objective": repr(run.objective),
-        "seeds": repr(run.seeds),
-        "rows": f"{tuple(run.X.shape)} with content {fingerprint(run.X)}",
-        "observations": f"{kinds} with content {content}",
-        "model": f"{run.models[0]} with shapes {[tuple(tensor.shape) for tensor in run.replicas.state.values()]}",
-        "score": "none" if run.score is None else f"one of {run.n_criteria} criteria",
+    versions = {
+        "python": platform.python_version(),
+        "unbag": unbag.__version__,  # which a checkout that is not installed has too
+        **{name: version(name) for name in ("torch", "numpy")},
     }
-    # The addresses of functions change from process to process.
-    return {name: re.sub(" at 0x[0-9a-f]+", "", value) for name, value in identity.items()}
+    parts = {
+        "versions": (versions, versions),
+        "settings": (run.settings, run.settings),
+        "objective": (run.objective, run.objective),
+        "seeds": (run.seeds, run.seeds),
+        "rows": (tuple(run.X.shape), run.X),
+        "observations": (kinds, seen),
+        "model": (run.models[0], list(run.models)),
+        "score": (f"{run.n_criteria} of {run.score}", run.score),
+    }
+    # The addresses of functions change from process to process; what they do is in the digest.
+    return {
+        name: f"{re.sub(' at 0x[0-9a-f]+', '', str(shown))} with content {digest(content, f'the {name}')[:16]}"
+        for name, (shown, content) in parts.items()
+    }
 
 
 def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:

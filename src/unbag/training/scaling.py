@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -14,6 +14,9 @@ from unbag.parts import join
 How = Literal["none", "standard", "table"]
 
 ROWS_AT_ONCE = 1024
+
+# A deviation by which float32 can still divide.
+SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class Scaling(nn.Module):
@@ -55,8 +58,8 @@ def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
     X
         A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite.
     how
-        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary
-        keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
+        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
+        float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
 
     Examples
     --------
@@ -72,13 +75,25 @@ def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
     if not isinstance(X, Tensor) or X.ndim < 2 or X.numel() == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     check_finite(X)
-    channels = 1 if X.ndim == 3 else X.shape[1]
-    shape = (channels,) + (1,) * (X.ndim - 2)
+    shape = scaling_shape(X.shape[1:])
+    channels = shape[0]
     if how == "none":
         return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
     mean, deviation = _moments(X.reshape(len(X), 1 if how == "table" else channels, -1))
     shift, factor = mean.float(), (1 / deviation).float()
     return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
+
+
+def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of shift and factor for rows of some shape.
+
+    Examples
+    --------
+    >>> scaling_shape((5,)), scaling_shape((28, 28)), scaling_shape((3, 32, 32))
+    ((5,), (1, 1), (3, 1, 1))
+    """
+    channels = 1 if len(row_shape) == 2 else row_shape[0]
+    return (channels,) + (1,) * (len(row_shape) - 1)
 
 
 def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
@@ -96,24 +111,66 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
     >>> check_finite(torch.tensor([[1.0, float("nan")]]), names=["age", "height"])
     Traceback (most recent call last):
     ...
-    ValueError: X holds NaN, infinite or too large values in column 1 (height); leave out or fill in what is missing
+    ValueError: X holds NaN or infinity in column 1 (height); leave out or fill in what is missing
     """
     bad = join((~part.float().isfinite() for part in X.split(ROWS_AT_ONCE)), len(X))  # without a second table of floats
     if not bool(bad.any()):
         return
-    kind, where = ("column", bad.any(0)) if X.ndim == 2 else ("image", bad.flatten(1).any(1))
-    places = name_some(kind, where, str if names is None else lambda place: f"{place} ({names[place]})")
-    raise ValueError(f"X holds NaN, infinite or too large values in {places}; leave out or fill in what is missing")
+    if bool((undefined := ~X.isfinite()).any()):
+        places = _name_places(undefined, names)
+        raise ValueError(f"X holds NaN or infinity in {places}; leave out or fill in what is missing")
+    raise ValueError(f"X holds values too large for float32 in {_name_places(bad, names)}; measure in a larger unit")
+
+
+def name_vanishing(X: Tensor, names: Sequence[str] | None = None) -> str | None:
+    """Name the columns of a table, or channels of images, that vary by less than float32 can tell from nothing.
+
+    :func:`fit_scaling` takes them for constant.
+
+    Parameters
+    ----------
+    X
+        A table or images, finite.
+    names
+        What the caller calls the columns.
+
+    Examples
+    --------
+    >>> name_vanishing(torch.tensor([[1.0, 1e-300], [2.0, 3e-300]], dtype=torch.float64), names=["age", "mass"])
+    'column 1 (mass)'
+    """
+    values = X.reshape(len(X), scaling_shape(X.shape[1:])[0], -1)
+    low, high = values.amin((0, 2)).double(), values.amax((0, 2)).double()
+    # More than rounding errors, and less than what is surely enough: the deviation is what counts, but takes longer.
+    doubtful = (high - low > torch.finfo(torch.float32).eps * torch.maximum(high, -low)) & (high - low < 1e-30)
+    if not bool(doubtful.any()):
+        return None
+    vanishing = doubtful.masked_scatter(doubtful, _mean_and_deviation(values[:, doubtful])[1] <= SMALLEST)
+    kind, names = ("column", names) if X.ndim == 2 else ("channel", None)
+    return name_some(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
+
+
+def _name_places(bad: Tensor, names: Sequence[str] | None) -> str:
+    """Name the columns of a table, or the images, that hold a flagged value."""
+    kind, where = ("column", bad.any(0)) if bad.ndim == 2 else ("image", bad.flatten(1).any(1))
+    return name_some(kind, where, _namer(names))
+
+
+def _namer(names: Sequence[str] | None) -> Callable[[int], str]:
+    return str if names is None else lambda place: f"{place} ({names[place]})"
 
 
 def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation of ``(n, columns, places)`` by column, 1 where a column does not vary."""
+    mean, deviation = _mean_and_deviation(values)
+    # A column that is constant in float32 holds rounding errors at most, and dividing by them would blow them up.
+    varies = values.amin((0, 2)).float() < values.amax((0, 2)).float()
+    return mean, deviation.where(varies & (deviation > SMALLEST), 1)
+
+
+def _mean_and_deviation(values: Tensor) -> tuple[Tensor, Tensor]:
     parts = values.split(ROWS_AT_ONCE)  # so that there is no second table in float64
     count = len(values) * values.shape[2]
     mean = torch.stack([part.double().sum((0, 2)) for part in parts]).sum(0) / count  # (columns,)
     squares = [(part.double() - mean[:, None]).square().sum((0, 2)) for part in parts]
-    deviation = (torch.stack(squares).sum(0) / count).sqrt()
-    # A column that is constant in float32 holds rounding errors at most, and dividing by them would blow them up.
-    varies = values.amin((0, 2)).float() < values.amax((0, 2)).float()
-    varies &= deviation > torch.finfo(torch.float32).tiny
-    return mean, deviation.where(varies, 1)
+    return mean, (torch.stack(squares).sum(0) / count).sqrt()

@@ -8,7 +8,6 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from unbag.groups import Groups
 from unbag.training.observations import Observations
 
 Predict = Callable[[Tensor], Tensor]
@@ -22,23 +21,21 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
 
     Sets of observations count by their weights.
     """
-    rows = torch.cat([one.groups.members for one in observations]).unique()
-    row_number = torch.zeros(int(rows.max()) + 1, dtype=torch.int64, device=rows.device)
-    row_number[rows] = torch.arange(len(rows), device=rows.device)
+    rows, members = torch.cat([one.groups.members for one in observations]).unique(return_inverse=True)
     inputs = take_rows(X, rows)
-    local = [Groups.from_offsets(one.groups.offsets, row_number[one.groups.members]) for one in observations]
+    members_of_sets = members.split([len(one.groups.members) for one in observations])
     weights = sum(one.weight for one in observations)
 
     def score(predict: Predict) -> Tensor:
         logits = predict(inputs)
         total = torch.zeros(len(logits), dtype=torch.float64, device=logits.device)
-        for one, groups in zip(observations, local, strict=True):
+        for one, members in zip(observations, members_of_sets, strict=True):
             for replica, own in enumerate(logits):
-                of_members = groups.rows_of(own.float())
+                of_members = own[members].float()
                 if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
                     total[replica] = float("nan")
                     continue
-                found = one.aggregate.checked_evidence(of_members, groups, one.checked).log_likelihood
+                found = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
                 total[replica] += one.weight * found.double().mean()
         return total / weights
 

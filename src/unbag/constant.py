@@ -28,10 +28,14 @@ class Distinct:
     case: Tensor  # (groups,), which case each group is
 
     def log_likelihood(self, log_probs: Tensor) -> Tensor:
-        """Return the log-likelihood of each case, if every row has these log-probabilities, ``(k,)``."""
+        """Return the log-likelihood of each case, if every row has these logits, ``(k,)``."""
         one = self.observations
+        if isinstance(one.aggregate, LabelProportions):  # the multinomial, whatever the sizes
+            counts = one.checked.double()
+            ways = torch.lgamma(counts.sum(1) + 1) - torch.lgamma(counts + 1).sum(1)
+            return ways + torch.where(counts > 0, counts * log_probs.log_softmax(0), 0.0).sum(1)
         of_members = log_probs.expand(len(one.groups.members), -1)
-        return one.aggregate.checked_evidence(of_members, one.groups, one.checked).log_likelihood
+        return one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
 
 
 def find_distinct(one: Observations) -> Distinct:
@@ -45,7 +49,7 @@ def find_distinct(one: Observations) -> Distinct:
     [0, 1, 0]
     """
     n = len(one.groups)
-    table = torch.cat([one.groups.sizes[:, None], one.checked.reshape(n, -1).long()], 1)
+    table = torch.cat([one.groups.sizes[:, None].double(), one.checked.reshape(n, -1).double()], 1)
     cases, case = table.unique(dim=0, return_inverse=True)
     first = torch.full((len(cases),), n).scatter_reduce_(0, case, torch.arange(n), "amin")
     return Distinct(one.take(first), case)

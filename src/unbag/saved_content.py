@@ -1,0 +1,267 @@
+"""What the JSON file of a saved classifier may hold: checked entry by entry, because anybody may have written it."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Callable, Iterable
+from math import prod
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from unbag.aggregates import AtLeast, CountOf, Majority
+from unbag.fitting import read_settings
+from unbag.inputs import AGGREGATES as NAMED
+from unbag.models.build import MODELS
+from unbag.naming import Symmetry
+from unbag.training.scaling import How
+
+OWN = ("aggregate", "model", "loss")
+"""Settings that may hold code of the caller's own, which is not saved."""
+
+LOCAL = ("checkpoint", "device")
+"""Settings that name a place on one machine, and are not saved: whoever loads says them anew."""
+
+AGGREGATES: dict[str, Any] = {
+    **{kind.__name__: kind for kind in NAMED.values()},
+    **{kind.__name__: kind for kind in (AtLeast, CountOf, Majority)},
+}
+"""Those that can be made again from their settings."""
+
+# NumPy has no arrays of more dimensions, and the first is that of rows.
+MOST_DIMENSIONS = 63
+
+_DTYPE = re.compile(r"O|[<>|][biuf][1248]|[<>]U[0-9]{1,9}")
+_TYPES: dict[str, set[type]] = {
+    "b": {bool},
+    "i": {int},
+    "u": {int},
+    "f": {float},
+    "U": {str},
+    "O": {bool, int, float, str},
+}
+_ENTRIES = ("epoch", "phase", "loss", "score", "seconds")
+
+
+def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
+    """Refuse anything that save does not write; return how many bytes are left beside the array of classes.
+
+    Parameters
+    ----------
+    content
+        What the file holds beside format and checksum.
+    defaults
+        The settings that a classifier has, each with the value that it takes where the file has none.
+    spare
+        How many bytes may be taken beside the content.
+    """
+    _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights"))
+    versions, own, weights = content["versions"], content["own"], content["weights"]
+    _need(isinstance(versions, dict) and _all(_is_text, versions.values()), "versions", "names of versions", versions)
+    _need(_is_list(own, lambda name: name in OWN), "own", f"a list of some of {', '.join(OWN)}", own)
+    _check_names("weights", weights, ("file", "sha256"))
+    _need(_is_text(weights["file"]) and _is_file_name(weights["file"]), "weights.file", "a name", weights["file"])
+    _need(_is_text(weights["sha256"]), "weights.sha256", "a checksum", weights["sha256"])
+    _check_settings(content["settings"], own, defaults)
+    _check_names("fitted", content["fitted"], _FITTED)
+    size = _check_classes(content["fitted"]["classes"], spare)
+    _check_fitted(content["fitted"])
+    return spare - size
+
+
+def read_classes(entry: dict[str, Any]) -> np.ndarray:
+    """Return the names of the classes as the array that was saved.
+
+    Examples
+    --------
+    >>> read_classes({"names": ["ill", "well"], "dtype": "<U4"})
+    array(['ill', 'well'], dtype='<U4')
+    """
+    array = np.empty(len(entry["names"]), dtype=entry["dtype"])
+    with np.errstate(all="ignore"):
+        array[:] = entry["names"]
+    return array
+
+
+def make_aggregates(described: Any) -> Any:
+    """Return the aggregates that were described by name, or by name and settings; a list of them for a list.
+
+    Examples
+    --------
+    >>> make_aggregates({"name": "OrdinalRank", "settings": {"relation": ">"}})
+    OrdinalRank(relation='>')
+    """
+    if isinstance(described, list):
+        _need(len(described) > 0, "settings.aggregate", "a list of at least one aggregate", described)
+        return [_make_aggregate(one) for one in described]
+    return _make_aggregate(described)
+
+
+def _make_aggregate(described: Any) -> Any:
+    if isinstance(described, str):
+        _need(described in NAMED, "settings.aggregate", f"one of {', '.join(NAMED)}", described)
+        return described
+    _check_names("settings.aggregate", described, ("name", "settings"))
+    name, settings = described["name"], described["settings"]
+    _need(_is_text(name) and name in AGGREGATES, "settings.aggregate.name", f"one of {', '.join(AGGREGATES)}", name)
+    try:
+        return AGGREGATES[name](**settings)
+    except (TypeError, ValueError):
+        _need(False, "settings.aggregate.settings", f"those of {name}", settings)
+
+
+def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> None:
+    _need(isinstance(settings, dict), "settings", "a table of settings", settings)
+    unknown = sorted({*settings} - {*defaults})
+    _need(not unknown, "settings", "those of AggregateClassifier", unknown)
+    settings = {**defaults, **settings}
+    for name in own:
+        _need(settings[name] is None, f"settings.{name}", "null, because it is not saved", settings[name])
+    if "aggregate" not in own:
+        make_aggregates(settings["aggregate"])
+    if "model" not in own:
+        known = settings["model"] in tuple(MODELS)
+        _need(known, "settings.model", f"one of {', '.join(MODELS)}", settings["model"])
+    for name in {*defaults} - {*OWN, *LOCAL, "classes"}:
+        _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])
+    for name, (is_right, expected) in _SETTINGS.items():
+        _need(is_right(settings[name]), f"settings.{name}", expected, settings[name])
+    # The loop's own settings are checked as it does, with what it would decide itself left out.
+    given = {**settings, "warm_up": 0} if settings["warm_up"] == "auto" else settings
+    read_settings({**given, "loss": "cross_entropy"} if "loss" in own else given, [])
+
+
+def _check_fitted(fitted: dict[str, Any]) -> None:
+    for name, (is_right, expected) in _FITTED.items():
+        _need(is_right(fitted[name]), name, expected, fitted[name])
+    shape, features = fitted["input_shape_"], fitted["n_features_in_"]
+    _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
+    names = fitted["feature_names"]
+    _need(names is None or len(names) == features, "feature_names", f"{features} names", names)
+    n_classes = len(fitted["classes"]["names"])
+    numbers = list(range(n_classes))
+    for order in fitted["orders"]:
+        right = _is_list(order, _is_whole) and sorted(order) == numbers
+        _need(right, "orders", f"lists with each number from 0 to {n_classes - 1} once", order)
+    for entry in fitted["history_"]:
+        right = isinstance(entry, dict) and {*_ENTRIES} <= {*entry} and _all(_is_column, entry.values())
+        _need(right, "history_", f"a list of epochs with {', '.join(_ENTRIES)}", entry)
+    for replica in fitted["replicas_"]:
+        _check_names("replicas_", replica, ("scaling", "best_epoch", "score"))
+        right = replica["scaling"] in get_args(How) and _is_whole(replica["best_epoch"]) and _is_score(replica["score"])
+        _need(right, "replicas_", "a list of replicas with scaling, best_epoch and score", replica)
+    for found in fitted["diagnosis"]:
+        _check_names("diagnosis", found, ("kind", "message", "fatal"))
+        right = _is_text(found["kind"]) and _is_text(found["message"]) and isinstance(found["fatal"], bool)
+        _need(right, "diagnosis", "a list of findings with kind, message and fatal", found)
+
+
+def _check_classes(entry: dict[str, Any], spare: int) -> int:
+    """Refuse names of classes that are not those of an array within a number of bytes; return how many it takes."""
+    _check_names("classes", entry, ("names", "dtype"))
+    names, dtype = entry["names"], entry["dtype"]
+    _need(isinstance(names, list) and len(names) >= 2, "classes.names", "a list of at least 2 names", names)
+    _need(isinstance(dtype, str) and _DTYPE.fullmatch(dtype) is not None, "classes.dtype", "a dtype of names", dtype)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype("V")
+    size = kind.itemsize * len(names)
+    _need(kind.kind in _TYPES and size <= spare, "classes.dtype", f"one that {len(names)} names need", dtype)
+    types, own = {type(name) for name in names}, _TYPES[kind.kind]
+    _need(types <= own, "classes.names", f"of type {' or '.join(sorted(one.__name__ for one in own))}", names)
+    _need(len(set(names)) == len(names), "classes.names", "different from each other", names)
+    try:
+        fit = read_classes(entry).tolist() == names
+    except OverflowError:
+        fit = False
+    _need(fit, "classes.names", f"such as {dtype} can hold", names)
+    return size
+
+
+def _check_names(field: str, value: Any, names: Iterable[str]) -> None:
+    right = isinstance(value, dict) and {*value} == {*names}
+    _need(right, field, f"a table with {', '.join(names)}", sorted(value) if isinstance(value, dict) else value)
+
+
+def _need(right: bool, field: str, expected: str, got: Any) -> None:
+    if not right:
+        raise ValueError(f"{field} must be {expected}, got {reprlib.repr(got)}")
+
+
+def _all(is_right: Callable[[Any], bool], values: Iterable[Any]) -> bool:
+    return all(map(is_right, values))
+
+
+def _is_list(value: Any, is_right: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and _all(is_right, value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_file_name(value: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", Path(value).name) is not None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | float | str) or _is_whole(value, -(2**63))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str)
+
+
+def _is_column(value: Any) -> bool:
+    """Whether an entry of the history is a word, a number, or one number for each replica."""
+    return _is_plain(value) or _is_list(value, _is_score)
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        _is_list(value, lambda size: _is_whole(size, 1)) and 1 <= len(value) <= MOST_DIMENSIONS and prod(value) < 2**63
+    )
+
+
+Rules = dict[str, tuple[Callable[[Any], bool], str]]
+
+_FITTED: Rules = {
+    "n_features_in_": (lambda value: _is_whole(value, 1), "a whole number of at least 1"),
+    "input_shape_": (_is_shape, f"a list of 1 to {MOST_DIMENSIONS} whole numbers of at least 1"),
+    "scaling_": (lambda value: value in get_args(How), f"one of {', '.join(get_args(How))}"),
+    "symmetry_": (lambda value: value in get_args(Symmetry), f"one of {', '.join(get_args(Symmetry))}"),
+    "history_": (lambda value: isinstance(value, list), "a list of epochs"),
+    "replicas_": (lambda value: isinstance(value, list), "a list of replicas"),
+    "best_epoch_": (_is_whole, "a whole number, not negative"),
+    "n_iter_": (_is_whole, "a whole number, not negative"),
+    "classes": (lambda value: isinstance(value, dict), "a table with names and dtype"),  # checked before
+    "feature_names": (lambda value: value is None or _is_list(value, _is_text), "null, or a list of names"),
+    "orders": (lambda value: isinstance(value, list) and len(value) > 0, "a list with an order for each model"),
+    "diagnosis": (lambda value: isinstance(value, list), "a list of findings"),
+}
+
+_SETTINGS: Rules = {
+    "scaling": (lambda value: value in ("auto", *get_args(How)), f"one of auto, {', '.join(get_args(How))}"),
+    "n_restarts": (lambda value: _is_whole(value, 1), "a whole number of at least 1"),
+    "ensemble": (lambda value: isinstance(value, int), "true or false"),
+    "validation_fraction": (lambda value: _is_number(value) and 0 <= value < 1, "a number from 0 to less than 1"),
+    "n_classes": (lambda value: value is None or _is_whole(value, 2), "null, or a whole number of at least 2"),
+    "classes": (lambda value: value is None or isinstance(value, str) or _is_list(value, _is_name), "null, or names"),
+    "random_state": (lambda value: value is None or _is_whole(value, 0, 2**32 - 1), "null, or a whole number"),
+    "verbose": (lambda value: isinstance(value, int | float), "a number"),
+}

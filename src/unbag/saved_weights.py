@@ -1,0 +1,167 @@
+"""Weights of saved classifiers: taken over only if they are those of the model that the settings make."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from unbag.checks import describe
+from unbag.files import read_regular
+from unbag.models import build
+from unbag.predictor import Predictor
+from unbag.random_state import RandomState
+from unbag.training.scaling import Scaling, scaling_shape
+
+# What an object of torch.nn.Module takes, beside its tensors.
+MODULE_BYTES = 4096
+
+# A model of the caller's own is tried on two rows; of images, no tensor in the file tells the size.
+LARGEST_ROW = 2**25
+
+
+def weights_as_bytes(models: Sequence[nn.Module]) -> bytes:
+    """Return parameters and buffers of models as a file of safetensors."""
+    named = {
+        f"{place}.{name}": tensor.detach().cpu().contiguous().clone()
+        for place, model in enumerate(models)
+        for name, tensor in _named_tensors(model).items()
+    }
+    return safetensors.torch.save(named)
+
+
+def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[nn.Module]:
+    """Return models with the weights of a file; nothing is allocated for a model that they do not fit.
+
+    Parameters
+    ----------
+    path, digest
+        The file, and its checksum.
+    classifier
+        Has everything but its models, one for each of ``orders_``.
+    spare
+        How many bytes models may take beside their tensors, and beside as many as the file has.
+    """
+    model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
+    try:
+        make_net = _make_net(model, input_shape, len(classifier.classes_))
+        net = make_net()
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the classifier in {path.parent} reads rows of shape {input_shape} and has {len(classifier.classes_)} "
+            f"classes, for which its model cannot be made: {_shown(error)}"
+        ) from error
+    content = _read_checked(path, digest)
+    if (2 + len(list(net.modules()))) * MODULE_BYTES * n_models > spare + len(content):
+        raise ValueError(
+            f"{path} has {len(content)} bytes, and its {n_models} models would take far more memory than that; save a "
+            "classifier of fewer models"
+        )
+    dtype = torch.get_default_dtype() if classifier.scaling_ == "none" else torch.float32
+    shift = torch.empty(scaling_shape(input_shape), dtype=dtype, device="meta")
+    scaling = {"0.shift": shift, "0.factor": shift}
+    one = scaling | {f"1.{name}": tensor for name, tensor in _named_tensors(net).items()}
+    tensors = _decode(path, content, {f"{place}.{name}": one[name] for place in range(n_models) for name in one})
+    del content
+    finite = one if isinstance(model, str) else [*scaling, *(f"1.{name}" for name, _ in net.named_parameters())]
+    for place in range(n_models):
+        for name in finite:
+            _check_values(path, f"{place}.{name}", tensors[f"{place}.{name}"])
+    models: list[nn.Module] = []
+    for place in range(n_models):
+        net = make_net()
+        own = {name: tensors.pop(f"{place}.1.{name}") for name in _named_tensors(net)}
+        if isinstance(model, str):
+            net.load_state_dict(own, assign=True)  # it has no memory to copy to
+        else:
+            with torch.no_grad():
+                for name, tensor in _named_tensors(net).items():
+                    tensor.copy_(own[name])
+        scaled = Scaling(tensors.pop(f"{place}.0.shift"), tensors.pop(f"{place}.0.factor"))
+        models.append(nn.Sequential(scaled, net).eval())
+    return models
+
+
+def _make_net(model: Any, input_shape: tuple[int, ...], n_classes: int) -> Callable[[], nn.Module]:
+    """Return what makes a model: of one with a name the shapes alone, without memory for its tensors."""
+    if not isinstance(model, str) and prod(input_shape) > LARGEST_ROW:
+        raise ValueError(f"rows of shape {input_shape} are too large to try a model of your own on")
+
+    def on_meta(function: Callable[[], Any]) -> Any:
+        with torch.device("meta") if isinstance(model, str) else nullcontext(), RandomState(0).in_place():
+            return function()
+
+    make = on_meta(lambda: build(model, input_shape, n_classes))
+    return lambda: on_meta(make)
+
+
+def _read_checked(path: Path, digest: str) -> bytes:
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"the weights of the classifier in {path.parent} are missing: {path.name}") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(f"{path} is truncated, or was altered after it was saved: it does not fit its checksum")
+    return content
+
+
+def _decode(path: Path, content: bytes, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file, which must be as expected in name, dtype and shape."""
+    length = int.from_bytes(content[:8], "little")
+    # A name, with every character escaped, a dtype, numbers of up to 20 digits, and what stands between them.
+    most = sum(6 * len(name) + 21 * tensor.ndim + 128 for name, tensor in expected.items())
+    if length > min(len(content) - 8, most):
+        raise ValueError(
+            f"{path} is no file of safetensors for this model: its header would have {length} bytes, but the file has "
+            f"{len(content)}, and the header of {len(expected)} tensors at most {most}; save the classifier again"
+        )
+    try:
+        found = safetensors.torch.load(content)
+    except (SafetensorError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no file of safetensors: {_shown(error)}; save the classifier again") from error
+    if differ := sorted(name for name in {*expected, *found} if not _is_as(expected.get(name), found.get(name))):
+        first = differ[0]
+        raise ValueError(
+            f"the saved weights are of another model; they differ in {', '.join(map(_shown, differ[:3]))}: "
+            f"{_shown(first)} must be {_told(expected.get(first))}, got {_told(found.get(first))} in {path}"
+        )
+    return found
+
+
+def _is_as(expected: Tensor | None, found: Tensor | None) -> bool:
+    if expected is None or found is None:
+        return False
+    return (expected.dtype, expected.shape) == (found.dtype, found.shape)
+
+
+def _check_values(path: Path, name: str, tensor: Tensor) -> None:
+    """Refuse weights with which a model says nothing, and would call every row by the first class."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return
+    parts = (part if part.is_complex() else part.double() for part in tensor.flatten().split(2**20))
+    if not all(bool(part.isfinite().all()) for part in parts):
+        raise ValueError(f"the tensor {name} of {path} holds NaN or infinite values; fit the classifier again")
+    if name.endswith("running_var") and bool((tensor < 0).any()):
+        raise ValueError(f"the tensor {name} of {path} holds negative variances; fit the classifier again")
+
+
+def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers, each once, also where parts share them."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _told(tensor: Tensor | None) -> str:
+    return "nothing" if tensor is None else describe(tensor)
+
+
+def _shown(text: object) -> str:
+    """Return the start of a text that may come from the file, without what a terminal would obey."""
+    return ascii(str(text).partition("\n")[0][:200])[1:-1]  # torch adds its own stack on further lines

@@ -1,0 +1,257 @@
+"""Columns that tell the answer, the row or the group in place of describing an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, lgamma, log
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from unbag.tables.features import as_categories, kind_of
+from unbag.tables.gathering import Gathered
+from unbag.tables.keys import codes_of, is_missing
+from unbag.tables.observations import Observed
+from unbag.tables.problems import list_some
+from unbag.tables.tallies import find_coding
+
+# A column is refused if, of as many unrelated columns as there are features, fewer than this would look so by chance.
+CHANCE = 0.02
+# A measured number may well decide a few bags. So many of either label it does not.
+ENOUGH_BAGS = 10
+# Of fewer rows, any column may be different in every one.
+ENOUGH_ROWS = 10
+
+ANSWERS = (
+    *("class", "y", "target", "outcome", "diagnosis", "truth", "label", "true_label", "true_class", "response"),
+    *("ground_truth", "answer"),
+)
+"""What people call the column of the answer."""
+COMMON = ("0", "1", "true", "false", "yes", "no", "y", "n", "t", "f", "positive", "negative", "pos", "neg")
+"""Names of classes that are values of many other columns, too, as whole numbers are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A feature that may be no feature.
+
+    Parameters
+    ----------
+    found
+        The files.
+    name
+        Of the column.
+    group
+        The number of the group of each row, -1 for none; None where no column tells groups.
+    """
+
+    found: Gathered
+    name: str
+    group: np.ndarray | None
+
+    @cached_property
+    def column(self) -> pa.Array:
+        """The values; those of categories as text."""
+        column = self.found.instances.column(self.name)
+        category = kind_of(column, self.name in self.found.plan.categorical) == "category"
+        return as_categories(column) if category else column
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """A number for each distinct value, -1 where there is none: (rows,)."""
+        return np.where(is_missing(self.column), -1, codes_of(self.column))
+
+    def is_unlikely(self, log_chance: float) -> bool:
+        """Whether chance would not make any of the columns look like this."""
+        return log_chance + log(len(self.found.columns.features)) < log(CHANCE)
+
+    def leaks(self) -> Iterator[str]:
+        """Yield what the column tells that no feature should, with the numbers behind it."""
+        yield from self._class_names()
+        for one in self.found.observed:
+            if one.groups is None:
+                continue
+            if one.columns.aggregate == "label_proportions":
+                yield from self._tallies(one)
+            elif one.columns.aggregate == "multiple_instance":
+                yield from self._bags(one)
+            else:
+                yield from self._comparisons(one)
+        yield from self._row_ids()
+        yield from self._group_ids()
+
+    def constant_within_groups(self) -> bool:
+        """Whether values are the same in all rows of each group; no answer where no group has two rows."""
+        if self.group is None:
+            return False
+        inside = self.group >= 0
+        codes, group = self.codes[inside], self.group[inside]
+        if len(group) == 0 or len(np.unique(group)) in (1, len(group)):
+            return False
+        first = np.empty(group.max() + 1, dtype=codes.dtype)
+        first[group] = codes
+        return bool((codes == first[group]).all())
+
+    def _class_names(self) -> Iterator[str]:
+        values = as_categories(self.column).drop_null().unique().to_pylist()
+        classes = {_loosely(name) for name in self.found.classes}
+        if len(values) < 2 or not classes.issuperset(map(_loosely, values)):
+            return
+        telling = not all(name in COMMON or name.isdecimal() for name in classes)
+        if telling or "_".join(self.name.lower().replace("-", " ").split()) in ANSWERS:
+            rows = int((self.codes >= 0).sum())
+            yield (
+                f"{rows:,} of {len(self.codes):,} values are names of classes ({list_some(sorted(values))}), by which "
+                f"--label {self.name} would judge"
+            )
+
+    def _tallies(self, one: Observed) -> Iterator[str]:
+        """Look whether the rows of each value add up to the count of a class in every group."""
+        assert one.groups is not None
+        coding = find_coding(self.codes[one.groups.members.numpy()], one.groups.sizes.numpy(), one.z)
+        if coding is not None and self.is_unlikely(coding.log_chance):
+            yield (
+                f"its values, counted in each group, give the counts of the classes in all {len(one.groups):,} groups, "
+                f"as chance does {_once_in(coding.log_chance)}"
+            )
+
+    def _bags(self, one: Observed) -> Iterator[str]:
+        """Look whether the largest or smallest value in a bag, or a value that is in it, decides the label of each."""
+        assert one.groups is not None
+        members, start = one.groups.members.numpy(), one.groups.offsets.numpy()[:-1]
+        yes = np.asarray(one.z, dtype=bool)
+        log_chance = -_log_choose(len(yes), int(yes.sum()))  # of all ways to label so many bags, one fits
+        if pa.types.is_string(self.column.type):
+            values = np.unique(self.codes[members])
+            log_chance += log(2 * len(values))  # any of them may be the one, in two ways
+            decisive = self._decisive_word(values, self.codes[members], start, yes)
+        else:
+            log_chance += log(2)
+            decisive = self._decisive_number(members, start, yes)
+        if decisive is not None and self.is_unlikely(log_chance):
+            positive, negative = decisive
+            yield (
+                f"{positive} in all {yes.sum():,} positive bags and {negative} in all {(~yes).sum():,} negative ones, "
+                f"as chance does {_once_in(log_chance)}"
+            )
+
+    def _decisive_number(self, members: np.ndarray, start: np.ndarray, yes: np.ndarray) -> tuple[str, str] | None:
+        """Say what the extreme number of positive and of negative bags is, if it tells them apart."""
+        few = min(yes.sum(), (~yes).sum())
+        if few == 0 or (few < ENOUGH_BAGS and len(np.unique(self.codes[members])) > 2):
+            return None
+        numbers = self.column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)[members]
+        for sign, extreme, least, most in (
+            (1, "maximum", "at least", "at most"),
+            (-1, "minimum", "at most", "at least"),
+        ):
+            top = sign * np.fmax.reduceat(
+                sign * numbers, start
+            )  # (bags,); NaN where all are missing, which decides none
+            low, high = sign * (sign * top[yes]).min(), sign * (sign * top[~yes]).max()
+            if sign * low > sign * high:
+                return f"its {extreme} is {least} {low:g}", f"{most} {high:g}"
+        return None
+
+    def _decisive_word(
+        self, values: np.ndarray, codes: np.ndarray, start: np.ndarray, yes: np.ndarray
+    ) -> tuple[str, str] | None:
+        """Name a word that is in all positive bags and no other, or that fills all negative bags and no other."""
+        for code in values if 2 <= len(values) <= len(yes) else ():
+            inside, alone = (found.reduceat(codes == code, start) for found in (np.logical_or, np.logical_and))
+            word = "a missing value" if code < 0 else repr(self.column[int(np.argmax(self.codes == code))].as_py())
+            if np.array_equal(inside, yes):
+                return f"{word} is", "is not"
+            if np.array_equal(~alone, yes):
+                return f"{word} is not alone", "is alone"
+        return None
+
+    def _comparisons(self, one: Observed) -> Iterator[str]:
+        """Look whether the values, as classes, would give every answer of pairs and triplets."""
+        assert one.groups is not None
+        rows = np.unique(one.groups.members.numpy())
+        values = pc.unique(self.column.take(pa.array(rows)))
+        if len(values) < 2 or len(values) > len(self.found.classes) or (self.codes[rows] < 0).any():
+            return
+        z = torch.as_tensor(one.z).long()
+        # Answers about the same few rows are not independent: there are only so many ways to fill the rows.
+        log_chance = log(2) + max(-_log_choose(len(z), int(z.sum())), -len(rows) * log(len(values)))
+        if not self.is_unlikely(log_chance):
+            return
+        order = values.take(pc.sort_indices(values))
+        classes = pc.index_in(self.column, value_set=order).fill_null(0).to_numpy(zero_copy_only=False)
+        for labels in (classes, len(values) - 1 - classes):
+            seen = one.aggregate.observe(torch.from_numpy(labels.astype(np.int64)), one.groups, len(self.found.classes))
+            if torch.equal(seen, z):
+                yield (
+                    f"its {len(values)} values, taken for classes, give all {len(z):,} answers, as chance does "
+                    f"{_once_in(log_chance)}"
+                )
+                return
+
+    def _row_ids(self) -> Iterator[str]:
+        n, columns = len(self.codes), self.found.columns
+        key = columns.id
+        if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
+            yield f"the column is the id of the row, as in column {key}"
+            return
+        if n < ENOUGH_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
+            return
+        if pa.types.is_string(self.column.type):
+            yield f"the column is another text in every one of {n:,} rows, like an id or free text"
+        elif not pa.types.is_temporal(self.column.type):
+            values = self.column.to_numpy(zero_copy_only=False)
+            if not (values == np.rint(values)).all():
+                return  # a measured number may well be another in every row
+            span = float(values.max()) - float(values.min()) + 1
+            # The chance of n different numbers out of so many; if some were more frequent, it would be smaller.
+            log_chance = float(np.log1p(-np.arange(n) / span).sum())
+            if (np.diff(values) == 1).all():
+                yield f"the column is a number that counts the {n:,} rows"
+            elif self.is_unlikely(log_chance):
+                yield (
+                    f"the column is another whole number in every one of {n:,} rows, from {values.min():.0f} to "
+                    f"{values.max():.0f}, like an id; chance does so {_once_in(log_chance)}"
+                )
+
+    def _group_ids(self) -> Iterator[str]:
+        key = self.found.columns.group
+        if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
+            yield f"the column is the id of the group, as in column {key}"
+            return
+        if not self.constant_within_groups():
+            return
+        assert self.group is not None
+        inside = self.group >= 0
+        sizes = np.bincount(self.group[inside])
+        sizes = sizes[sizes > 0]
+        if len(np.unique(self.codes[inside])) < len(sizes):
+            return  # groups share values: it describes them
+        # Of all orders of these values, those that fill each group with one of them.
+        log_chance = sum(lgamma(m + 1) for m in sizes.tolist()) + lgamma(len(sizes) + 1) - lgamma(sizes.sum() + 1)
+        if self.is_unlikely(log_chance):
+            yield f"the column has one value in each of {len(sizes):,} groups, and another in every group, like its id"
+
+
+def _loosely(name: str) -> str:
+    return name.strip().casefold()
+
+
+def _log_choose(n: int, k: int) -> float:
+    """Return the logarithm of how many sets of k there are among n."""
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+
+
+def _once_in(log_chance: float) -> str:
+    """Write a small probability as people say it.
+
+    Examples
+    --------
+    >>> _once_in(log(0.001)), _once_in(-1000.0)
+    ('once in 1,000 times', 'less than once in 1e+09 times')
+    """
+    return f"once in {exp(-log_chance):,.0f} times" if log_chance > -log(1e9) else "less than once in 1e+09 times"

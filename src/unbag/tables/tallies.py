@@ -1,0 +1,83 @@
+"""Whether the values of a column, counted in each group, are the counts of the classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lgamma, log
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+# A column with more values than this is no coding of a few classes.
+MOST_VALUES = 64
+# Tables of tallies stay this small.
+MOST_TALLIES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Which class each value of a column stands for."""
+
+    classes: np.ndarray  # (values,)
+    log_chance: float
+    """Logarithm of the probability that an unrelated column has such a coding."""
+
+
+def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Coding | None:
+    """Return the class that each value stands for, if the tallies of all groups are their counts.
+
+    Several values may stand for one class, as long as there are few, and no more than groups.
+
+    Parameters
+    ----------
+    codes
+        A whole number from -1 on for the value of each member, group by group, ``(memberships,)``.
+    sizes
+        Of the groups, ``(groups,)``.
+    counts
+        Of the classes, ``(groups, k)``.
+
+    Examples
+    --------
+    >>> coding = find_coding(np.array([0, 0, 1, 1, 1, 1]), np.array([2, 2, 2]), np.array([[0, 2], [2, 0], [2, 0]]))
+    >>> coding.classes.tolist()
+    [1, 0]
+    """
+    values, codes = np.unique(codes, return_inverse=True)
+    counts = np.asarray(counts)
+    n_groups, n_values = len(sizes), len(values)
+    occur = np.flatnonzero(counts.any(0))
+    most = max(min(n_groups, MOST_VALUES), len(occur))
+    if not 2 <= len(occur) <= n_values <= most or n_groups * n_values > MOST_TALLIES:
+        return None
+    which = np.repeat(np.arange(n_groups), sizes) * n_values + codes
+    tallies = np.bincount(which, minlength=n_groups * n_values).reshape(n_groups, n_values)
+    one_each = n_values == len(occur)
+    classes = _match(tallies, counts) if one_each else _solve(tallies, counts)
+    if classes is None:
+        return None
+    log_ways = lgamma(n_values + 1) if one_each else n_values * log(len(occur))  # of how many codings
+    return Coding(classes, _log_chance(counts[:, occur]) + log_ways)
+
+
+def _match(tallies: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
+    """Return the class whose counts are the tallies of each value, if every value has one of its own."""
+    by_counts = {column.tobytes(): place for place, column in enumerate(counts.T.astype(np.int64))}
+    found = [by_counts.pop(column.tobytes(), None) for column in tallies.T.astype(np.int64)]
+    return None if None in found else np.array(found)
+
+
+def _solve(tallies: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
+    """Return the same where several values stand for one class, if there is only one way."""
+    solution, _, rank, _ = np.linalg.lstsq(tallies.astype(float), counts.astype(float), rcond=None)  # (values, k)
+    if rank < tallies.shape[1]:
+        return None
+    classes = solution.argmax(1)
+    return classes if np.array_equal(tallies @ np.eye(counts.shape[1], dtype=int)[classes], counts) else None
+
+
+def _log_chance(counts: np.ndarray) -> float:
+    """Return the log-probability of these counts if every member had the shares of the classes."""
+    shares = counts.sum(0) / counts.sum()
+    per_group = gammaln(counts.sum(1) + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, shares).sum(1)
+    return float(per_group.sum())

@@ -1,0 +1,185 @@
+"""Columns that tell the answer, the row or the group are refused unless they are named; their clean twins are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from table_files import PEOPLE, WARDS, call, write
+
+from unbag.tables import check_tables, make_plan
+from unbag.tables.tallies import find_coding
+
+N_GROUPS, SIZE = 40, 4
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, N_GROUPS * SIZE)
+Y[: 12 * SIZE] = 0  # enough negative bags
+GROUP = np.repeat(np.arange(N_GROUPS), SIZE)
+X = RNG.normal(size=len(Y)) + 2 * Y
+PAIRS = RNG.permuted(np.tile(np.arange(len(Y)), (60, 1)), axis=1)[:, :3]
+
+
+def counts(y=Y, k=2):
+    return np.stack([np.bincount(y[g == GROUP], minlength=k) for g in range(N_GROUPS)])
+
+
+def lines(header, rows):
+    return "\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+SOURCES = {
+    "counts": (lines("group,ill,well", [(f"g{g}", a, b) for g, (a, b) in enumerate(counts())]), {}),
+    "bags": (lines("group,positive", [(f"g{g}", int(b > 0)) for g, (_, b) in enumerate(counts())]), {}),
+    "pairs": (lines("a,b,same", [(a, b, int(Y[a] == Y[b])) for a, b, _ in PAIRS]), {"n_classes": 2}),
+    "ranks": (lines("a,b,lower", [(a, b, int(Y[a] < Y[b])) for a, b, _ in PAIRS]), {"n_classes": 2}),
+    "triplets": (
+        lines("a,b,c,closer", [(a, b, c, int(Y[a] == Y[b] != Y[c])) for a, b, c in PAIRS]),
+        {"n_classes": 2, "aggregate": "triplet_comparison"},
+    ),
+    "ordinal triplets": (
+        lines("a,b,c,closer", [(a, b, c, int(abs(Y[a] - Y[b]) < abs(Y[a] - Y[c]))) for a, b, c in PAIRS]),
+        {"n_classes": 2, "aggregate": "ordinal_triplet"},
+    ),
+}
+WRONG = Y.copy()
+WRONG[[3, 50, 77, 101, 130, 140]] ^= 1  # a feature that is right in all rows but six
+SHUFFLED = RNG.permutation(len(Y))
+NAMES = np.where(Y, "well", "ill")
+
+
+def check(folder, source, column=None, name="new", **options):
+    """Return the problems of people with a further column."""
+    groups, own = SOURCES[source]
+    rows = list(zip(range(len(Y)), [f"g{g}" for g in GROUP], X.round(4), strict=True))
+    header = "id,group,x"
+    if column is not None:
+        header, rows = f"{header},{name}", [(*row, value) for row, value in zip(rows, column, strict=True)]
+    people, file = write(folder / "people.csv", lines(header, rows)), write(folder / "groups.csv", groups)
+    return check_tables(make_plan({"instances": people, "groups": file, **own, **options})).problems
+
+
+LEAKS = {
+    "class names": ("counts", NAMES, "160 of 160 values are names of classes ('ill', 'well')"),
+    "class names in other letters": ("counts", [f" {one.upper()} " for one in NAMES], "are names of classes"),
+    "class names of few rows": ("counts", [*NAMES[:80], *[""] * 80], "80 of 160 values are names of classes"),
+    "class numbers": ("counts", 1 - Y, "counted in each group, give the counts of the classes in all 40 groups"),
+    "other numbers": ("counts", 7 + 3 * Y, "give the counts of the classes in all 40 groups"),
+    "other words": ("counts", np.where(Y, "b", "a"), "give the counts of the classes in all 40 groups"),
+    "missing means well": ("counts", np.where(Y, "", "x"), "give the counts of the classes in all 40 groups"),
+    "several codes of a class": (
+        "counts",
+        [f"{y}{n % 3}" for n, y in enumerate(Y)],
+        "give the counts of the classes in all 40 groups, as chance does less than once in 1e+09 times",
+    ),
+    "the class in bags": ("bags", Y, "its maximum is at least 1 in all"),
+    "the class turned in bags": ("bags", 5 - 2 * Y, "its minimum is at most 3 in all"),
+    "a score in bags": ("bags", Y + RNG.uniform(0, 0.5, len(Y)).round(3), "its maximum is at least 1"),
+    "true and false in bags": ("bags", np.where(Y, "true", "false"), "its maximum is at least 1 in all"),
+    "words in bags": ("bags", np.where(Y, "bad", np.where(X > 0, "good", "fair")), "'bad' is in all"),
+    "other words in bags": ("bags", np.where(Y, np.where(X > 1, "p", "q"), "fine"), "'fine' is not alone in all"),
+    "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 answers"),
+    "the class in ranks": ("ranks", 9 - Y, "its 2 values, taken for classes, give all 60 answers"),
+    "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 answers"),
+    "the class in ordinal triplets": ("ordinal triplets", Y, "its 2 values, taken for classes, give all 60 answers"),
+    "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
+    "ids in any order": ("counts", SHUFFLED, "another whole number in every one of 160 rows, from 0 to 159, like an"),
+    "ids with gaps": ("pairs", np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED], "another whole number in every"),
+    "ids as floats": ("counts", [f"{n}.0" for n in SHUFFLED], "another whole number in every one of 160 rows"),
+    "codes": ("counts", [f"K{n}" for n in SHUFFLED], "the column is another text in every one of 160 rows"),
+    "the row id": ("counts", np.arange(160), "the column is the id of the row, as in column id"),
+    "the group id": ("bags", [f"g{g}" for g in GROUP], "the column is the id of the group, as in column group"),
+    "the group under another name": ("bags", RNG.permutation(40)[GROUP], "one value in each of 40 groups, and another"),
+    "a mean of the group": ("counts", RNG.normal(size=40).round(5)[GROUP], "one value in each of 40 groups"),
+}
+
+CLEAN = {
+    "measured numbers": ("counts", RNG.normal(size=160).round(6)),  # another in every row
+    "whole numbers": ("counts", RNG.integers(0, 90, 160)),
+    "whole numbers of a wide range": ("counts", RNG.choice(10**7, 160, replace=False)),
+    "whole numbers of any size": ("counts", RNG.choice(2**60, 160)),
+    "nearly the class": ("counts", WRONG),
+    "nearly the class in words": ("counts", np.where(WRONG, "b", "a")),
+    "nearly the class in bags": ("bags", WRONG),
+    "nearly the class in pairs": ("pairs", WRONG),
+    "nearly the class in ranks": ("ranks", WRONG),
+    "nearly the class in triplets": ("triplets", WRONG),
+    "words": ("bags", RNG.choice(["a", "b", "c"], 160)),
+    "yes and no": ("counts", RNG.choice(["yes", "no"], 160)),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_column_that_tells_the_answer_the_row_or_the_group_is_refused(name, tmp_path):
+    source, column, sentence = LEAKS[name]
+    (error,) = [one for one in check(tmp_path, source, column) if one.severity == "error"]
+    assert sentence in error.message
+    assert error.column == "new"
+    assert error.message.endswith("; leave it out with --exclude new, or learn from it all the same with --trust new")
+    for options in ({"trust": ["new"]}, {"features": ["x", "new"]}):
+        problems = [one for one in check(tmp_path, source, column, **options) if one.column == "new"]
+        assert [one.severity for one in problems if "was named" in one.message] == ["warning"]
+        assert not [one for one in problems if one.severity == "error"]
+    assert not [one for one in check(tmp_path, source, column, exclude=["new"]) if one.severity == "error"]
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_column_is_taken(name, tmp_path):
+    source, column = CLEAN[name]
+    assert [one for one in check(tmp_path, source, column) if one.severity != "note"] == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_files_without_such_a_column_are_taken(source, tmp_path):
+    assert [one for one in check(tmp_path, source) if one.severity != "note"] == []
+
+
+def test_a_number_that_decides_a_few_bags_may_be_a_good_feature(tmp_path):
+    people = lines("group,x", [(f"g{n // 3}", n // 3 % 2 + 0.01 * n) for n in range(36)])
+    bags = lines("group,positive", [(f"g{g}", g % 2) for g in range(12)])
+    plan = {"instances": write(tmp_path / "people.csv", people), "groups": write(tmp_path / "bags.csv", bags)}
+    assert check_tables(make_plan(plan)).worst() == "clean"
+
+
+def test_few_rows_tell_little(tmp_path):
+    people = lines("id,x,town,kids", [("p", 1.5, "Bonn", 0), ("q", 2.5, "Ulm", 1), ("r", 0.5, "Rom", 2)])
+    pairs = lines("a,b,same", [("p", "q", 0), ("q", "p", 0), ("p", "r", 1), ("r", "q", 0)] * 20)
+    plan = {"instances": write(tmp_path / "people.csv", people), "groups": write(tmp_path / "pairs.csv", pairs)}
+    problems = check_tables(make_plan({**plan, "n_classes": 3})).problems
+    assert not [one for one in problems if one.severity == "error"]
+
+
+def test_values_that_groups_share_describe_them(tmp_path):
+    problems = check(tmp_path, "counts", np.array(["north", "south"])[GROUP % 2])
+    assert [one.severity for one in problems] == ["warning"]
+    assert "the same in all rows of each group" in problems[0].message
+
+
+@pytest.mark.parametrize("name", ["class", "Y", "true-class"])
+def test_the_name_of_a_column_tells_where_classes_have_common_names(name, tmp_path):
+    few = np.where(np.arange(160) < 90, Y.astype(str), "")
+    assert "are names of classes ('0', '1')" in str(check(tmp_path, "pairs", few, name))
+    assert "names of classes" not in str(check(tmp_path, "pairs", few, "smoker"))
+
+
+def test_small_files(tmp_path):
+    """Twelve rows: the class is told from a feature, because an unrelated column has its tallies once in 228 times."""
+    header, *rows = PEOPLE.splitlines()
+    told = [1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0]
+    people = "\n".join([f"{header},new", *(f"{row},{y}" for row, y in zip(rows, told, strict=True))]) + "\n"
+    files = [write(tmp_path / "people.csv", people), write(tmp_path / "wards.csv", WARDS)]
+    result = call("fit", *files, "--out", tmp_path / "run", "--epochs", 1)
+    assert result.exit_code == 2
+    assert "in all 4 groups, as chance does once in 228 times; leave it out with --exclude new" in result.stderr
+    assert not (tmp_path / "run").exists()
+    result = call("fit", *files, "--out", tmp_path / "run", "--epochs", 1, "--trust", "new")
+    assert result.exit_code == 0
+    assert "it is learned from because it was named" in " ".join(result.stderr.split())
+    assert "there is no column 'nwe', which --trust names" in call("check", *files, "--trust", "nwe").stdout
+
+
+def test_codings_are_found_or_not():
+    sizes = np.array([2, 2, 2])
+    assert find_coding(np.array([0, 1, 0, 1, 1, 1]), sizes, np.array([[1, 1], [2, 0], [0, 2]])) is None
+    assert find_coding(np.array([0, 0, 1, 1, 1, 1]), sizes, np.array([[2, 0], [2, 0], [2, 0]])) is None
+    # Two values that always come together: either may stand for either class, so that nothing is said.
+    together = np.array([0, 1, 2, 2, 0, 1])
+    assert find_coding(together, sizes, np.array([[1, 1], [0, 2], [1, 1]])) is None

@@ -1,0 +1,229 @@
+"""Loading folders that somebody has altered who knows of the checksums: refused in one sentence, at no cost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hostile_folders import (
+    LARGE,
+    NOT_FILES,
+    TEXTS,
+    WEIGHTS,
+    WRONG,
+    change_tensor,
+    mutate,
+    put,
+    weights_in,
+)
+from problems_of_groups import FAST, blobs
+from torch import nn
+
+import unbag
+from unbag import AggregateClassifier
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits, pipes and devices are those of Linux")
+
+MIB = 2**20
+
+
+@contextmanager
+def bounded(memory: int, seconds: float = 3.0):
+    """Let no more memory be taken than the process has now and so much more, and let nothing last long."""
+    import resource  # noqa: PLC0415 (not on every platform)
+
+    def late(number, frame):
+        raise TimeoutError
+
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGALRM, late)
+    resource.setrlimit(resource.RLIMIT_AS, (now + memory, before[1]))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    X, labels = blobs()
+    folder = tmp_path_factory.mktemp("original") / "model"
+    settings = {**FAST, "epochs": 2, "n_restarts": 2, "ensemble": True, "scaling": "standard"}
+    classifier = AggregateClassifier(**settings).fit(X, np.array(["a", "b", "c"])[labels])
+    classifier.save(folder)
+    return folder, X
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return shutil.copytree(original[0], tmp_path / "model")
+
+
+def refused(folder, match=None, kind=ValueError, **own):
+    size = sum(one.stat().st_size for one in folder.iterdir() if one.is_file() and not one.is_symlink())
+    with bounded(3 * size + 128 * MIB), pytest.raises(kind, match=match) as caught:
+        unbag.load(folder, **own)
+    said = str(caught.value)
+    assert str(folder) in said
+    assert len(said) < 1000
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("which", ["model.json", "*.safetensors"])
+@pytest.mark.parametrize("kind", NOT_FILES)
+def test_what_is_no_file_is_neither_read_nor_waited_for(folder, which, kind):
+    (path,) = folder.glob(which)
+    path.unlink()
+    NOT_FILES[kind](path)
+    missing = kind == "a link to nothing"
+    refused(
+        folder, "is missing|are missing" if missing else None, FileNotFoundError if missing else (ValueError, OSError)
+    )
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_texts(folder, case):
+    TEXTS[case](folder)
+    refused(folder, "is truncated, or no saved classifier|was altered")
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG, ids=lambda value: repr(value)[:60])
+def test_entries(folder, place, value):
+    put(folder, place, value)
+    refused(folder, rf"{place.split('.')[-1]}|orders must be|names must be|of another model")
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_sizes(folder, case):
+    LARGE[case](folder)
+    refused(folder)
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights(folder, case):
+    WEIGHTS[case](folder)
+    refused(folder)
+
+
+def test_negative_variances(tmp_path):
+    random = np.random.default_rng(0)
+    images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
+    classifier = AggregateClassifier(model="densenet", **{**FAST, "epochs": 1}).fit(images, labels)
+    next(one for name, one in classifier.models_[0].named_buffers() if name.endswith("running_var"))[0] = -1
+    classifier.save(tmp_path / "model")
+    refused(tmp_path / "model", r"the tensor 0\.1\..*running_var of .* holds negative variances")
+
+
+def test_what_is_refused_is_named(folder):
+    head = folder / "model.json"
+    put(folder, "fitted.orders", [[0, 1, 2], [2, 1, 1]])
+    refused(folder, rf"{head} is .*: orders must be lists with each number from 0 to 2 once, got \[2, 1, 1\]; save it")
+    put(folder, "fitted.orders", [[0, 1, 2], [2, 1, 0]])
+    WEIGHTS["NaN weights"](folder)
+    refused(folder, r"the tensor 0\.1\.output\.bias of .*safetensors holds NaN or infinite values; fit the classifier")
+
+
+def test_no_path_and_no_device_is_taken_from_a_folder(folder, tmp_path):
+    put(folder, "settings.checkpoint", str(tmp_path / "elsewhere"))
+    put(folder, "settings.device", "cuda:7")
+    classifier = unbag.load(folder)
+    assert (classifier.checkpoint, classifier.device) == (None, "cpu")
+
+
+def test_links_to_files_are_followed(folder, original, tmp_path):
+    for path in list(folder.iterdir()):
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    X = original[1]
+    np.testing.assert_array_equal(unbag.load(folder).predict_proba(X), unbag.load(original[0]).predict_proba(X))
+
+
+def test_saving_removes_no_file_that_a_folder_only_names(folder, original):
+    (folder / "mine.txt").write_text("kept")
+    put(folder, "weights.file", "mine.txt")
+    unbag.load(original[0]).save(folder, overwrite=True)
+    assert (folder / "mine.txt").read_text() == "kept"
+
+
+def test_large_classifiers_take_three_times_their_files(tmp_path):
+    """A legitimate model of 24 MB, in a process that may take no more than three times as much and 64 MiB."""
+    X = np.random.default_rng(0).normal(size=(30, 20_000)).astype(np.float32)
+    settings = {**FAST, "epochs": 1, "scaling": "standard"}
+    classifier = AggregateClassifier(**settings).fit(X, X[:, 0] > 0)
+    classifier.save(tmp_path / "model")
+    size = weights_in(tmp_path / "model").stat().st_size
+    assert size > 20 * MIB
+    with bounded(3 * size + 64 * MIB, 10):
+        again = unbag.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def holds(folder, X) -> bool:
+    """Whether an altered folder gives a classifier, which must then work, or is refused."""
+    with bounded(128 * MIB, 10):
+        try:
+            classifier = unbag.load(folder)
+        except (ValueError, FileNotFoundError):
+            return False
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        probs, found = classifier.predict_proba(X), classifier.predict(X)
+    assert probs.shape == (len(X), len(classifier.classes_))
+    assert np.isfinite(probs).all()
+    assert {*found.tolist()} <= {*classifier.classes_.tolist()}
+    assert classifier.checkpoint is None
+    classifier.save(folder.with_name("again"))
+    assert unbag.load(folder.with_name("again")).get_params().keys() == classifier.get_params().keys()
+    return True
+
+
+def test_any_change_is_refused_or_does_no_harm(original, tmp_path):
+    held = [holds(_mutated(original[0], tmp_path / str(seed), seed), original[1]) for seed in range(100)]
+    assert 10 < sum(held) < 90  # the changes are neither all harmless nor all noticed
+
+
+def _mutated(original, folder, seed):
+    shutil.copytree(original, folder / "model")
+    mutate(folder / "model", seed)
+    return folder / "model"
+
+
+class Masked(nn.Module):
+    """A model of one's own, with a buffer that is infinite on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 3)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, -torch.inf]))
+
+    def forward(self, x):
+        return self.linear(x.flatten(1)).clamp(-9, 9) + self.mask.clamp_min(-9)
+
+
+def test_models_of_ones_own(tmp_path):
+    random = np.random.default_rng(0)
+    images, labels = random.random((24, 8, 8)).astype(np.float32), np.arange(24) % 3
+    classifier = AggregateClassifier(model=Masked, **{**FAST, "epochs": 1}).fit(images, labels)
+    folder = tmp_path / "model"
+    classifier.save(folder)
+    again = unbag.load(folder, model=Masked)
+    np.testing.assert_array_equal(again.predict_proba(images), classifier.predict_proba(images))
+    change_tensor("0.1.linear.bias", torch.full((3,), torch.nan))(folder)
+    refused(folder, r"the tensor 0\.1\.linear\.bias of .* holds NaN", model=Masked)
+    for shape, said in (([8, 10**9], "too large to try a model of your own on"), ([8, 9], "fails on rows of shape")):
+        put(folder, "fitted.input_shape_", shape)
+        refused(folder, said, model=Masked)
+    put(folder, "own", ["model", "loss"])
+    refused(folder, "settings.loss must be null", model=Masked)
