@@ -272,6 +272,17 @@ def test_every_kind_of_cell_has_golden_numbers():
     assert {golden.kind(one) for one in select()} == set(golden.known())
 
 
+def test_numbers_of_new_kinds_are_added_and_known_ones_stay(monkeypatch, tmp_path):
+    names = [golden.kind(one) for one in select()]
+    some = {name: [1.5] for name in names if not name.startswith("mlp, ordinal_rank")}
+    monkeypatch.setattr(golden, "known", lambda: some)
+    monkeypatch.setattr(golden, "compute", lambda cell: [2.5])
+    golden.add_missing(tmp_path / "golden.json")
+    found = json.loads((tmp_path / "golden.json").read_text())
+    assert found.keys() == set(names)
+    assert {name for name, numbers in found.items() if numbers == [2.5]} == set(names) - some.keys() != set()
+
+
 def test_a_method_that_the_plan_does_not_have_needs_none(monkeypatch):
     monkeypatch.setitem(METHODS, "mine", METHODS["contrastive"])
     golden.check(cell(method="mine"))

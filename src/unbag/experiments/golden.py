@@ -102,12 +102,13 @@ def compute(cell: Cell) -> list[float]:
     return [float(f"{score:.4g}") for score in outcome.by["groups"]["scores"]]
 
 
-def write(path: Path) -> None:
-    """Write the numbers of every kind of the plan anew."""
+def add_missing(path: Path) -> None:
+    """Add the numbers of kinds that are new in the plan; those that are known stay, to the last digit."""
     cells = {kind(cell): cell for cell in reversed(select())}
-    lines = [f"  {json.dumps(name)}: {json.dumps(compute(cells[name]))}" for name in sorted(cells)]
+    numbers = {name: known().get(name) or compute(cells[name]) for name in sorted({*cells, *known()})}
+    lines = [f"  {json.dumps(name)}: {json.dumps(own)}" for name, own in numbers.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
 if __name__ == "__main__":
-    write(Path(__file__).parent / FILE)
+    add_missing(Path(__file__).parent / FILE)

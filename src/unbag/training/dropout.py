@@ -50,7 +50,7 @@ class ColumnDropout(nn.Module):
         drawn = of_rows[:, None] ^ _mix(columns + 2**32)  # two mixed numbers; once more, and bits depend on all of both
         drawn = drawn * MULTIPLIERS[0]
         drawn = (drawn ^ (drawn >> 32)) * MULTIPLIERS[1]  # as likely any number of 64 bits as any other
-        self.step += 1
+        self.step.add_(1)
         left_out = drawn < round((self.p - 0.5) * 2**64)
         return (x / (1 - self.p)).masked_fill(left_out, 0.0)
 
