@@ -50,18 +50,32 @@ def halves(content: Content) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(content.X[:n], content.y[:n]), (content.X[n:], content.y[n:])]
 
 
+def mosaic(tiles: np.ndarray, columns: int) -> Image.Image:
+    """Put pictures beside and below each other; the last row is filled up with black ones."""
+    padding = np.zeros((-len(tiles) % columns, *tiles.shape[1:]), np.uint8)
+    rows = np.concatenate([tiles, padding]).reshape(-1, columns, *tiles.shape[1:])
+    return Image.fromarray(
+        np.concatenate([np.concatenate(list(row), axis=2) for row in rows], axis=1).transpose(1, 2, 0)
+    )
+
+
 def prepared(name: str, content: Content, folder: Path) -> None:
     """Write unbag's own form."""
     recipe = RECIPES[name]
     if name in PREFIX:
         for file, values in zip(IDX_FILES, sum(((X[:, 0], y) for X, y in halves(content)), ()), strict=True):
             (folder / f"{PREFIX[name]}{file}.gz").write_bytes(gzip.compress(idx(values)))
+    elif name == "svhn":
+        (train, y_train), (test, y_test) = halves(content)
+        # Rows of four tiles: nine pictures are one whole row and five, of which the last row is padded.
+        for tiles, file in ((train[:4], "train_1"), (train[4:], "train_2"), (test, "test")):
+            mosaic(tiles, 4).save(folder / f"svhn_{file}.jpg", quality=100, subsampling=0)
+        np.savez(folder / "svhn_labels.npz", y_train=y_train, y_test=y_test)
     elif name == "cifar10":
         (train, y_train), (test, y_test) = halves(content)
         for number, tiles in enumerate([*np.split(train, 5), test], 1):
-            mosaic = np.concatenate([np.concatenate(list(row), axis=2) for row in np.split(tiles, 2)], axis=1)
             file = "cifar10_test.webp" if number == 6 else f"cifar10_train_{number}.webp"
-            Image.fromarray(mosaic.transpose(1, 2, 0)).save(folder / file, lossless=True)
+            mosaic(tiles, len(tiles) // 2).save(folder / file, lossless=True)
         np.savez(folder / "cifar10_labels.npz", y_train=y_train, y_test=y_test, classes=recipe.classes)
     else:
         X = np.insert(content.X, (0, 38), 0, axis=1) if name == "optdigits" else content.X

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from typer.testing import CliRunner
 
 from unbag import cli
 from unbag.datasets import Dataset
-from unbag.experiments import commands, render, runner
+from unbag.experiments import commands, overview, render, runner
 from unbag.experiments.plan import TABLES, select
 from unbag.experiments.results import read
 
@@ -49,7 +51,7 @@ def test_short_runs_have_a_folder_of_their_own(tiny, tmp_path):
     assert call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu").exit_code == 0
     assert len(read(tmp_path / "results" / "epochs-1")) == 1
     assert read(tmp_path / "results") == []
-    assert commands.folder_for(None, None) == commands.DEFAULT_FOLDER
+    assert overview.folder_for(None, None) == overview.DEFAULT_FOLDER
 
 
 def test_a_spent_budget_ends_well_and_says_what_is_missing(tiny):
@@ -75,16 +77,28 @@ def test_cells_are_listed_in_order_with_how_far_they_are(tiny):
     call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu")
     shown = call("--table", "similarity_uci", "--epochs", "1", "--list").stdout.splitlines()
     assert len(shown) == 25
-    assert shown[0] == "0/5  similarity_uci, msplice, log_likelihood"
-    assert any(line.startswith("1/5  similarity_uci, vehicle, uum: ") for line in shown)
+    assert shown[0] == "0/10  similarity_uci, msplice, log_likelihood"
+    assert any(line.startswith("1/10  similarity_uci, vehicle, uum: ") for line in shown)
     assert len(call("--list").stdout.splitlines()) == len(select())
+
+
+def test_a_single_seed_is_run_and_the_time_is_told_beforehand(tiny):
+    told = call(*VEHICLE, "--seed", "7", "--epochs", "1", "--device", "cpu", "--results", "again").stdout
+    assert "1 trials of 1 cells are missing: about " in told
+    [line] = read(Path("again"))
+    assert (line["seed"], line["beside"]) == (7, 1)
+
+
+def test_a_number_of_groups_can_be_asked_for():
+    shown = call("--table", "similarity_sizes", "--groups", "30000", "--method", "uum", "--list").stdout
+    assert shown == "0/5  similarity_sizes, cifar10, 30,000 groups, uum\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--table", "mli"), "table must be one of 'similarity_uci'"),
-        (("--dataset", "mnits"), "dataset must be one of 'mnist'"),
+        (("--dataset", "mnits"), "dataset must be one of 'msplice'"),
         (("--method", "umu"), "method must be one of"),
         (("--device", "tpu"), "device must be cpu or cuda, got 'tpu'"),
         (("--budget", "9"), "budget must be"),

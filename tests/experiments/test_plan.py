@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from unbag import datasets
 from unbag.baselines import METHODS
+from unbag.experiments import golden, plan
 from unbag.experiments.paper import PAPER
-from unbag.experiments.plan import FIRST, PATIENCE, SIZES, TABLES, Cell, Work, select
+from unbag.experiments.plan import FIRST, PARTS, STATISTICS, Cell, Choice, Work, select
 
 
 def cell(table="similarity_uci", problem="pairwise_similarity", dataset="usps", method="uum", **more):
@@ -35,12 +40,32 @@ def test_the_papers_figures_are_as_printed():
 
 
 def test_every_fitting_method_is_in_every_table_of_its_problem():
-    for table in TABLES.values():
-        if table.methods is None:
-            for problem in table.problems:
+    for part in PARTS:
+        if part.methods is None:
+            for problem in part.problems:
                 fitting = {name for name, method in METHODS.items() if problem in method.problems}
-                cells = select(tables=[table.name], problems=[problem])
-                assert {cell.method for cell in cells} == fitting - set(table.without)
+                cells = select(tables=[part.table], problems=[problem])
+                assert {cell.method for cell in cells} == fitting - set(part.without)
+
+
+def test_all_methods_of_a_part_are_trained_and_looked_at_alike():
+    alike = ("epochs", "batch_size", "score_every", "score_from", "patience", "precision")
+    for part in PARTS:
+        for problem in part.problems:
+            cells = [cell for cell in part.cells(part.datasets) if cell.problem == problem]
+            found = {
+                tuple(getattr(METHODS[one.method].settings(one.settings), name) for name in alike) for one in cells
+            }
+            assert len(found) == 1
+            assert len({str(one.choices) for one in cells}) == 1
+            assert len({one.seeds() for one in cells}) == 1
+
+
+def test_nothing_is_chosen_during_the_warm_up_and_patience_is_the_same_after_it():
+    for one in select():
+        settings = METHODS[one.method].settings(one.settings)
+        assert one.settings.score_from >= one.settings.warm_up
+        assert settings.patient_from == one.settings.score_from
 
 
 def test_no_two_cells_share_a_name():
@@ -70,30 +95,27 @@ def test_settings_are_those_of_the_appendix(given, model, epochs, warm_up, remem
     assert (settings.epochs, settings.warm_up, settings.remember_from) == (epochs, warm_up, remember_from)
     assert settings.learning_rate == (0.2 if model == "logistic" else 1e-3)
     assert settings.weight_decay == 0
-    assert settings.patience == (PATIENCE if model == "densenet" and given.table != "similarity_noinit" else None)
+    assert settings.patience == (10 if model == "densenet" else None)
     assert {choice.changes.get("batch_size", settings.batch_size) for choice in given.choices} == (
         {128, 512, 4096} if model == "logistic" else {128}
     )
     assert (settings.precision == "bfloat16") == settings.compiled == (model == "densenet") == given.one_by_one
 
 
-def test_scaling_is_open_for_tables_and_bags():
-    scalings = {
-        one.model: [choice.scaling for choice in one.choices]
-        for one in (cell(), cell("similarity_benchmark", dataset="mnist"), cell("mil", "multiple_instance", "fox"))
-    }
-    assert scalings == {
-        "mlp": ["none", "table", "standard"] * 2,
-        "lenet": ["table"],
-        "logistic": ["none", "standard"] * 3,
-    }
-    assert [choice.changes for choice in cell().choices] == [{}] * 3 + [{"weight_decay": 1e-4}] * 3
+@pytest.mark.parametrize("dataset", ["msplice", "optdigits", "pendigits", "usps", "vehicle"])
+def test_all_tables_have_the_same_nine_choices(dataset):
+    for table, problem in (("similarity_uci", "pairwise_similarity"), ("llp_uci", "label_proportions")):
+        found = cell(table, problem, dataset).choices
+        assert list(found) == [
+            Choice(scaling, changes, dropout)
+            for changes, dropout in (({}, 0.0), ({"weight_decay": 1e-4}, 0.0), ({}, 0.2))
+            for scaling in ("none", "table", "standard")
+        ]
 
 
-def test_indicators_are_left_as_they_are_and_dropped_instead():
-    choices = cell(dataset="msplice").choices
-    assert {choice.scaling for choice in choices} == {"none"}
-    assert [choice.dropout for choice in choices] == [0.0, 0.0, 0.2]
+def test_images_are_scaled_in_one_way_and_bags_in_two():
+    assert cell("similarity_benchmark", dataset="mnist").choices == (Choice("table"),)
+    assert {one.scaling for one in cell("mil", "multiple_instance", "fox").choices} == {"none", "standard"}
 
 
 def test_the_batch_size_is_open_where_there_are_bags_enough():
@@ -116,33 +138,22 @@ def test_the_most_important_comes_first():
     work = [Work(cell, (seed,)) for cell in select() for seed in (range(2) if cell.one_by_one else [0])]
     ordered = Work.in_order(work)
     assert sorted(map(repr, ordered)) == sorted(map(repr, work))
-    places: dict[str, list[int]] = {}
-    for place, one in enumerate(ordered):
-        cell = one.cell
-        if cell.dataset == "svhn":
-            name = "svhn"
-        elif cell.protocol != "paper":
-            name = "honest"
-        elif cell.table in ("ordinal", "similarity_noinit"):
-            name = cell.table
-        elif cell.table.endswith("_sizes"):
-            name = "sizes"
-        else:
-            kind = {"mlp": "UCI", "logistic": "MIL", "lenet": "MNIST", "densenet": "CIFAR"}[cell.model]
-            later = cell.method not in FIRST or one.seeds[0] > 0
-            name = f"{kind} later" if later else kind
-        places.setdefault(name, []).append(place)
-    order = ["UCI", "MIL", "MNIST", "CIFAR"]
-    order += [f"{kind} later" for kind in order] + ["honest", "ordinal", "similarity_noinit", "sizes", "svhn"]
-    assert list(places) == order
-    assert all(where == list(range(where[0], where[-1] + 1)) for where in places.values())
+    stages = [one.cell.part.stage for one in ordered]
+    assert stages == sorted(stages)
+    names = list(dict.fromkeys("mil" if one.cell.data == "bags" else one.cell.model for one in ordered))
+    assert names == ["mlp", "mil", "lenet", "densenet"]
+    coloured = [one for one in ordered if one.cell.part.stage == 4]
+    turns = [(one.cell.method in FIRST, one.seeds[0]) for one in coloured]
+    assert list(dict.fromkeys(turns)) == [(True, 0), (True, 1), (False, 0), (False, 1)]
+    assert {one.cell.dataset for one in coloured} == {"cifar10", "svhn"}
 
 
 def test_the_largest_size_is_the_cell_of_the_main_table():
-    largest = cell("similarity_sizes", dataset="cifar10", n_groups=SIZES[-1])
+    largest = cell("similarity_sizes", dataset="cifar10", n_groups=120_000)
     assert largest.same_as == cell("similarity_benchmark", dataset="cifar10", n_groups=120_000)
     assert largest.same_as in select(tables=["similarity_benchmark"])
-    assert cell("similarity_sizes", dataset="cifar10", n_groups=SIZES[0]).same_as is None
+    assert largest.same_as.digest == largest.digest
+    assert cell("similarity_sizes", dataset="cifar10", n_groups=10_000).same_as is None
 
 
 def test_the_ceiling_of_triplets_is_that_of_pairs():
@@ -186,7 +197,98 @@ def test_a_new_method_appears_in_all_tables_of_its_problems(monkeypatch):
     assert tables == {"similarity_uci", "similarity_benchmark", "similarity_sizes"}
 
 
-def test_a_cross_validation_has_ten_trials():
+def test_trials_have_fresh_seeds_and_no_more_than_are_planned():
     folds = cell("mil", "multiple_instance", "fox", protocol="ten_fold")
-    assert [len(folds.seeds(trials)) for trials in (None, 3, 12)] == [10, 3, 10]
-    assert [len(cell().seeds(trials)) for trials in (None, 3, 12)] == [5, 3, 12]
+    assert folds.seeds() == range(1000, 1010)
+    assert [len(folds.seeds(trials)) for trials in (3, 12)] == [3, 10]
+    assert cell().seeds() == range(1000, 1010)
+    assert cell("mil", "multiple_instance", "fox").seeds() == range(1000, 1005)
+    assert cell("ordinal", "ordinal_rank", "digits").seeds() == range(1000, 1005)
+    assert STATISTICS["least_trials"] <= min(part.trials for part in PARTS)
+
+
+def test_a_digest_is_of_all_that_determines_trials_and_of_nothing_else():
+    given = cell()
+    others = [
+        cell(dataset="vehicle"),
+        cell(method="siamese"),
+        cell(n_groups=5),
+        cell(epochs=3),
+        cell("triplet_uci", "triplet_comparison"),
+        cell("similarity_noinit", dataset="usps"),
+    ]
+    assert len({one.digest for one in (given, *others)}) == 7
+    assert cell().digest == given.digest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {**cell().part.settings, "score_every": 2}},
+        {"choices": cell().choices[:3]},
+        {"trials": 11},
+        {"model": "linear"},
+        {"group_size": 3},
+    ],
+)
+def test_every_entry_of_a_part_is_in_the_digest_of_its_cells_alone(changes, monkeypatch):
+    before = {one.key: one.digest for one in select()}
+    changed = tuple(replace(part, **changes) if part.table == "similarity_uci" else part for part in PARTS)
+    monkeypatch.setattr(plan, "PARTS", changed)
+    plan._digest.cache_clear()
+    after = {one.key: one.digest for one in select()}
+    plan._digest.cache_clear()
+    assert {key for key in before if before[key] != after[key]} == {
+        key for key in before if key.startswith("similarity_uci")
+    }
+
+
+def test_a_new_part_changes_no_digest(monkeypatch):
+    before = {one.key: one.digest for one in select()}
+    larger = replace(cell("llp_uci", "label_proportions").part, table="llp_uci_16", group_size=16)
+    monkeypatch.setattr(plan, "PARTS", (*PARTS, larger))
+    monkeypatch.setattr(plan, "TABLES", (*plan.TABLES, "llp_uci_16"))
+    plan._digest.cache_clear()
+    after = {one.key: one.digest for one in select()}
+    plan._digest.cache_clear()
+    assert before.items() < after.items()
+    assert not set(before.values()) & {after[key] for key in after.keys() - before.keys()}
+
+
+def test_the_plan_is_frozen():
+    """Trials of a digest that changes are lost: a change of the plan is a new plan, with seeds of its own."""
+    stored = json.loads((Path(__file__).parent / "plan_digests.json").read_text())
+    assert {one.key: one.digest for one in select()} == stored
+
+
+@pytest.mark.parametrize("given", [cell(), cell(method="contrastive"), cell("llp_uci", "label_proportions")])
+def test_the_code_of_trials_gives_the_golden_numbers(given):
+    golden._check.cache_clear()
+    golden.check(given)
+    assert golden.digest(given) is not None
+
+
+def test_every_kind_of_cell_has_golden_numbers():
+    assert {golden.kind(one) for one in select()} == set(golden.known())
+
+
+def test_numbers_of_new_kinds_are_added_and_known_ones_stay(monkeypatch, tmp_path):
+    names = [golden.kind(one) for one in select()]
+    some = {name: [1.5] for name in names if not name.startswith("mlp, ordinal_rank")}
+    monkeypatch.setattr(golden, "known", lambda: some)
+    monkeypatch.setattr(golden, "compute", lambda cell: [2.5])
+    golden.add_missing(tmp_path / "golden.json")
+    found = json.loads((tmp_path / "golden.json").read_text())
+    assert found.keys() == set(names)
+    assert {name for name, numbers in found.items() if numbers == [2.5]} == set(names) - some.keys() != set()
+
+
+def test_a_method_that_the_plan_does_not_have_needs_none(monkeypatch):
+    monkeypatch.setitem(METHODS, "mine", METHODS["contrastive"])
+    golden.check(cell(method="mine"))
+    assert golden.digest(cell(method="mine")) is None
+
+
+def test_what_no_table_has_is_refused():
+    with pytest.raises(ValueError, match="the plan has no table mil of pairwise_similarity under the protocol paper"):
+        _ = cell("mil").settings

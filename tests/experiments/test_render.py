@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import groupby
 
 import matplotlib as mpl
 import pytest
+from experiments.lines import trial
 
 from unbag.baselines import METHODS
-from unbag.experiments.comparison import Key, Row, compare
+from unbag.experiments.comparison import Key, Row, Selected, compare
 from unbag.experiments.listings import Field, Line, Table
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
@@ -21,22 +23,6 @@ from unbag.experiments.render import MADE, markdown_table, render, write
 
 TITLES = {"uum": "UUM", "log_likelihood": "Log-likelihood"}
 FOX = {"table": "mil", "problem": "multiple_instance", "dataset": "fox"}
-
-
-def trial(cell: Cell, seed: int, accuracy: float, **changes: object) -> dict[str, object]:
-    names = ("table", "problem", "dataset", "method", "protocol")
-    return {name: getattr(cell, name) for name in names} | {
-        "n_groups": cell.n_groups or 552,
-        "seed": seed,
-        "accuracy": accuracy,
-        "settings": {"model": cell.model, "epochs": METHODS[cell.method].settings(cell.settings).epochs},
-        "seconds": 7200.0,
-        "hardware": "NVIDIA H200",
-        "versions": {"torch": "2.11.0", "python": "3.12.1"},
-        "commit": "0123abc",
-        "date": "2026-01-31T12:00:00+00:00",
-        **changes,
-    }
 
 
 class Page(HTMLParser):
@@ -91,13 +77,17 @@ def results(tmp_path_factory):
     """A folder of results: most of the plan not run, one trial run twice, and notes."""
     folder = tmp_path_factory.mktemp("results")
     fox = [Cell(**FOX, method=method, protocol=protocol) for protocol in ("paper", "ten_fold") for method in TITLES]
-    lines = [trial(cell, seed, 0.9 + 0.01 * seed - 0.05 * (cell.method != "uum")) for cell in fox for seed in range(3)]
+    lines = [
+        trial(cell, 1000 + seed, 0.9 + 0.01 * seed - 0.05 * (cell.method != "uum"), groups=0.8)
+        for cell in fox
+        for seed in range(5)
+    ]
     lines.append(lines[0] | {"date": "2026-02-01"})
     (folder / "mil.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     small, large = (
         Cell("triplet_sizes", "triplet_comparison", "cifar10", "uum", n_groups=size) for size in (30_000, 60_000)
     )
-    sizes = [trial(small, 0, 0.5), trial(large, 0, 0.7)]
+    sizes = [trial(small, accuracy=0.5), trial(large, accuracy=0.7), trial(large, 7)]
     (folder / "triplet_sizes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sizes))
     (folder / "NOTES.md").write_text("# Fox\n\nIt <b>falls</b> *short*.\n\n```\n# a comment\n```\n")
     return folder
@@ -142,6 +132,22 @@ def test_nothing_is_fetched(page):
     assert all("url(" not in value.replace("url(#", "") for value in page.attributes("style", "clip-path"))
 
 
+def test_trials_that_do_not_count_are_shown_apart(results, tmp_path, text):
+    assert re.search(r"\| results +\| triplet_sizes \| +1 \| +1 \| 7 to 7 \|", text)
+    before = tmp_path / "results" / "before"
+    before.mkdir(parents=True)
+    old = [{"table": "mil", "dataset": "fox", "method": "uum", "seed": seed, "accuracy": 0.9} for seed in (0, 1)]
+    (before / "mil.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
+    write(tmp_path / "results", tmp_path / "docs")
+    written = (tmp_path / "docs" / "results.md").read_text()
+    assert re.search(r"\| results/before \| mil +\| +2 \| +1 \| 0 to 1 \|", written)
+    assert "Run: 0 of" in written
+
+
+def test_the_page_says_what_each_table_took(text):
+    assert re.search(r"\| Multiple instances +\| +20 \| 40.00 \| +7200.0 \|", text)
+
+
 def test_the_page_is_sound(page):
     assert page.open == []
     ids = page.attributes("id")
@@ -162,8 +168,8 @@ def test_every_cell_is_shown_and_what_was_not_run_says_so(page, text):
         assert line in [found[: len(line)] for found in page.rows]
         assert re.search(r"\| \*{,2}" + r"\*{,2} +\| +\*{,2}".join(map(re.escape, line)), text)
     missing = sum("not run" in row for row in page.rows)
-    assert missing == text.count(" not run |") == len(rows) - 6
-    assert f"6 of {len(rows)} cells" in text
+    assert 2 * missing == text.count(" not run |") == 2 * (len(rows) - 6)  # by labels, by groups
+    assert f"\n1. Run: 22 of {sum(row.planned for row in rows)} planned trials, in 6 of {len(rows)} cells.\n" in text
 
 
 def test_a_table_of_which_nothing_is_known_is_not_run(page, text):
@@ -172,25 +178,47 @@ def test_a_table_of_which_nothing_is_known_is_not_run(page, text):
 
 
 def test_the_figures_are_right(page, text):
-    fox = {
-        len(row): [field.replace("\u00a0", " ") for field in row]
-        for row in page.rows
-        if row[:1] == ["fox"] and "UUM" in row
-    }
-    assert fox[9] == ["fox", "UUM", "91.00 ± 1.00", "94.90 ± 1.98", "-3.90", "-", "-", "3", "1"]
-    assert fox[6] == ["fox", "UUM", "91.00 ± 1.00", "-", "3", "1"]  # ten-fold: nothing of the paper's
-    likelihood = {len(row): row for row in page.rows if row[:2] == ["fox", "Log-likelihood"]}
-    assert likelihood[9][4:] == ["-8.30", "• better", "level", "3", "1"]
-    assert likelihood[6][3:] == ["• better", "3", "1"]
-    size = [row for row in page.rows if row[:3] == ["cifar10", "60,000", "UUM"]]
-    assert size == [["cifar10", "60,000", "UUM", "70.00", "63.38", "+6.62", "-", "-", "1", "1"]]
+    def rows(*start):
+        found = [row for row in page.rows if row[: len(start)] == list(start)]
+        return [[field.replace("\u00a0", " ") for field in row] for row in found]
+
+    again = "unbag reproduce --table mil --dataset fox --method {} --protocol {} --results again"
+    papers, together, folds = rows("fox", "UUM")
+    # The deviation is 1.58; the interval 2.776 * 1.58 * sqrt(1/5 + 1/3).
+    ours = ["92.00 ± 1.58", "88.79 to 95.21"]
+    by_groups = "80.00 ± 0.00"
+    paper = ["94.90 ± 1.98", "-2.90", "below"]
+    assert papers == [
+        "fox",
+        "UUM",
+        *ours,
+        *paper,
+        by_groups,
+        "-",
+        "-",
+        "-",
+        "5 of 5",
+        "1",
+        again.format("uum", "paper"),
+    ]
+    assert together[2:4] == ["not run", "-"]
+    assert folds == ["fox", "UUM", *ours, by_groups, "-", "-", "5 of 10", "1", again.format("uum", "ten_fold")]
+    papers, _, folds = rows("fox", "Log-likelihood")
+    assert papers[5:12] == ["-7.30", "below", by_groups, "• better", "level", "level", "5 of 5"]
+    assert folds[5:8] == ["• better", "level", "5 of 10"]
+    (size,) = rows("cifar10", "60,000", "UUM")
+    assert size[3:12] == ["70.00", "-", "63.38", "+6.62", "-", "70.00", "-", "-", "-"]
+    assert size[12:] == [
+        "1 of 5", "1",
+        "unbag reproduce --table triplet_sizes --dataset cifar10 --method uum --groups 60000 --results again",
+    ]  # fmt: skip
     assert re.search(r"\| multiple instances \| +1 \| +1 \| +0 \| +0 \|", text)
     assert re.search(r"\| training-set sizes \| +5 \| +2 \| +1 \| +1 \|", text)
-    assert re.search(r"\| Multiple instances +\| fox +\| +91.00 ± 1.00 \| +94.90 ± 1.98 \| +-3.90 \| no ", text)
+    assert re.search(r"\| Multiple instances +\| fox +\| +92.00 ± 1.58 \| +94.90 ± 1.98 \| +-2.90 \| no ", text)
     assert re.search(r"\| cifar10, 30,000 groups \| +50.00 \| +56.44 \| +-6.44 \| none printed +\|", text)
     assert "replaced: 1." in text
     assert re.search(
-        r"NVIDIA H200 +\| python 3.12.1, torch 2.11.0 +\| 0123abc +\| 2026-01-31 to 2026-02-01 \| +28.0", text
+        r"NVIDIA H200 +\| python 3.12.1, torch 2.11.0 +\| 0123abc +\| 2026-01-31 to 2026-02-01 \| +44.0", text
     )
 
 
@@ -199,7 +227,7 @@ def test_plots_have_words_for_those_who_cannot_see_them(docs, page, text):
     words = [found["aria-label"] for found in drawn if found["role"] == "img"]
     pictures = re.findall(r"!\[(.*)\]\((.*)\)", text)
     assert len(words) == len(drawn) == len(pictures) == len(list((docs / "results").glob("*.svg")))
-    assert "fox 91.00 ± 1.00 (paper 94.90 ± 1.98)" in " ".join(words)
+    assert "fox 92.00 ± 1.58 (paper 94.90 ± 1.98)" in " ".join(words)
     assert "cifar10 with 60,000 groups 70.00 (paper 63.38)" in " ".join(words)
     for alternative, path in pictures:
         root = ET.parse(docs / path).getroot()
@@ -209,7 +237,8 @@ def test_plots_have_words_for_those_who_cannot_see_them(docs, page, text):
 
 def test_tables_line_up_as_plain_text(text):
     tables = [list(lines) for table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")) if table]
-    assert len(tables) == 9  # summary, shortfalls, fox thrice, sizes, ordered classes twice, provenance
+    # Summary, shortfalls, fox thrice, sizes, ordered classes twice, cost, what does not count, provenance.
+    assert len(tables) == 11
     for lines in tables:
         assert len({len(line) for line in lines}) == 1
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
@@ -219,7 +248,7 @@ def test_every_table_of_the_paper_and_our_own_has_a_section(page, text):
     names = {cell.table for cell in PAPER} | {"ordinal"}
     assert names <= set(page.attributes("id"))
     assert len(re.findall("^## ", text, re.MULTILINE)) == len(names) + len(
-        ["reading", "summary", "notes", "provenance"]
+        ["reading", "summary", "notes", "cost", "apart", "provenance"]
     )
     headings = [found for tag, found in page.elements if tag in ("h1", "h2", "h3")]
     assert len(headings) > len(names)
@@ -229,7 +258,7 @@ def test_tables_can_be_sorted(docs, page):
     heads = sum(tag == "th" for tag, _ in page.elements)
     assert sum(tag == "button" for tag, _ in page.elements) == heads
     assert "data-sort" in (docs / "results/tables.html").read_text()
-    assert any(found.get("data-sort") == "91.0" for _, found in page.elements)
+    assert any(found.get("data-sort") == "92.0" for _, found in page.elements)
 
 
 def test_notes_are_part_of_both_pages_and_cannot_break_them(docs, text):
@@ -251,8 +280,8 @@ def test_there_is_no_section_of_notes_without_notes():
 def test_what_results_say_cannot_break_the_pages():
     evil = '<script>x</script> | *y* [z](http://a) $\\frac$ & "quoted" \'\n## new'
     cell = Cell(**FOX, method="uum")
-    line = trial(cell, 0, 0.5, dataset=evil, hardware=evil, table=f"../{evil}")
-    pages = render(compare([line], (), ()), {})
+    lines = [trial(replace(cell, dataset=evil), hardware=evil), trial(cell, table=f"../{evil}")]
+    pages = render(compare(lines, (), ()), {})
     page = Page(pages["results/tables.html"])
     assert sum(tag == "script" for tag, _ in page.elements) == 1
     assert evil in [row[0] for row in page.rows if row]
@@ -296,14 +325,17 @@ def test_markdown_marks_strong_lines_but_no_figures():
 def test_plots_show_each_cell():
     key = Key(**FOX, method="uum")
     paper = PaperCell(**FOX, method="uum", mean=94.9, std=None, uum_significantly=None)
-    rows = [Row(key, {0: 91.0, 1: 92.0}, paper), Row(key._replace(method="mine"), {})]
+    rows = [Row(key, {"labels": Selected({0: 91.0, 1: 92.0})}, paper), Row(key._replace(method="mine"), {})]
     svg = dot_plot(rows, TITLES)
     for words in ("fox", "UUM", "mine", "not run", "ours", "the paper's"):
         assert f">{words}<" in svg
     assert ">the paper&apos;s<" not in svg
-    assert ">the paper's<" not in dot_plot([Row(key, {0: 91.0})], TITLES)
+    assert ">the paper's<" not in dot_plot([Row(key, {"labels": Selected({0: 91.0})})], TITLES)
     sized = [
-        Row(Key("triplet_sizes", "triplet_comparison", dataset, "uum", n_groups=size), {0: 40.0} if size else {})
+        Row(
+            Key("triplet_sizes", "triplet_comparison", dataset, "uum", n_groups=size),
+            {"labels": Selected({0: 40.0})} if size else {},
+        )
         for dataset in ("cifar10", "svhn")
         for size in (0, 10_000, 30_000)
     ]

@@ -8,9 +8,11 @@ import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
+from experiments.lines import trial
 
 from unbag.experiments import circumstances, results
 from unbag.experiments.plan import Cell, Work
@@ -22,18 +24,7 @@ CELL = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum")
 
 
 def line(seed=0, accuracy=0.5, **changes):
-    return {
-        "table": "similarity_uci",
-        "problem": "pairwise_similarity",
-        "dataset": "vehicle",
-        "method": "uum",
-        "protocol": "paper",
-        "n_groups": 1692,
-        "seed": seed,
-        "accuracy": accuracy,
-        "settings": {"model": "mlp", "epochs": 200},
-        **changes,
-    }
+    return trial(CELL, seed, accuracy, **changes)
 
 
 def test_lines_come_back_from_a_file_for_each_table(tmp_path):
@@ -103,22 +94,24 @@ def test_two_writers_do_not_destroy_each_others_lines(tmp_path):
     assert sorted(one["seed"] for one in read(tmp_path)) == list(range(100))
 
 
-def test_a_line_belongs_to_its_cell_alone():
+@pytest.mark.parametrize("name", ["table", "problem", "dataset", "method", "protocol", "plan", "golden"])
+def test_a_line_is_of_a_cell_by_names_plan_and_code(name):
     assert belongs(line(), CELL)
-    for name in ("table", "problem", "dataset", "method", "protocol"):
-        assert not belongs(line(**{name: "other"}), CELL)
-    assert not belongs(line(settings={"model": "mlp", "epochs": 3}), CELL)
-    assert not belongs(line(settings={"model": "linear", "epochs": 200}), CELL)
-    sized = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum", n_groups=1000)
+    assert not belongs(line(**{name: "other"}), CELL)
+
+
+def test_a_plan_with_another_setting_is_another_plan():
+    assert not belongs(line(), replace(CELL, epochs=3))
+    sized = replace(CELL, n_groups=1000)
     assert not belongs(line(), sized)
-    assert belongs(line(n_groups=1000), sized)
+    assert belongs(trial(sized), sized)
 
 
 def test_missing_seeds_are_those_without_a_line():
     lines = [line(0), line(3, 0.75), line(3, 0.25), line(4, method="siamese")]
-    assert missing_seeds(lines, CELL) == [1, 2, 4]
-    assert missing_seeds(lines, CELL, 2) == [1]
-    assert finished(lines, CELL)[3]["accuracy"] == 0.25
+    assert missing_seeds(lines, CELL, range(5)) == [1, 2, 4]
+    assert missing_seeds(lines, CELL, [1, 0]) == [1]
+    assert finished(lines, CELL)[3]["by"]["labels"]["accuracy"] == 0.25
 
 
 def test_work_is_claimed_once_and_free_again_after_that(tmp_path):
@@ -203,14 +196,9 @@ def test_cells_and_results_in_words():
     assert name_cell(Cell("ordinal", "ordinal_rank", "digits", "uum")) == "ordinal, ordinal_rank, digits, uum"
     told = tell_result(CELL, [line(0, 0.70), line(1, 0.80)])
     assert told == "similarity_uci, vehicle, uum: 75.00 ± 7.07 in 2 trials; the paper: 78.71 ± 4.20"
-    one = line(
-        table="similarity_sizes", dataset="cifar10", n_groups=10_000, settings={"model": "densenet", "epochs": 100}
-    )
-    assert tell_result(sized, [one]).endswith("uum: 50.00 in 1 trial; the paper: 34.14")
+    assert tell_result(sized, [trial(sized, accuracy=0.5)]).endswith("uum: 50.00 in 1 trial; the paper: 34.14")
     honest = Cell("mil", "multiple_instance", "fox", "uum", "ten_fold")
-    settings = {"model": "logistic", "epochs": 3500}
-    fold = line(table="mil", problem="multiple_instance", dataset="fox", protocol="ten_fold", settings=settings)
-    assert tell_result(honest, [fold]).endswith("in 1 trial")
+    assert tell_result(honest, [trial(honest)]).endswith("in 1 trial")
 
 
 def test_no_module_of_one_platform_is_imported():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from unbag.datasets import Dataset
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.ordered import load as load_ordered
-from unbag.experiments.sampling import AGGREGATES, draw_groups, group_size, make_tasks, usual_n_groups
+from unbag.experiments.sampling import AGGREGATES, draw_groups, make_tasks, usual_n_groups
 from unbag.experiments.splits import split_fold, split_official, split_together, split_whole
 
 CPU = torch.device("cpu")
@@ -98,15 +98,24 @@ def test_folds_test_every_bag_once_and_train_on_equally_many(n):
         assert abs(labels[split.test].mean() - labels.mean()) < 0.2
 
 
-def test_there_are_ten_folds():
-    with pytest.raises(ValueError, match="0 to 9; got 10"):
-        split_fold(np.arange(40) % 2, 10)
+def test_ten_seeds_are_the_folds_of_one_cross_validation_and_the_next_ten_of_another():
+    labels = np.arange(40) % 2
+    for first in (0, 1000):
+        tests = [split_fold(labels, seed).test for seed in range(first, first + 10)]
+        assert sorted(np.concatenate(tests)) == list(range(40))
+    assert not np.array_equal(split_fold(labels, 1000).test, split_fold(labels, 1010).test)
+    assert not np.array_equal(split_fold(labels, 1000).test, split_fold(labels, 0).test)
+
+
+def test_a_size_must_be_given_where_a_problem_leaves_it_open():
+    with pytest.raises(ValueError, match="group_size must be given for label_proportions"):
+        make_tasks(table(), "label_proportions", "paper", seeds=[0], device=CPU)
 
 
 @pytest.mark.parametrize("problem", [name for name in AGGREGATES if name != "multiple_instance"])
 @pytest.mark.parametrize("data", [table(), images()], ids=["table", "images"])
 def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem, data):
-    for task in make_tasks(data, problem, "paper", seeds=[0, 1], n_groups=60, device=CPU):
+    for task in make_tasks(data, problem, "paper", seeds=[0, 1], n_groups=60, group_size=6, device=CPU):
         train, validation, test = (
             set(rows.tolist()) for rows in (task.train_rows, task.validation.rows, task.test.rows)
         )
@@ -116,25 +125,33 @@ def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem,
         assert not validation & test
         assert train | validation | test == set(range(len(data.X)))
         assert len(task.observations.groups) == 60
-        assert task.observations.groups.uniform_size == group_size(problem)
+        assert task.observations.groups.uniform_size == (AGGREGATES[problem].size or 6)
         seen = AGGREGATES[problem].observe(torch.from_numpy(data.y), task.observations.groups, 3)
         assert torch.equal(task.observations.z, seen)
         assert torch.equal(task.validation.truth, torch.from_numpy(data.y)[task.validation.rows])
         assert torch.equal(task.test.truth, torch.from_numpy(data.y)[task.test.rows])
         assert task.validation.bags is None
+        held_out = task.held_out
+        assert set(held_out.groups.members.tolist()) <= validation
+        assert len(held_out.groups) == round(60 * len(validation) / len(train))
+        assert held_out.groups.uniform_size == task.observations.groups.uniform_size
+        seen = AGGREGATES[problem].observe(torch.from_numpy(data.y), held_out.groups, 3)
+        assert torch.equal(held_out.z, seen)
 
 
 def test_images_are_judged_on_the_official_test_part_and_tables_are_pooled():
-    (task,) = make_tasks(images(), "pairwise_similarity", "paper", seeds=[0], n_groups=5, device=CPU)
+    (task,) = make_tasks(images(), "pairwise_similarity", "paper", seeds=[0], n_groups=5, group_size=6, device=CPU)
     assert task.test.rows.tolist() == list(range(30, 40))
     pooled = table(n_train=30)
-    (task,) = make_tasks(pooled, "pairwise_similarity", "paper", seeds=[0], n_groups=5, device=CPU)
+    (task,) = make_tasks(pooled, "pairwise_similarity", "paper", seeds=[0], n_groups=5, group_size=6, device=CPU)
     assert set(task.test.rows.tolist()) & set(range(30))
 
 
 def test_a_trial_is_the_same_whichever_others_are_made_and_shares_its_table():
-    first, second = make_tasks(table(), "label_proportions", "paper", seeds=[3, 4], n_groups=None, device=CPU)
-    (again,) = make_tasks(table(), "label_proportions", "paper", seeds=[4], n_groups=None, device=CPU)
+    first, second = make_tasks(
+        table(), "label_proportions", "paper", seeds=[3, 4], n_groups=None, group_size=6, device=CPU
+    )
+    (again,) = make_tasks(table(), "label_proportions", "paper", seeds=[4], n_groups=None, group_size=6, device=CPU)
     assert first.X is second.X
     assert torch.equal(second.observations.groups.members, again.observations.groups.members)
     assert torch.equal(second.test.rows, again.test.rows)
@@ -144,7 +161,7 @@ def test_a_trial_is_the_same_whichever_others_are_made_and_shares_its_table():
 
 def test_all_problems_of_a_trial_have_one_split():
     tasks = [
-        make_tasks(table(), problem, "paper", seeds=[0], n_groups=9, device=CPU)[0]
+        make_tasks(table(), problem, "paper", seeds=[0], n_groups=9, group_size=6, device=CPU)[0]
         for problem in ("pairwise_similarity", "label_proportions")
     ]
     assert torch.equal(tasks[0].test.rows, tasks[1].test.rows)
@@ -164,7 +181,7 @@ def test_members_are_drawn_one_by_one_and_with_replacement():
 
 def test_only_comparisons_leave_classes_unnamed():
     unnamed = {
-        problem: make_tasks(table(), problem, "paper", seeds=[0], n_groups=4, device=CPU)[0].permuted
+        problem: make_tasks(table(), problem, "paper", seeds=[0], n_groups=4, group_size=6, device=CPU)[0].permuted
         for problem in AGGREGATES
         if problem != "multiple_instance"
     }
@@ -181,7 +198,7 @@ def test_ordered_values_are_cut_by_training_rows_alone():
     few = data.labels(np.arange(10))
     assert np.bincount(few[:10]).tolist() == [2] * 5
     assert (few[10:] == 4).all()
-    (task,) = make_tasks(data, "ordinal_rank", "paper", seeds=[0], n_groups=None, device=CPU)
+    (task,) = make_tasks(data, "ordinal_rank", "paper", seeds=[0], n_groups=None, group_size=6, device=CPU)
     assert task.labels.tolist() == data.labels(task.train_rows.numpy()).tolist()
     assert np.bincount(task.labels[task.train_rows]).tolist() == [12] * 5
     assert len(task.observations.groups) == 200

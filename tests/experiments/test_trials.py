@@ -64,19 +64,23 @@ def test_trials_learn_and_say_how():
     outcomes = run_trials(replace(PAIRS, epochs=30), pairs())
     assert [outcome.seed for outcome in outcomes] == [0, 1]
     for outcome in outcomes:
-        assert outcome.accuracy > 0.9
-        assert outcome.validation_accuracy > 0.9
+        for by, least in (("labels", 0.9), ("groups", -0.2)):
+            found = outcome.by[by]
+            assert found["accuracy"] > 0.9
+            assert found["scores"][found["choice"]] == max(found["scores"]) > least
+            assert 15 <= found["epoch"] < found["epochs"] == 30
+        assert outcome.choices == [choice.as_dict() for choice in PAIRS.choices]
         assert outcome.settings["model"] == "mlp"
-        assert outcome.settings["scaling"] in ("none", "table", "standard")
+        assert "weight_decay" not in outcome.settings
         assert (outcome.settings["epochs"], outcome.settings["warm_up"], outcome.settings["loss"]) == (
             30,
             15,
             "cross_entropy",
         )
-        assert outcome.history["epochs"] == 30
-        assert 0 <= outcome.history["best_epoch"] < 30
-        assert math.isfinite(outcome.history["final_loss"])
+        assert outcome.rows == {"train": 90, "validation": 30, "test": 30}
         assert outcome.seconds > 0
+        assert outcome.beside == 2
+        json.dumps(vars(outcome))
 
 
 def test_the_constants_of_a_method_are_written_down():
@@ -86,24 +90,30 @@ def test_the_constants_of_a_method_are_written_down():
     json.dumps(outcome.settings)
 
 
-def test_a_trial_comes_out_the_same_alone_and_beside_others():
-    together = run_trials(PAIRS, pairs())
-    (alone,) = run_trials(PAIRS, pairs([1]))
-    assert alone.accuracy == pytest.approx(together[1].accuracy, abs=0.04)
-    assert alone.validation_accuracy == pytest.approx(together[1].validation_accuracy, abs=0.04)
+@pytest.mark.parametrize("method", ["uum", "contrastive"])
+def test_a_trial_comes_out_the_same_alone_and_beside_others(method):
+    cell = replace(PAIRS, method=method)
+    together = run_trials(cell, pairs([0, 1, 2]))
+    (alone,) = run_trials(cell, pairs([1]))
+    for name, found in alone.by.items():
+        beside = together[1].by[name]
+        assert found["scores"] == pytest.approx(beside["scores"], abs=1e-5)
+        assert {**found, "scores": None} == {**beside, "scores": None}
     assert alone.settings == together[1].settings
 
 
-def test_the_test_data_are_looked_at_once_for_each_trial(judged):
+def test_the_test_data_are_looked_at_once_for_each_trial_and_selection(judged):
     tasks = pairs()
     run_trials(replace(PAIRS, method="spy"), tasks)
     for task in tasks.values():
-        assert sum(one is task.test for one in judged) == 1
-        assert sum(one is task.validation for one in judged) == 2 * 3 * 6  # weight decays, scalings, epochs
-    assert [one is task.test for one, task in zip(judged[-2:], tasks.values(), strict=True)] == [True, True]
+        assert sum(one is task.test for one in judged) == 2
+        assert sum(one is task.validation for one in judged) == 9 * 3  # choices, epochs after the warm-up
+    assert [one is task.test for one, task in zip(judged[-4:], [tasks[0]] * 2 + [tasks[1]] * 2, strict=True)] == [
+        True
+    ] * 4
 
 
-def test_validation_chooses_the_scaling(judged, monkeypatch):
+def test_each_selection_chooses_by_its_own_score(judged, monkeypatch):
     tasks = pairs([0, 1])
     found = []
     train = trials.train
@@ -114,20 +124,76 @@ def test_validation_chooses_the_scaling(judged, monkeypatch):
 
     monkeypatch.setattr(trials, "train", spy)
     outcomes = run_trials(replace(PAIRS, method="spy"), tasks)
-    scores = np.array([one.best_score for one in found]).reshape(6, 2)  # weight decays and scalings, trials
-    for place, outcome in enumerate(outcomes):
-        best = int(scores[:, place].argmax())
-        assert outcome.validation_accuracy == scores[best, place]
-        assert outcome.settings["scaling"] == ("none", "table", "standard")[best % 3]
-        assert outcome.settings["weight_decay"] == (0.0, 1e-4)[best // 3]
-        model = [model for one in found for model in one.models][2 * best + place]
-        task = tasks[place]
-        guessed = model(task.X[task.test.rows]).argmax(1)
-        best_renaming = max(
-            np.mean(np.array(names)[guessed.numpy()] == task.test.truth.numpy())
-            for names in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])
-        )
-        assert outcome.accuracy == pytest.approx(best_renaming)
+    for number, name in enumerate(("labels", "groups")):
+        runs = [[one, *one.others][number] for one in found]
+        scores = np.array([one.best_score for one in runs]).reshape(9, 2)  # choices, trials
+        for place, outcome in enumerate(outcomes):
+            best = int(scores[:, place].argmax())
+            chosen = outcome.by[name]
+            assert chosen["choice"] == best
+            assert chosen["scores"] == scores[:, place].tolist()
+            model = [model for one in runs for model in one.models][2 * best + place]
+            task = tasks[place]
+            guessed = model(task.X[task.test.rows]).argmax(1)
+            best_renaming = max(
+                np.mean(np.array(names)[guessed.numpy()] == task.test.truth.numpy())
+                for names in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])
+            )
+            assert chosen["accuracy"] == pytest.approx(best_renaming)
+
+
+@pytest.mark.parametrize("method", ["uum", "contrastive", "supervised"])
+def test_groups_are_scored_by_likelihood_or_by_the_methods_own_objective(method):
+    cell = replace(PAIRS, method=method)
+    how = METHODS[method]
+    tasks = [how.prepare(task) for task in pairs().values()]
+    score = trials._score(cell, how, tasks)
+    outputs = torch.randn(2, 150, 3, generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([task.validation.rows for task in tasks]).unique()
+    _, found = score(lambda inputs: outputs[:, rows])
+    for place, task in enumerate(tasks):
+        seen = task.held_out
+        of_members = outputs[place][seen.groups.members]
+        if method == "uum":
+            expected = seen.aggregate.log_likelihood(outputs[place], seen.groups, seen.z)
+        else:
+            expected = -how.objective(of_members, seen.groups.segments, seen.checked)
+        assert found[place].item() == pytest.approx(expected.double().mean().item(), rel=1e-5)
+
+
+def test_bags_are_ranked(monkeypatch):
+    tasks = make_tasks(bags(), "multiple_instance", "copies_together", seeds=[0, 1], device=CPU)
+    for method in ("uum", "minimax_feature", "attention"):
+        outcomes = run_trials(replace(FOX, method=method, protocol="copies_together"), dict(enumerate(tasks)))
+        for outcome in outcomes:
+            assert all(0 <= found["auc"] <= 1 for found in outcome.by.values())
+            assert outcome.rows["train"] == len(tasks[0].observations.groups)
+    judged = replace(tasks[0].test, truth=torch.tensor([1, 0, 0, 1]))
+    ranks = torch.tensor([0.5, 0.1, 0.5, 0.9])
+    monkeypatch.setattr(type(METHODS["uum"]), "rank_bags", lambda *given: ranks)
+    task = replace(tasks[0], test=judged)
+    assert trials._auc(replace(FOX, method="uum"), ranks, task) == (0.5 + 1 + 1 + 1) / 4
+    task = replace(tasks[0], test=replace(judged, truth=torch.ones(4)))
+    assert trials._auc(replace(FOX, method="uum"), ranks, task) is None
+
+
+def test_a_choice_that_diverges_loses_and_ends_no_trial(monkeypatch):
+    scaled = trials.fit_scaling
+
+    def huge(X, how):
+        scaling = scaled(X, how)
+        if how == "table":
+            scaling.factor.fill_(torch.nan)
+        return scaling
+
+    monkeypatch.setattr(trials, "fit_scaling", huge)
+    (outcome,) = run_trials(replace(PAIRS, epochs=2), pairs([0]))
+    for found in outcome.by.values():
+        assert [score is None for score in found["scores"]] == [False, True, False] * 3
+        assert found["choice"] % 3 != 1
+    monkeypatch.setattr(trials.Cell, "choices", [Choice("table")])
+    with pytest.raises(RuntimeError, match="every way to train this trial diverged"):
+        run_trials(replace(PAIRS, epochs=2), pairs([0]))
 
 
 def test_scalings_are_fitted_on_the_training_rows_of_their_trial(monkeypatch):
@@ -141,7 +207,7 @@ def test_scalings_are_fitted_on_the_training_rows_of_their_trial(monkeypatch):
 
     monkeypatch.setattr(trials, "fit_scaling", spy)
     run_trials(replace(PAIRS, epochs=1), tasks)
-    expected = [(tasks[seed], how) for how in ("none", "table", "standard") * 2 for seed in (0, 1)]
+    expected = [(tasks[seed], how) for how in ("none", "table", "standard") * 3 for seed in (0, 1)]
     assert len(seen) == len(expected)
     for (X, how), (task, wanted) in zip(seen, expected, strict=True):
         assert how == wanted
@@ -164,7 +230,7 @@ def test_every_replica_is_scaled_by_its_own_trial():
 
 def test_batch_sizes_are_runs_of_their_own():
     assert [len(run) for run in trials._runs(FOX.choices)] == [2, 2, 2]
-    assert [len(run) for run in trials._runs(PAIRS.choices)] == [3, 3]
+    assert [len(run) for run in trials._runs(PAIRS.choices)] == [3, 3, 3]
     mixed = [Choice("none", {"batch_size": 1}), Choice("table"), Choice("standard", {"batch_size": 1})]
     assert trials._runs(mixed) == [[mixed[0], mixed[2]], [mixed[1]]]
 
@@ -176,7 +242,8 @@ def test_dropout_is_a_run_of_its_own_and_gone_when_the_model_predicts(monkeypatc
     found, train = [], trials.train
     monkeypatch.setattr(trials, "train", lambda *given, **named: found.append(train(*given, **named)) or found[-1])
     outcomes = run_trials(replace(PAIRS, epochs=1), pairs())
-    assert {outcome.settings["dropout"] for outcome in outcomes} == {0.5}
+    assert all(choice["dropout"] == 0.5 for outcome in outcomes for choice in outcome.choices)
+    assert [int(model[1].seed) for model in found[0].models] == [0, 100, 1, 101]
     for model in found[0].models:
         assert model[1].p == 0.5
         rows = torch.randn(5, 2)
@@ -200,6 +267,7 @@ def test_tasks_with_tables_of_their_own_are_stacked():
         for old, new in rows:
             assert torch.equal(before.X[old], after.X[new])
         assert torch.equal(before.observations.checked, after.observations.checked)
+        assert torch.equal(before.X[before.held_out.groups.members], after.X[after.held_out.groups.members])
 
 
 def test_labels_move_with_their_rows():
@@ -214,8 +282,8 @@ def test_trials_of_stacked_tasks_learn():
     data = bags()
     tasks = make_tasks(data, "multiple_instance", "paper", seeds=[0, 1], n_groups=None, device=CPU)
     outcomes = run_trials(replace(FOX, epochs=40), dict(enumerate(tasks)))
-    assert min(outcome.accuracy for outcome in outcomes) > 0.8
-    assert {outcome.settings["batch_size"] for outcome in outcomes} <= {128, 512, 4096}
+    assert min(outcome.by["labels"]["accuracy"] for outcome in outcomes) > 0.8
+    assert {choice["batch_size"] for outcome in outcomes for choice in outcome.choices} == {128, 512, 4096}
 
 
 def test_a_run_that_is_cut_short_goes_on(tmp_path):
@@ -226,8 +294,7 @@ def test_a_run_that_is_cut_short_goes_on(tmp_path):
         run_trials(PAIRS, pairs(), folder=tmp_path, until=0)
     continued = run_trials(PAIRS, pairs(), folder=tmp_path)
     for one, other in zip(whole, continued, strict=True):
-        assert one.accuracy == other.accuracy
-        assert one.history == other.history
+        assert one.by == other.by
 
 
 def test_outputs_that_are_not_finite_never_win():

@@ -11,10 +11,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from training.problems import assert_close, bags, drawn, network, observe, pairs_problem, table
+from torch import nn
+from training.problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import Groups, NegativeLogLikelihood
-from unbag.training import Settings, held_out_likelihood, labelled_accuracy, permuted_accuracy, train
+from unbag.training import (
+    Checkpoint,
+    OutOfTime,
+    Settings,
+    held_out_likelihood,
+    labelled_accuracy,
+    permuted_accuracy,
+    train,
+)
 
 NAN, INF = float("nan"), float("inf")
 SETTINGS = Settings(epochs=5, batch_size=6, learning_rate=0.02)
@@ -125,6 +134,115 @@ def test_patience_ends_a_run_without_any_score():
 
 def test_patience_without_a_score_trains_to_the_end():
     assert len(run(None, patience=1).history) == 5
+
+
+def test_no_epoch_before_the_first_that_counts_is_scored_or_chosen():
+    trained = run(scripted([1.0], [3.0], [2.0]), score_from=2)
+    assert [entry["score"] is None for entry in trained.history] == [True, True, False, False, False]
+    assert trained.best_epoch == [3]
+    trained = run(scripted([1.0], [3.0]), score_from=1, score_every=3)
+    assert [entry["score"] is None for entry in trained.history] == [True, True, True, False, False]
+
+
+def test_patience_counts_from_the_first_epoch_that_counts_whatever_the_warm_up():
+    for warm_up in (0, 3, 9):
+        trained = run(scripted(*[[1.0]] * 9), patience=2, warm_up=warm_up, score_from=3, epochs=9)
+        assert len(trained.history) == 3 + 1 + 2  # the first score is better than none
+
+
+# --------------------------------------------------------------------------------------------------- criteria
+
+
+def by_both(*scores):
+    """Return a score of two criteria for two replicas."""
+    said = iter(scores)
+    return lambda predict: torch.tensor(next(said))
+
+
+BOTH = ([[1.0, 5.0], [0.0, 1.0]], [[2.0, 4.0], [1.0, 2.0]], [[9.0, 3.0], [2.0, 0.0]], [[1.0, 1.0], [0.0, 9.0]])
+
+
+def criteria(score, **changes):
+    X, seen = pairs_problem()
+    settings = replace(SETTINGS, epochs=4, **changes)
+    return train(partial(network, 3), X, [seen], settings, seeds=[0, 1], score=score, n_criteria=2)
+
+
+def test_each_criterion_chooses_as_it_would_alone():
+    trained = criteria(by_both(*BOTH))
+    assert trained.best_epoch == [2, 0]
+    assert trained.best_score == [9.0, 5.0]
+    [other] = trained.others
+    assert other.best_epoch == [2, 3]
+    assert other.best_score == [2.0, 9.0]
+    assert [entry["score"] for entry in trained.history] == list(BOTH)
+    for place, one in enumerate((trained, other)):
+        alone = run(scripted(*(scores[place] for scores in BOTH)), seeds=[0, 1], epochs=4)
+        assert alone.best_epoch == one.best_epoch
+        assert alone.best_score == one.best_score
+        for mine, theirs in zip(one.models, alone.models, strict=True):
+            assert_close(mine, theirs, tolerance=0)
+    assert trained.models[1] is not other.models[1]
+
+
+def test_a_run_waits_for_the_last_criterion_and_each_stops_by_itself():
+    first, second = [[3.0, 3.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]
+    trained = criteria(by_both(first, second, [[9.0, 9.0], [2.0, 2.0]], [[9.0, 9.0], [3.0, 3.0]]), patience=1)
+    assert trained.best_epoch == [0, 0]  # alone, it would have stopped after the second epoch
+    assert trained.others[0].best_epoch == [3, 3]
+
+
+def test_criteria_are_saved_with_a_run(tmp_path):
+    X, seen = pairs_problem()
+    held_out = held_out_likelihood(X, [seen])
+
+    def score(predict):
+        found = held_out(predict)
+        return torch.stack([found, -found])
+
+    def trained(**more):
+        return train(partial(network, 3), X, [seen], SETTINGS, seeds=[0, 1], score=score, n_criteria=2, **more)
+
+    whole = trained()
+    for until in (0, 0, 0, 0, None):
+        try:
+            continued = trained(checkpoint=Checkpoint(tmp_path, until=until))
+        except OutOfTime:
+            continue
+    assert_identical(whole, continued)
+    assert_identical(whole.others[0], continued.others[0])
+    assert whole.others[0].best_epoch != whole.best_epoch
+    with pytest.raises(ValueError, match="is of another run: its score"):
+        train(partial(network, 3), X, [seen], SETTINGS, seeds=[0, 1], score=held_out, checkpoint=Checkpoint(tmp_path))
+
+
+def test_criteria_of_models_that_are_trained_in_turn():
+    def make():
+        return network(3, partial(nn.BatchNorm1d, 6))
+
+    X, seen = pairs_problem()
+    scores = iter([[[1.0], [2.0]], [[2.0], [1.0]], [[5.0], [6.0]], [[4.0], [7.0]]])
+    settings = replace(SETTINGS, epochs=2)
+    trained = train(make, X, [seen], settings, seeds=[0, 1], score=lambda _: torch.tensor(next(scores)), n_criteria=2)
+    assert (trained.best_epoch, trained.others[0].best_epoch) == ([1, 0], [0, 1])
+    assert trained.history[1]["score"] == [[2.0, 4.0], [1.0, 7.0]]
+    assert len(trained.others[0].models) == 2
+
+
+def test_scores_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"2 replicas by each of 2 criteria, shape \(2, 2\); got shape \(2,\)"):
+        criteria(lambda _: torch.zeros(2))
+    with pytest.raises(ValueError, match=r"one number for each of 1 replicas, shape \(1,\); got shape \(2, 1\)"):
+        run(lambda _: torch.zeros(2, 1))
+
+
+def test_replicas_that_diverged_can_be_kept():
+    X, seen = pairs_problem()
+    settings = replace(SETTINGS, epochs=1)
+    score = scripted([0.5, NAN])
+    trained = train(partial(network, 3), X, [seen], settings, seeds=[0, 1], score=score, keep_diverged=True)
+    assert trained.best_epoch == [0, -1]
+    assert trained.best_score == [0.5, -INF]
 
 
 # -------------------------------------------------------------------------------------------------- likelihood

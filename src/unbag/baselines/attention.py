@@ -79,8 +79,7 @@ class Attention(Method):
 
     The network is its own, not that of the experiment: the three layers of 256, 128 and 64 units and the attention of
     64 units that the article uses on these data sets, without dropout, which would make replicas depend on each other.
-    So are learning rate, weight decay and the number of epochs: those of a linear model let such a network diverge, and
-    visit the bags far more often than it needs.
+    So are learning rate and weight decay: those of a linear model let such a network diverge.
 
     Parameters
     ----------
@@ -88,9 +87,6 @@ class Attention(Method):
         With the article's gate.
     learning_rate, weight_decay
         Of Adam, in place of the experiment's. Chosen as common for networks of this size, not by any data.
-    most_epochs
-        At most so many, where the experiment asks for more; chosen likewise. The article has 100, with a step for each
-        bag.
 
     Examples
     --------
@@ -108,19 +104,13 @@ class Attention(Method):
     gated: bool = False
     learning_rate: float = 5e-4
     weight_decay: float = 1e-4
-    most_epochs: int = 350
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
 
     def settings(self, given: Settings) -> Settings:
-        """Return the settings of the experiment with the learning rate, weight decay and epochs of this method."""
-        return replace(
-            super().settings(given),
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            epochs=min(given.epochs, self.most_epochs),
-        )
+        """Return the settings of the experiment with the learning rate and weight decay of this method."""
+        return replace(super().settings(given), learning_rate=self.learning_rate, weight_decay=self.weight_decay)
 
     def n_outputs(self, n_classes: int) -> int:
         """Return two: a logit of attention and a score."""
@@ -136,9 +126,12 @@ class Attention(Method):
         return -logsigmoid(torch.where(z, log_odds, -log_odds))
 
     def predict(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
-        """Return which bags are more likely positive than not; a single row is a bag of one."""
-        log_odds = outputs[:, 1] if judged.bags is None else bag_log_odds(outputs, judged.bags.segments)
-        return (log_odds > 0).long()
+        """Return which bags are more likely positive than not."""
+        return (self.rank_bags(outputs, judged, task) > 0).long()
+
+    def rank_bags(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
+        """Return the log-odds of each bag being positive; a single row is a bag of one."""
+        return outputs[:, 1] if judged.bags is None else bag_log_odds(outputs, judged.bags.segments)
 
 
 METHOD = Attention()

@@ -47,11 +47,13 @@ class Task:
     labels
         Of all rows, for the supervised ceiling alone; None where only bags have labels.
     validation, test
-        What chooses the epoch, and what the result is measured on.
+        What chooses the epoch by labels, and what the result is measured on.
     n_classes
         How many classes there are.
     permuted
         Classes are unnamed: accuracy is that under the best renaming of them.
+    held_out
+        Of groups of validation rows, or of the validation bags: what chooses the epoch without a label of any row.
     """
 
     X: Tensor
@@ -62,6 +64,7 @@ class Task:
     test: Judged
     n_classes: int
     permuted: bool
+    held_out: Observations | None = None
 
 
 class Method:
@@ -105,11 +108,17 @@ class Method:
         """Return the labels of rows, or of bags, from the model's outputs for ``judged.rows``."""
         if judged.bags is None:
             return outputs.argmax(1)
+        return (self.rank_bags(outputs, judged, task) > math.log(0.5)).long()
+
+    def rank_bags(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
+        """Return a number for each bag, the larger the more likely it is positive: its log-probability."""
+        if judged.bags is None:  # a bag has become a row
+            return outputs.log_softmax(-1)[:, 1]
         aggregate, bags = task.observations.aggregate, judged.bags
         positive = aggregate.check(torch.ones(len(bags), dtype=torch.int64, device=bags.device), bags, task.n_classes)
         # Not by `log_likelihood`, which refuses NaN: a model that diverged is to be wrong, not to end all others.
         log_likelihood, _ = aggregate.infer(outputs.log_softmax(-1), bags.segments, positive)
-        return (log_likelihood > math.log(0.5)).long()
+        return log_likelihood
 
 
 def accuracy(guessed: Tensor, truth: Tensor, permuted: bool) -> float:

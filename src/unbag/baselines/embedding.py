@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from unbag.baselines.base import Judged, Method, Task
-from unbag.training import Settings
-
-SCORE_EVERY = 5
-"""Epochs from one score to the next: clustering the rows anew takes longer than an epoch on a small set."""
+from unbag.baselines.clustering import k_means
 
 
 @dataclass(frozen=True)
@@ -42,10 +36,6 @@ class Embedding(Method):
         """Return the width of the embedding."""
         return n_classes if self.width is None else self.width
 
-    def settings(self, given: Settings) -> Settings:
-        """Return the settings of the experiment with a score in some epochs only."""
-        return replace(super().settings(given), score_every=max(given.score_every, SCORE_EVERY))
-
     def embed(self, outputs: Tensor) -> Tensor:
         """Return the vectors that distances are measured between."""
         return outputs
@@ -55,9 +45,4 @@ class Embedding(Method):
         vectors = self.embed(outputs)
         if not bool(vectors.isfinite().all()):  # a model that diverged tells no classes apart
             return torch.zeros(len(vectors), dtype=torch.int64, device=vectors.device)
-        clusters = KMeans(task.n_classes, n_init=5, random_state=0)
-        with warnings.catch_warnings():
-            # Fewer different vectors than classes is what a collapsed embedding looks like, and its score shows it.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            found = clusters.fit_predict(vectors.double().cpu().numpy())
-        return torch.as_tensor(found, dtype=torch.int64, device=vectors.device)
+        return k_means(vectors, task.n_classes)

@@ -60,6 +60,7 @@ class MinimaxFeature(Labelled):
             observations=label_rows(training, seen.checked.long(), task.n_classes, len(X)),
             train_rows=training,
             validation=Judged(validation, task.validation.truth),
+            held_out=label_rows(validation, task.validation.truth, task.n_classes, len(X)),
             test=Judged(test, task.test.truth),
         )
 

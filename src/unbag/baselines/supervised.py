@@ -29,11 +29,13 @@ class Supervised(Labelled):
     )
 
     def prepare(self, task: Task) -> Task:
-        """Return the task with the labels of its training rows in place of what was observed of groups."""
+        """Return the task with the labels of its rows in place of what was observed of groups."""
         if task.labels is None:
             raise ValueError("the supervised ceiling needs task.labels, one per row; where only bags have labels, none")
         seen = label_rows(task.train_rows, task.labels[task.train_rows], task.n_classes, len(task.X))
-        return replace(task, observations=seen)
+        validation = task.validation
+        held_out = label_rows(validation.rows, validation.truth, task.n_classes, len(task.X))
+        return replace(task, observations=seen, held_out=held_out)
 
 
 METHOD = Supervised()

@@ -16,17 +16,24 @@ Names = list[str] | None
 
 def reproduce(  # noqa: PLR0917 (options are given by name)
     ctx: typer.Context,
-    table: Annotated[Names, typer.Option(help="Only this table; may be given several times, as the next four.")] = None,
+    table: Annotated[Names, typer.Option(help="Only this table; may be given several times, as the next five.")] = None,
     dataset: Annotated[Names, typer.Option(help="Only this data set.")] = None,
     method: Annotated[Names, typer.Option(help="Only this method.")] = None,
     problem: Annotated[Names, typer.Option(help="Only this kind of observation.")] = None,
     protocol: Annotated[Names, typer.Option(help="Only this protocol: paper, copies_together or ten_fold.")] = None,
+    groups: Annotated[
+        list[int] | None, typer.Option(help="Only this number of groups, where a table compares them.")
+    ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of each cell; if not given, five, or ten where there are folds.")
+        int | None, typer.Option(min=1, help="Only the first trials of each cell; if not given, all that are planned.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="The seed of a single trial of each cell; may be given several times."),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(min=1, help="Epochs in place of the paper's; if --results is not given, into results/epochs-N."),
+        typer.Option(min=1, help="Epochs in place of the plan's; if --results is not given, into results/epochs-N."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; if not given, a GPU where there is one.")] = None,
     budget: Annotated[str | None, typer.Option(help="Stop with everything saved after so long: 90s, 9m, 1.5h.")] = None,
@@ -45,8 +52,8 @@ def reproduce(  # noqa: PLR0917 (options are given by name)
     """
     start = time.monotonic()  # waiting for torch is part of the budget
     with plain_errors(debug=ctx.obj):
-        commands = import_module("unbag.experiments.commands")
-        folder = commands.folder_for(results, epochs)
+        overview = import_module("unbag.experiments.overview")
+        folder = overview.folder_for(results, epochs)
         if render:
             import_module("unbag.experiments.render").write(folder, Path("docs"))
             return
@@ -56,14 +63,18 @@ def reproduce(  # noqa: PLR0917 (options are given by name)
             methods=method or (),
             problems=problem or (),
             protocols=protocol or (),
+            groups=groups or (),
             epochs=epochs,
         )
         if list_only:
-            commands.show_list(cells, folder, trials=trials)
-        elif smoke:
+            overview.show_list(cells, folder, trials=trials)
+            return
+        commands = import_module("unbag.experiments.commands")
+        if smoke:
             _exit(commands.run_smoke(cells))
         else:
-            _exit(commands.run(cells, folder, trials=trials, device=device, budget=budget, start=start))
+            asked = {"trials": trials, "seeds": seed or (), "device": device, "budget": budget}
+            _exit(commands.run(cells, folder, **asked, start=start))
 
 
 def _exit(summary: Any) -> None:

@@ -55,10 +55,11 @@ class Content:
 
 @dataclass(frozen=True)
 class Layout:
-    """One form in which a data set is kept: its files, and how they are read."""
+    """One form in which a data set is kept: its files, how they are read, and how their content differs, if at all."""
 
     files: tuple[str, ...]
     read: Callable[[Sequence[Path]], Content]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Recipe:
         if found is None:
             raise FileNotFoundError(self._missing(folder))
         layout, paths = found
-        return self._checked(layout.read(paths), ", ".join(map(str, paths)))
+        return self._checked(layout.read(paths), ", ".join(map(str, paths)), layout.note)
 
     @property
     def _places(self) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ class Recipe:
         but = f"Of these only {' and '.join(there)} is there. " if there else ""
         return f"{self.name} is not in {folder}. Put there {wanted}. {but}The files are to be had from {self.home}"
 
-    def _checked(self, content: Content, origin: str) -> Dataset:
+    def _checked(self, content: Content, origin: str, note: str) -> Dataset:
         """Refuse what does not fit the declaration, before somebody learns from it."""
         X, y, bags, k = content.X, content.y, content.bags, len(self.classes)
         n_labels = len(X) if bags is None else len(np.unique(bags))
@@ -156,6 +157,6 @@ class Recipe:
             classes=self.classes,
             bags=None if bags is None else bags.astype(np.int64),
             n_train=content.n_train,
-            source=f"{self.citation}, {self.home}",
+            source=f"{self.citation}, {self.home}" + (f"; {note}" if note else ""),
             licence=self.licence,
         )

@@ -8,21 +8,13 @@ from pathlib import Path
 
 import torch
 
-from unbag.experiments import runner, smoke
+from unbag.experiments import circumstances, estimates, runner, smoke
+from unbag.experiments.overview import make_console
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.results import finished, missing_seeds, read
+from unbag.experiments.results import read
 from unbag.experiments.runner import Summary
 from unbag.experiments.wording import name_cell, tell_result
 from unbag.terminal import Terminal
-
-DEFAULT_FOLDER = Path("results")
-
-
-def folder_for(folder: Path | None, epochs: int | None) -> Path:
-    """Return the folder of results; what is trained for less than the paper does must not stand beside the rest."""
-    if folder is not None:
-        return folder
-    return DEFAULT_FOLDER if epochs is None else DEFAULT_FOLDER / f"epochs-{epochs}"
 
 
 def find_device(name: str | None) -> torch.device:
@@ -41,6 +33,7 @@ def run(
     folder: Path,
     *,
     trials: int | None,
+    seeds: Sequence[int] = (),
     device: str | None,
     budget: str | None,
     start: float,
@@ -50,13 +43,16 @@ def run(
     ``start`` is the moment of ``time.monotonic()`` from which the budget counts.
     """
     until = None if budget is None else runner.end_of(budget, start)
-    where, console = find_device(device), _console()
+    where, console = find_device(device), make_console()
     console.print(f"on {where}, into {folder}")
+    if budget is None:
+        _tell_duration(runner.to_do(cells, read(folder), trials, seeds), folder, where, console)
     summary = runner.reproduce(
         cells,
         folder,
         device=where,
         trials=trials,
+        seeds=seeds,
         until=until,
         report=lambda cell: console.print(tell_result(cell, read(folder))),
     )
@@ -66,7 +62,7 @@ def run(
 
 def run_smoke(cells: Sequence[Cell]) -> Summary:
     """Run cells for a moment on made-up data, and leave nothing behind."""
-    console = _console()
+    console = make_console()
     with tempfile.TemporaryDirectory() as folder:
         summary = runner.reproduce(
             [smoke.tiny(cell) for cell in cells],
@@ -74,6 +70,7 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
             device=torch.device("cpu"),
             trials=1,
             load=smoke.load,
+            check=lambda cell: None,  # made-up data are no trials of the plan
             report=lambda cell: console.print(f"{name_cell(cell)}: runs"),
             quiet=True,
         )
@@ -81,13 +78,23 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
     return summary
 
 
-def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> None:
-    """Print all cells in order of importance, and how far each is."""
-    lines, console = read(folder), _console()
-    for cell in dict.fromkeys(work.cell for work in Work.in_order(Work(cell, (0,)) for cell in cells)):
-        wanted = len(cell.seeds(trials))
-        done = wanted - len(missing_seeds(lines, cell, trials))
-        console.print(f"{done}/{wanted}  " + (tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)))
+def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, console: Terminal) -> None:
+    """Say beforehand about how long trials will take, where that is known or soon found out."""
+    if not work:
+        return
+    try:
+        seconds = estimates.estimate(
+            work,
+            read(folder),
+            hardware=circumstances.hardware(device),
+            load=runner.load,
+            measure=device.type == "cpu",
+        )
+    except (OSError, ValueError):  # data that cannot be read are named when their turn comes
+        seconds = None
+    n_trials = sum(len(one.seeds) for one in work)
+    known = "time unknown" if seconds is None else estimates.in_words(seconds)
+    console.print(f"{n_trials} trials of {len({one.cell for one in work})} cells are missing: {known}")
 
 
 def _tell(summary: Summary, console: Terminal) -> None:
@@ -105,7 +112,3 @@ def _tell(summary: Summary, console: Terminal) -> None:
     if summary.missing:
         following = name_cell(summary.missing[0].cell)
         console.print(f"time is up, and everything is saved; the same command goes on with {following}")
-
-
-def _console() -> Terminal:
-    return Terminal(highlight=False, markup=False, soft_wrap=True)

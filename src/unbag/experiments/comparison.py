@@ -1,4 +1,4 @@
-"""Our results beside the paper's: means, deviations, paired t-tests, and what falls short.
+"""Our results beside the paper's: means, intervals, tests, and what falls short.
 
 Accuracies are in percent here, as the paper prints them. A mean is compared with the paper's in the two decimals that
 both are shown with, so that nobody sees two equal figures of which one is called short.
@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
 
+from unbag.baselines import METHODS
+from unbag.experiments.plan import SELECTIONS, TABLES, Cell
 from unbag.experiments.provenance import Line, Provenance, oldest_first, provenance, run_of
 from unbag.experiments.results import belongs
+from unbag.experiments.statistics import Mark, holm, interval, mark, paired_p, welch
 
 if TYPE_CHECKING:
     from unbag.experiments.paper import PaperCell
-    from unbag.experiments.plan import Cell
 
-Mark = Literal["better", "worse", "level"]
 Standing = Literal["reached", "within", "below"]
 
-SIGNIFICANCE = 0.05
 FAMILIES = ("UCI", "multiple instances", "MNIST family", "CIFAR-10", "SVHN", "no warm-up", "training-set sizes")
 
 
@@ -40,21 +39,20 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
-    """One cell: our trials, the paper's figure, and how UUM compares with this method on the same seeds.
+class Selected:
+    """The trials of a cell by one selection.
 
     Examples
     --------
-    >>> row = Row(Key("mil", "multiple_instance", "fox", "uum"), {0: 97.0, 1: 99.0})
-    >>> row.mean, round(row.std, 3), row.difference
-    (98.0, 1.414, None)
+    >>> selected = Selected({1000: 97.0, 1001: 99.0})
+    >>> selected.mean, round(selected.std, 3)
+    (98.0, 1.414)
     """
 
-    key: Key
-    accuracies: Mapping[int, float]  # percent, by seed
-    paper: PaperCell | None = None
-    mark: Mark | None = None  # UUM against this method; None: fewer than two common seeds, or this is UUM
-    runs: tuple[int, ...] = ()  # numbers from 1 of the runs that computed it
+    accuracies: Mapping[int, float] = field(default_factory=dict)  # percent, by seed
+    overlap: float = 0.0  # test rows for each training row
+    mark: Mark | None = None  # UUM against this method; None: too few common seeds, or this is UUM
+    auc: float | None = None  # the mean over trials, percent
 
     @property
     def mean(self) -> float | None:
@@ -65,6 +63,71 @@ class Row:
     def std(self) -> float | None:
         """Standard deviation over trials, n - 1 in the denominator; one trial has none."""
         return float(np.std(list(self.accuracies.values()), ddof=1)) if len(self.accuracies) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The confidence interval of the mean."""
+        return interval(list(self.accuracies.values()), self.overlap)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell: our trials by each selection, the paper's figure, and what the trials were computed by.
+
+    What is compared with the paper is chosen by labels, as there.
+
+    Examples
+    --------
+    >>> row = Row(Key("mil", "multiple_instance", "fox", "uum"), {"labels": Selected({0: 97.0, 1: 99.0})})
+    >>> row.mean, row.trials, row.difference
+    (98.0, 2, None)
+    """
+
+    key: Key
+    by: Mapping[str, Selected] = field(default_factory=dict)
+    paper: PaperCell | None = None
+    planned: int = 0  # trials
+    runs: tuple[int, ...] = ()  # numbers from 1 of the runs that computed it
+    copied: int = 0  # trials taken from another table that asks for the same
+    seconds: float = 0.0  # of all other trials
+    cell: Cell | None = None
+
+    @property
+    def labels(self) -> Selected:
+        """The trials as labels choose them."""
+        return self.by.get("labels", Selected())
+
+    @property
+    def accuracies(self) -> Mapping[int, float]:
+        """Accuracies in percent as labels choose, by seed."""
+        return self.labels.accuracies
+
+    @property
+    def trials(self) -> int:
+        """How many there are."""
+        return len(self.accuracies)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over trials as labels choose."""
+        return self.labels.mean
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over trials as labels choose."""
+        return self.labels.std
+
+    @property
+    def against_paper(self) -> Mark | None:
+        """Whether our mean is significantly above or below the paper's."""
+        return None if self.paper is None else welch(list(self.accuracies.values()), self.paper.mean, self.paper.std)
+
+    @property
+    def papers_mark(self) -> Mark | None:
+        """The paper's mark; it leaves level ones blank, and tests nothing where it prints no deviations."""
+        if self.paper is None or self.paper.std is None or self.key.method == "uum":
+            return None
+        return self.paper.uum_significantly or "level"
 
     @property
     def difference(self) -> float | None:
@@ -88,7 +151,7 @@ class Comparison:
     rows: tuple[Row, ...]
     provenance: tuple[Provenance, ...]
     replaced: int = 0  # trials for which there was a later one of the same cell and seed
-    set_aside: int = 0  # trials of another length, model or number of groups than is planned
+    set_aside: tuple[Line, ...] = ()  # trials of another plan, of changed code, or with seeds that are not planned
 
 
 @dataclass(frozen=True)
@@ -102,36 +165,6 @@ class Family:
     within: int  # those reached are among them
 
 
-def paired_test(ours: Mapping[int, float], others: Mapping[int, float]) -> Mark | None:
-    """Say whether the first accuracies are significantly better or worse, by a paired t-test on the seeds of both.
-
-    With fewer than two common seeds there is no test, and None comes back. Where all differences are the same the
-    t-test has no spread to divide by: equal accuracies are level, and a constant difference is significant, which is
-    the limit of the test.
-
-    Examples
-    --------
-    >>> paired_test({0: 97.1, 1: 97.3, 2: 97.0}, {0: 95.0, 1: 95.4, 2: 95.1})
-    'better'
-    >>> paired_test({0: 97.1, 1: 97.3}, {1: 97.3, 0: 97.1})
-    'level'
-    >>> paired_test({0: 97.1}, {0: 95.0}) is None
-    True
-    """
-    seeds = sorted(ours.keys() & others.keys())
-    if len(seeds) < 2:
-        return None
-    first, second = (np.array([values[seed] for seed in seeds]) for values in (ours, others))
-    differences = first - second
-    if np.ptp(differences) < 1e-9:  # equal but for rounding; one test instance more or less is far above it
-        significant = bool(np.abs(differences).max() >= 1e-9)
-    else:
-        significant = bool(stats.ttest_rel(first, second).pvalue < SIGNIFICANCE)
-    if not significant:
-        return "level"
-    return "better" if differences.mean() > 0 else "worse"
-
-
 def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence[Cell]) -> Comparison:
     """Put trials beside the paper's figures, one row for each cell that was run, is planned, or is in the paper.
 
@@ -143,13 +176,13 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
     paper
         The paper's figures.
     planned
-        All cells that are to be run. A trial of one of them that was trained for another number of epochs, with
-        another model or on another number of groups, is set aside.
+        All cells that are to be run. A trial counts if it is of the present plan, and its seed is planned; others are
+        set aside.
 
     Examples
     --------
     >>> compare([], paper=(), planned=())
-    Comparison(rows=(), provenance=(), replaced=0, set_aside=0)
+    Comparison(rows=(), provenance=(), replaced=0, set_aside=())
     """
     sized = {cell.table for cell in paper if cell.n_groups is not None}
 
@@ -161,24 +194,80 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
     figures = {key(vars(cell)): cell for cell in paper}
     cells = {key(vars(cell)): cell for cell in planned}
     known = [*figures, *cells]
-    lines = oldest_first(lines)
-    fitting = [line for line in lines if key(line) not in cells or belongs(line, cells[key(line)])]
-    trials = {(key(line), line["seed"]): line for line in fitting}  # the latest stays
-    origins = provenance(trials.values())
+    fitting: list[Line] = []
+    set_aside: list[Line] = []
+    for line in oldest_first(lines):
+        cell = cells.get(key(line)) or _cell_of(line)
+        counts = cell is not None and line["seed"] in cell.seeds() and belongs(line, cell)
+        if counts and cell is not None:
+            cells.setdefault(key(line), cell)
+        (fitting if counts else set_aside).append(line)
+    latest = {(key(line), line["seed"]): line for line in fitting}  # the last stays
+    origins = provenance(latest.values())
     number = {origin.run: place for place, origin in enumerate(origins, start=1)}
-    accuracies: dict[Key, dict[int, float]] = defaultdict(dict)
-    runs: dict[Key, set[int]] = defaultdict(set)
-    for (cell, seed), line in sorted(trials.items(), key=lambda trial: trial[0][1]):
-        accuracies[cell][seed] = 100 * line["accuracy"]
-        runs[cell].add(number[run_of(line)])
+    of_cell: dict[Key, list[Line]] = defaultdict(list)
+    for (name, _), line in sorted(latest.items(), key=lambda trial: trial[0][1]):
+        of_cell[name].append(line)
 
-    def row(cell: Key) -> Row:
-        ours, uum = accuracies.get(cell, {}), accuracies.get(cell._replace(method="uum"), {})
-        mark = None if cell.method == "uum" else paired_test(uum, ours)
-        return Row(cell, ours, figures.get(cell), mark, tuple(sorted(runs.get(cell, ()))))
+    def row(name: Key) -> Row:
+        found = of_cell.get(name, [])
+        return Row(
+            name,
+            {selection: _selected(found, selection) for selection in SELECTIONS if found},
+            figures.get(name),
+            planned=len(cells[name].seeds()) if name in cells else 0,
+            runs=tuple(sorted({number[run_of(line)] for line in found})),
+            copied=sum("copied_from" in line for line in found),
+            seconds=sum(line.get("seconds") or 0.0 for line in found if "copied_from" not in line),
+            cell=cells.get(name),
+        )
 
-    rows = tuple(row(cell) for cell in _in_order({*known, *accuracies}, known))
-    return Comparison(rows, origins, replaced=len(fitting) - len(trials), set_aside=len(lines) - len(fitting))
+    rows = {name: row(name) for name in _in_order({*known, *cells}, known)}
+    return Comparison(
+        tuple(_marked(rows).values()), origins, replaced=len(fitting) - len(latest), set_aside=tuple(set_aside)
+    )
+
+
+def _cell_of(line: Line) -> Cell | None:
+    """Return the cell of a data set that is new to a table; None where the plan knows nothing like it."""
+    if line["table"] not in TABLES or line["method"] not in METHODS:
+        return None
+    cell = Cell(*(line[name] for name in ("table", "problem", "dataset", "method", "protocol")))
+    try:
+        return replace(cell, n_groups=line["n_groups"]) if any(cell.part.n_groups) else cell
+    except ValueError:
+        return None
+
+
+def _selected(lines: Sequence[Line], selection: str) -> Selected:
+    aucs = [line["by"][selection].get("auc") for line in lines]
+    known = [100 * auc for auc in aucs if auc is not None]
+    return Selected(
+        {line["seed"]: 100 * line["by"][selection]["accuracy"] for line in lines},
+        overlap=float(np.mean([line["rows"]["test"] / line["rows"]["train"] for line in lines])),
+        auc=round(float(np.mean(known)), 2) if known else None,
+    )
+
+
+def _marked(rows: Mapping[Key, Row]) -> dict[Key, Row]:
+    """Compare UUM with every other method on the seeds of both, with Holm's correction over the tests of a table."""
+    marked = dict(rows)
+    for selection in SELECTIONS:
+        tests: dict[str, dict[Key, tuple[float, float]]] = defaultdict(dict)
+        for name, row in rows.items():
+            uum = rows.get(name._replace(method="uum"))
+            if name.method == "uum" or uum is None or selection not in row.by or selection not in uum.by:
+                continue
+            found = paired_p(uum.by[selection].accuracies, row.by[selection].accuracies, row.by[selection].overlap)
+            if found is not None:
+                tests[name.table][name] = found
+        for of_table in tests.values():
+            corrected = holm([p for _, p in of_table.values()])
+            for (name, (difference, _)), p in zip(of_table.items(), corrected, strict=True):
+                row = marked[name]
+                own = replace(row.by[selection], mark=mark(difference, p))
+                marked[name] = replace(row, by={**row.by, selection: own})
+    return marked
 
 
 def family(key: Key) -> str:

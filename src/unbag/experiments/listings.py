@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from unbag.experiments.comparison import Row, families, shortfalls
+from unbag.experiments.comparison import Row, Selected, families, shortfalls
+from unbag.experiments.provenance import Line as Trial
 from unbag.experiments.provenance import Provenance
+from unbag.experiments.wording import command
 
 TEXT, FIGURE = "text", "figure"
 NOT_RUN = "not run"
 NONE = "-"
 MARKS = {"better": "• better", "worse": "◦ worse", "level": "level"}
+AGAINST_PAPER = {"better": "above", "worse": "below", "level": "level"}
 
 TABLES = {
     "similarity_benchmark": "Pairs, image data",
@@ -67,9 +70,9 @@ def cell_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
     >>> from unbag.experiments.comparison import Key
     >>> table = cell_table([Row(Key("mil", "multiple_instance", "fox", "uum", "ten_fold"), {})], {"uum": "UUM"})
     >>> table.headings
-    ('Data set', 'Method', 'Ours', 'UUM is (ours)', 'Trials', 'Run')
-    >>> [field.text for field in table.lines[0].fields]
-    ['fox', 'UUM', 'not run', '-', '0', '-']
+    ('Data set', 'Method', 'Ours', '95 %', 'By groups', 'UUM is', 'UUM is (groups)', 'Trials', 'Run', 'Run it anew')
+    >>> [field.text for field in table.lines[0].fields][:3]
+    ['fox', 'UUM', 'not run']
     """
     sized = any(row.key.n_groups is not None for row in rows)
     printed = any(row.paper is not None for row in rows)
@@ -78,14 +81,24 @@ def cell_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
         ("Groups", FIGURE, lambda row: Field(f"{row.key.n_groups or 0:,}", row.key.n_groups)),
         ("Method", TEXT, lambda row: Field(titles.get(row.key.method, row.key.method), row.key.method)),
         ("Ours", FIGURE, _ours),
+        ("95 %", FIGURE, lambda row: _interval(row.labels.interval)),
         ("Paper", FIGURE, _papers),
         ("Difference", FIGURE, _difference),
-        ("UUM is (ours)", TEXT, lambda row: _mark(row.mark)),
-        ("UUM is (paper)", TEXT, lambda row: _mark(_papers_mark(row))),
-        ("Trials", FIGURE, lambda row: Field(str(len(row.accuracies)), len(row.accuracies))),
+        ("Against the paper", TEXT, lambda row: _word(row.against_paper, AGAINST_PAPER)),
+        ("By groups", FIGURE, lambda row: _figure(row.by.get("groups", Selected()))),
+        ("AUC", FIGURE, lambda row: _number(row.labels.auc)),
+        ("UUM is", TEXT, lambda row: _word(row.labels.mark, MARKS)),
+        ("UUM is (groups)", TEXT, lambda row: _word(row.by.get("groups", Selected()).mark, MARKS)),
+        ("UUM is (paper)", TEXT, lambda row: _word(row.papers_mark, MARKS)),
+        ("Trials", FIGURE, _trials),
         ("Run", FIGURE, lambda row: Field(", ".join(map(str, row.runs)) or NONE, row.runs[0] if row.runs else None)),
+        ("Run it anew", TEXT, lambda row: Field(NONE if row.cell is None else command(row.cell))),
     ]
-    unneeded = [*["Groups"] * (not sized), *["Paper", "Difference", "UUM is (paper)"] * (not printed)]
+    unneeded = [
+        *["Groups"] * (not sized),
+        *["Paper", "Difference", "Against the paper", "UUM is (paper)"] * (not printed),
+        *["AUC"] * (not any(row.labels.auc is not None for row in rows)),
+    ]
     return _table(
         rows,
         [column for column in columns if column[0] not in unneeded],
@@ -171,6 +184,64 @@ def provenance_table(origins: Sequence[Provenance]) -> Table:
     )
 
 
+def cost_table(rows: Sequence[Row]) -> Table:
+    """List what each table took.
+
+    Examples
+    --------
+    >>> cost_table([]).headings
+    ('Table', 'Trials', 'Hours', 'Seconds a trial')
+    """
+    tables = dict.fromkeys(row.key.table for row in rows)
+    of_table = {name: [row for row in rows if row.key.table == name] for name in tables}
+    counts = {name: sum(row.trials - row.copied for row in found) for name, found in of_table.items()}
+    seconds = {name: sum(row.seconds for row in found) for name, found in of_table.items()}
+    return _table(
+        [name for name in tables if counts[name]],
+        [
+            ("Table", TEXT, lambda name: Field(TABLES.get(name, name), name)),
+            ("Trials", FIGURE, lambda name: Field(str(counts[name]), counts[name])),
+            ("Hours", FIGURE, lambda name: Field(f"{seconds[name] / 3600:.2f}", seconds[name])),
+            (
+                *("Seconds a trial", FIGURE),
+                lambda name: Field(f"{seconds[name] / counts[name]:.1f}", seconds[name] / counts[name]),
+            ),
+        ],
+    )
+
+
+def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
+    """List trials that do not count, by where they are and by table.
+
+    Examples
+    --------
+    >>> apart_table({}).headings
+    ('Where', 'Table', 'Trials', 'Cells', 'Seeds')
+    """
+    found: dict[tuple[str, str], list[Trial]] = {}
+    for place, lines in places.items():
+        for line in lines:
+            found.setdefault((place, line["table"]), []).append(line)
+    names = ("problem", "dataset", "method", "protocol", "n_groups")
+
+    def cells(lines: Sequence[Trial]) -> int:
+        return len({tuple(line.get(name) for name in names) for line in lines})
+
+    def seeds(lines: Sequence[Trial]) -> str:
+        return f"{min(line['seed'] for line in lines)} to {max(line['seed'] for line in lines)}"
+
+    return _table(
+        sorted(found.items()),
+        [
+            ("Where", TEXT, lambda item: Field(item[0][0], item[0][0])),
+            ("Table", TEXT, lambda item: Field(item[0][1], item[0][1])),
+            ("Trials", FIGURE, lambda item: Field(str(len(item[1])), len(item[1]))),
+            ("Cells", FIGURE, lambda item: Field(str(cells(item[1])), cells(item[1]))),
+            ("Seeds", TEXT, lambda item: Field(seeds(item[1]), seeds(item[1]))),
+        ],
+    )
+
+
 def _table(
     items: Iterable[Item],
     columns: Sequence[Column[Item]],
@@ -198,7 +269,24 @@ def figure(mean: float | None, std: float | None) -> str:
 
 
 def _ours(row: Row) -> Field:
-    return Field(figure(row.mean, row.std), row.mean)
+    return _figure(row.labels)
+
+
+def _figure(selected: Selected) -> Field:
+    return Field(figure(selected.mean, selected.std), selected.mean)
+
+
+def _interval(found: tuple[float, float] | None) -> Field:
+    return Field(NONE) if found is None else Field(f"{found[0]:.2f} to {found[1]:.2f}", found[0])
+
+
+def _number(value: float | None) -> Field:
+    return Field(NONE) if value is None else Field(f"{value:.2f}", value)
+
+
+def _trials(row: Row) -> Field:
+    copied = f", {row.copied} copied" if row.copied else ""
+    return Field(f"{row.trials} of {row.planned}{copied}", row.trials)
 
 
 def _papers(row: Row) -> Field:
@@ -209,12 +297,5 @@ def _difference(row: Row) -> Field:
     return Field(NONE) if row.difference is None else Field(f"{row.difference:+.2f}", row.difference)
 
 
-def _papers_mark(row: Row) -> str | None:
-    """Return the paper's mark; it leaves level ones blank, and tests nothing where it prints no deviations."""
-    if row.paper is None or row.paper.std is None or row.key.method == "uum":
-        return None
-    return row.paper.uum_significantly or "level"
-
-
-def _mark(mark: str | None) -> Field:
-    return Field(NONE) if mark is None else Field(MARKS[mark], mark)
+def _word(mark: str | None, words: Mapping[str, str]) -> Field:
+    return Field(NONE) if mark is None else Field(words[mark], mark)

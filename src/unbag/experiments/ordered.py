@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.datasets import load_diabetes, load_digits
 
 NAMES = ("diabetes", "digits")
 
@@ -59,6 +58,8 @@ def load(name: str) -> OrderedTable:
     >>> load("diabetes").n_classes, load("digits").n_classes
     (5, 10)
     """
+    from sklearn.datasets import load_diabetes, load_digits  # noqa: PLC0415 (a second, which a list can do without)
+
     if name == "diabetes":
         X, values = load_diabetes(return_X_y=True)
         return OrderedTable(X.astype(np.float32), values, cut_into=5)

@@ -1,38 +1,43 @@
-"""What there is to run: every cell of every table with its settings, in order of importance."""
+"""What there is to run, as ``plan.toml`` has it: every cell of every table with its settings, first things first."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal
 
 from unbag import datasets
 from unbag.baselines import METHODS
 from unbag.checks import check_choice
-from unbag.experiments import ordered
-from unbag.experiments.splits import FOLDS
 from unbag.training import Settings
 from unbag.training.scaling import How
 
-UCI = ("msplice", "optdigits", "pendigits", "usps", "vehicle")
-INDICATORS = ("msplice",)
-"""Tables whose columns are all 0 or 1, so that there is nothing to scale."""
-BAGS = ("musk1", "musk2", "elephant", "fox", "tiger")
-GREY = ("mnist", "kuzushiji-mnist", "fashion-mnist")
-COLOURED = ("cifar10", "svhn")
-"""Images that the paper gives a DenseNet to."""
-SIZES = (10_000, 30_000, 60_000, 90_000, 120_000)
-FIRST = ("uum", "log_likelihood")
+_PLAN: dict[str, Any] = tomllib.loads(files(__package__).joinpath("plan.toml").read_text("utf-8"))
+
+FIRST_SEED: int = _PLAN["first_seed"]
+SELECTIONS: tuple[str, ...] = tuple(_PLAN["selections"])
+STATISTICS: Mapping[str, Any] = _PLAN["statistics"]
+PROTOCOLS = ("paper", "copies_together", "ten_fold")
+FIRST = ("uum", "log_likelihood", "supervised")
 """Methods that matter most."""
-TRIALS = 5
-PATIENCE = 10
-"""Epochs without a better validation accuracy after which a DenseNet is trained no longer; the paper trains all 100 and
-takes the best."""
+
+Data = Literal["table", "bags", "images"]
+
+IN_DIGEST = (
+    *("epochs", "warm_up", "loss", "remember_from", "batch_size", "learning_rate", "weight_decay"),
+    *("score_every", "score_from", "patience", "precision"),
+)
+"""Settings that change what a trial computes; others change how fast."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to train that the paper leaves open; each trial takes the one with the best validation accuracy.
+    """A way to train that the paper leaves open; in each trial validation takes one.
 
     Parameters
     ----------
@@ -48,41 +53,75 @@ class Choice:
     changes: Mapping[str, Any] = field(default_factory=dict)
     dropout: float = 0.0
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return what differs from the settings of the cell, for a line of results.
+
+        Examples
+        --------
+        >>> Choice("none", {"weight_decay": 1e-4}).as_dict()
+        {'scaling': 'none', 'weight_decay': 0.0001}
+        """
+        return {"scaling": self.scaling, **self.changes, **({"dropout": self.dropout} if self.dropout else {})}
+
 
 @dataclass(frozen=True)
-class Table:
-    """One table: what is crossed with what.
+class Part:
+    """Cells of one table that are trained alike; ``plan.toml`` says what each entry means."""
 
-    Parameters
-    ----------
-    name
-        As in the paper's figures.
-    problems, datasets, protocols, n_groups
-        One cell for each combination and method; a number of groups of None is that which the data set asks for.
-    methods
-        None for all that fit the problem.
-    without
-        Methods left out even so.
-    """
-
-    name: str
+    table: str
+    stage: int
+    data: Data
+    model: str
+    trials: int
     problems: tuple[str, ...]
     datasets: tuple[str, ...]
+    settings: Mapping[str, Any]
+    choices: tuple[Choice, ...]
     protocols: tuple[str, ...] = ("paper",)
     n_groups: tuple[int | None, ...] = (None,)
+    group_size: int | None = None
     methods: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+
+    def methods_of(self, problem: str) -> list[str]:
+        """Return the methods of a problem."""
+        fitting = [name for name, method in METHODS.items() if problem in method.problems]
+        return [name for name in self.methods or fitting if name not in self.without]
 
     def cells(self, names: Sequence[str]) -> Iterable[Cell]:
         """Make the cells of some data sets."""
         for problem in self.problems:
-            fitting = [name for name, method in METHODS.items() if problem in method.problems]
-            methods = [name for name in self.methods or fitting if name not in self.without]
             for dataset in names:
                 for protocol in self.protocols:
                     for n_groups in self.n_groups:
-                        for method in methods:
-                            yield Cell(self.name, problem, dataset, method, protocol, n_groups)
+                        for method in self.methods_of(problem):
+                            yield Cell(self.table, problem, dataset, method, protocol, n_groups)
+
+
+def _read_part(given: Mapping[str, Any]) -> Part:
+    template = _PLAN["templates"][given["template"]]
+    entries = {**template, **given}
+    scalings, changes = entries.pop("scalings"), entries.pop("changes")
+    del entries["template"]
+    return Part(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
+        | {
+            "settings": {**template["settings"], **given.get("settings", {})},
+            "choices": tuple(
+                Choice(
+                    scaling,
+                    {name: value for name, value in change.items() if name != "dropout"},
+                    change.get("dropout", 0.0),
+                )
+                for change in changes
+                for scaling in scalings
+            ),
+        }
+    )
+
+
+PARTS: tuple[Part, ...] = tuple(map(_read_part, _PLAN["parts"]))
+TABLES: tuple[str, ...] = tuple(dict.fromkeys(part.table for part in PARTS))
 
 
 @dataclass(frozen=True)
@@ -92,8 +131,8 @@ class Cell:
     Examples
     --------
     >>> cell = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum")
-    >>> cell.model, cell.settings.epochs, [choice.scaling for choice in cell.choices]
-    ('mlp', 200, ['none', 'table', 'standard', 'none', 'table', 'standard'])
+    >>> cell.model, cell.settings.epochs, len(cell.choices), cell.seeds()
+    ('mlp', 200, 9, range(1000, 1010))
     """
 
     table: str
@@ -103,7 +142,7 @@ class Cell:
     protocol: str = "paper"
     n_groups: int | None = None
     epochs: int | None = None
-    """In place of the paper's, for a try."""
+    """In place of the plan's, for a try."""
 
     @property
     def key(self) -> str:
@@ -112,18 +151,26 @@ class Cell:
         return "--".join(str(part) for part in parts if part)
 
     @property
-    def kind(self) -> str:
-        """What the data set is made of: ``"images"``, ``"bags"`` or a ``"table"``."""
-        if self.problem == "multiple_instance":
-            return "bags"
-        return "table" if self.table.endswith("_uci") or self.table == "ordinal" else "images"
+    def part(self) -> Part:
+        """The part of the plan that the cell belongs to; of a data set that is new to a table, the table's first."""
+        parts = [
+            part
+            for part in PARTS
+            if part.table == self.table and self.problem in part.problems and self.protocol in part.protocols
+        ]
+        if not parts:
+            raise ValueError(f"the plan has no table {self.table} of {self.problem} under the protocol {self.protocol}")
+        return next((part for part in parts if self.dataset in part.datasets), parts[0])
+
+    @property
+    def data(self) -> Data:
+        """What the data set is made of."""
+        return self.part.data
 
     @property
     def model(self) -> str:
         """The network that the paper gives to data of this kind."""
-        if self.kind == "images":
-            return "densenet" if self.dataset in COLOURED else "lenet"
-        return {"bags": "logistic", "table": "mlp"}[self.kind]
+        return self.part.model
 
     @property
     def one_by_one(self) -> bool:
@@ -131,71 +178,59 @@ class Cell:
         return self.model == "densenet"
 
     @property
-    def settings(self) -> Settings:
-        """The settings of the paper's appendix, before a method adapts them."""
-        settings = self._of_appendix()
-        if self.epochs is None:
-            return settings
-        # Phases keep their share of the epochs.
-        share = self.epochs / settings.epochs
-        memory = settings.remember_from
-        return replace(
-            settings,
-            epochs=self.epochs,
-            warm_up=round(settings.warm_up * share),
-            remember_from=None if memory is None else round(memory * share),
-        )
-
-    def _of_appendix(self) -> Settings:
-        if self.kind == "bags":
-            # Of 3,500 epochs it is enough to look at every fifth.
-            return Settings(epochs=3500, learning_rate=0.2, score_every=5)
-        epochs, warm_up = (100, 20) if self.kind == "images" else (200, 100)
-        if self.problem == "label_proportions":
-            warm_up = 0
-        settings = Settings(epochs=epochs, warm_up=warm_up, remember_from=warm_up)
-        if self.table == "similarity_noinit":
-            settings = replace(settings, warm_up=0, remember_from=50 if self.dataset in COLOURED else 30)
-        if self.model == "densenet":
-            settings = replace(settings, precision="bfloat16", compiled=True)
-            if self.table != "similarity_noinit":  # whose second phase begins after half of the epochs
-                settings = replace(settings, patience=PATIENCE)
-        return settings
+    def choices(self) -> tuple[Choice, ...]:
+        """What validation decides."""
+        return self.part.choices
 
     @property
-    def choices(self) -> tuple[Choice, ...]:
-        """What validation decides.
+    def settings(self) -> Settings:
+        """The settings of the cell, before a method adapts them."""
+        settings = Settings(**self.part.settings)
+        if self.epochs is None:
+            return settings
+        share = self.epochs / settings.epochs
+        phases = {name: getattr(settings, name) for name in ("warm_up", "remember_from", "score_from")}
+        # Phases keep their share of the epochs, and at least one epoch can be chosen.
+        kept: dict[str, Any] = {
+            name: None if first is None else min(round(first * share), self.epochs - 1)
+            for name, first in phases.items()
+        }
+        return replace(settings, epochs=self.epochs, **kept)
 
-        The paper searched the batch size of bags, does not speak of scaling, and has no weight decay, without which a
-        network of 300 units overfits the smaller tables even where it is told every label; dropout is the other
-        remedy, where columns are indicators and each says little. The bags of images are scaled as they come, those of
-        molecules are not.
-        """
-        if self.kind == "images":
-            return (Choice("table"),)
-        if self.kind == "bags":
-            # Without copies there are too few bags to make a difference.
-            sizes = (128,) if self.protocol == "ten_fold" else (128, 512, 4096)
-            return tuple(Choice(scaling, {"batch_size": size}) for size in sizes for scaling in ("none", "standard"))
-        if self.dataset in INDICATORS:
-            return Choice("none"), Choice("none", {"weight_decay": 1e-4}), Choice("none", dropout=0.2)
-        return tuple(
-            Choice(scaling, changes)
-            for changes in ({}, {"weight_decay": 1e-4})
-            for scaling in ("none", "table", "standard")
-        )
-
-    def seeds(self, trials: int | None = None) -> range:
-        """Return the seeds of the cell's trials, five or as many as asked for; of a cross-validation, of its folds.
+    @property
+    def digest(self) -> str:
+        """A digest of all that determines the cell's trials; not of its table, nor of how fast it is trained.
 
         Examples
         --------
-        >>> Cell("mil", "multiple_instance", "fox", "uum", "ten_fold").seeds()
-        range(0, 10)
+        >>> largest = Cell("similarity_sizes", "pairwise_similarity", "cifar10", "uum", n_groups=120_000)
+        >>> largest.digest == replace(largest, table="similarity_benchmark").digest
+        True
         """
-        if self.protocol == "ten_fold":
-            return range(FOLDS if trials is None else min(trials, FOLDS))
-        return range(TRIALS if trials is None else trials)
+        return _digest(self)
+
+    def content(self) -> dict[str, Any]:
+        """Return what the digest is taken of."""
+        method = METHODS[self.method]
+        settings = vars(method.settings(self.settings))
+        return {
+            "problem": self.problem,
+            "dataset": self.dataset,
+            "protocol": self.protocol,
+            "n_groups": self.n_groups,
+            "group_size": self.part.group_size,
+            "method": [self.method, dict(vars(method))],
+            "model": self.model,
+            "settings": {name: settings[name] for name in IN_DIGEST},
+            "choices": [choice.as_dict() for choice in self.choices],
+            "selections": SELECTIONS,
+            "seeds": [FIRST_SEED, self.part.trials],
+        }
+
+    def seeds(self, trials: int | None = None) -> range:
+        """Return the seeds of the cell's trials, or the first of them; of a cross-validation, one for each fold."""
+        planned = self.part.trials
+        return range(FIRST_SEED, FIRST_SEED + (planned if trials is None else min(trials, planned)))
 
     @property
     def same_as(self) -> Cell | None:
@@ -203,7 +238,7 @@ class Cell:
 
         The supervised ceiling does not look at pairs or triplets, and is judged alike beside both.
         """
-        if self.table.endswith("_sizes") and self.n_groups == SIZES[-1]:
+        if self.table.endswith("_sizes") and self.n_groups == max(filter(None, self.part.n_groups)):
             return replace(self, table=self.table.replace("_sizes", "_benchmark"))
         if self.method == "supervised" and self.problem == "triplet_comparison":
             table = self.table.replace("triplet", "similarity")
@@ -211,26 +246,10 @@ class Cell:
         return None
 
 
-_IMAGES = (*GREY, *COLOURED)
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        Table("similarity_uci", ("pairwise_similarity",), UCI),
-        Table("triplet_uci", ("triplet_comparison",), UCI),
-        Table("llp_uci", ("label_proportions",), UCI),
-        Table("mil", ("multiple_instance",), BAGS, ("paper", "copies_together", "ten_fold")),
-        Table("similarity_benchmark", ("pairwise_similarity",), _IMAGES, n_groups=(120_000,)),
-        Table("triplet_benchmark", ("triplet_comparison",), _IMAGES, n_groups=(120_000,)),
-        Table("llp_benchmark", ("label_proportions",), _IMAGES, n_groups=(30_000,)),
-        Table("ordinal", ("ordinal_rank", "ordinal_triplet"), ordered.NAMES),
-        Table("similarity_noinit", ("pairwise_similarity",), _IMAGES, n_groups=(120_000,), methods=("uum",)),
-        # The supervised ceiling is told every label, however many groups there are.
-        Table("similarity_sizes", ("pairwise_similarity",), ("cifar10",), n_groups=SIZES, without=("supervised",)),
-        Table("triplet_sizes", ("triplet_comparison",), ("cifar10",), n_groups=SIZES, without=("supervised",)),
-    )
-}
-
-_STAGES = {"ordinal": 2, "similarity_noinit": 3, "similarity_sizes": 4, "triplet_sizes": 4}
+@lru_cache(maxsize=4096)
+def _digest(cell: Cell) -> str:
+    content = json.dumps(cell.content(), sort_keys=True, default=repr)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -247,16 +266,12 @@ class Work:
 
     @property
     def _rank(self) -> tuple[Any, ...]:
-        cell = self.cell
-        turn = self.seeds[0] if cell.one_by_one else 0
-        stage = 1 if cell.protocol != "paper" else _STAGES.get(cell.table, 0)
-        place = {"table": 0, "bags": 1, "images": 3 if cell.one_by_one else 2}[cell.kind]
-        later = cell.method not in FIRST or turn > 0
-        return cell.dataset == "svhn", stage, later, place, turn
+        turn = self.seeds[0] if self.cell.one_by_one else 0
+        return self.cell.part.stage, self.cell.method not in FIRST, turn
 
     @staticmethod
     def in_order(work: Iterable[Work]) -> list[Work]:
-        """Put the most important first: UUM and likelihood of the main tables, then other methods and tables."""
+        """Put the most important first: by stages, UUM and likelihood of each before other methods."""
         return sorted(work, key=lambda one: one._rank)
 
 
@@ -267,6 +282,7 @@ def select(
     methods: Sequence[str] = (),
     problems: Sequence[str] = (),
     protocols: Sequence[str] = (),
+    groups: Sequence[int] = (),
     epochs: int | None = None,
 ) -> list[Cell]:
     """Return the cells that are asked for; what is left empty takes all.
@@ -277,8 +293,10 @@ def select(
     ----------
     tables, names, methods, problems, protocols
         Names of tables, data sets, and so on.
+    groups
+        Numbers of groups, in the tables that compare such numbers.
     epochs
-        In place of the paper's.
+        In place of the plan's.
 
     Examples
     --------
@@ -286,35 +304,32 @@ def select(
     >>> [cell.protocol for cell in cells]
     ['paper', 'copies_together', 'ten_fold']
     """
+    placed = tuple(dict.fromkeys(name for part in PARTS for name in part.datasets))
     known = {
-        "table": (tables, tuple(TABLES)),
-        "dataset": (names, tuple(dict.fromkeys((*_IMAGES, *UCI, *BAGS, *datasets.NAMES, *ordered.NAMES)))),
+        "table": (tables, TABLES),
+        "dataset": (names, tuple(dict.fromkeys((*placed, *datasets.NAMES)))),
         "method": (methods, tuple(METHODS)),
-        "problem": (problems, tuple(dict.fromkeys(one for table in TABLES.values() for one in table.problems))),
-        "protocol": (protocols, ("paper", "copies_together", "ten_fold")),
+        "problem": (problems, tuple(dict.fromkeys(one for part in PARTS for one in part.problems))),
+        "protocol": (protocols, PROTOCOLS),
     }
     for option, (given, allowed) in known.items():
         for name in given:
             check_choice(option, name, allowed)
-    found = []
-    for table in TABLES.values():
-        if tables and table.name not in tables:
+    found: dict[Cell, None] = {}
+    for part in PARTS:
+        if tables and part.table not in tables:
             continue
-        for cell in table.cells(_datasets(table, names, named=bool(tables))):
+        # A data set of no table is of the first part of each that is named.
+        first = part is next(one for one in PARTS if one.table == part.table)
+        wanted = [name for name in names if name in part.datasets or (tables and first and name not in placed)]
+        for cell in part.cells(wanted if names else part.datasets):
             if (
                 (not methods or cell.method in methods)
                 and (not problems or cell.problem in problems)
                 and (not protocols or cell.protocol in protocols)
+                and (not groups or cell.n_groups in groups)
             ):
-                found.append(replace(cell, epochs=epochs))
+                found[replace(cell, epochs=epochs)] = None
     if not found:
         raise ValueError("no cell of any table fits all of these options; see them all with --list")
-    return found
-
-
-def _datasets(table: Table, names: Sequence[str], *, named: bool) -> list[str]:
-    """Return the data sets of a table that are asked for, and those of no table where this one is named."""
-    if not names:
-        return list(table.datasets)
-    placed = {name for table in TABLES.values() for name in table.datasets}
-    return [name for name in names if name in table.datasets or (named and name not in placed)]
+    return list(found)

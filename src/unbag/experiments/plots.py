@@ -41,8 +41,8 @@ def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
     Examples
     --------
-    >>> from unbag.experiments.comparison import Key
-    >>> row = Row(Key("mil", "multiple_instance", "fox", "uum"), {0: 97.0, 1: 99.0})
+    >>> from unbag.experiments.comparison import Key, Selected
+    >>> row = Row(Key("mil", "multiple_instance", "fox", "uum"), {"labels": Selected({0: 97.0, 1: 99.0})})
     >>> dot_plot([row], {"uum": "UUM"}).startswith("<svg ")
     True
     """
@@ -78,8 +78,9 @@ def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
     Examples
     --------
-    >>> from unbag.experiments.comparison import Key
-    >>> row = Row(Key("triplet_sizes", "triplet_comparison", "cifar10", "uum", n_groups=10_000), {0: 31.7})
+    >>> from unbag.experiments.comparison import Key, Selected
+    >>> key = Key("triplet_sizes", "triplet_comparison", "cifar10", "uum", n_groups=10_000)
+    >>> row = Row(key, {"labels": Selected({0: 31.7})})
     >>> size_plot([row], {"uum": "UUM"}).startswith("<svg ")
     True
     """

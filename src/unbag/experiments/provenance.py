@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from unbag.experiments.plan import SELECTIONS
+
 Line = Mapping[str, Any]  # one finished trial, as a line of results/*.jsonl holds it
 
-NEEDED = ("table", "problem", "dataset", "method", "seed", "accuracy", "protocol", "n_groups", "date")
+NEEDED = ("table", "problem", "dataset", "method", "seed", "by", "protocol", "n_groups", "rows", "plan", "date")
 
 
 class Run(NamedTuple):
@@ -99,11 +101,13 @@ def _checked(line: Line, number: int) -> Line:
     missing = [key for key in NEEDED if key not in line]
     if missing:
         raise ValueError(f"{place} has no {', '.join(missing)}; mend it, or remove it and run that trial again")
-    seed, accuracy = line["seed"], line["accuracy"]
+    seed = line["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ValueError(f"{place}: seed must be a whole number, got {seed!r}")
-    if isinstance(accuracy, bool) or not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
-        raise ValueError(f"{place}: accuracy must be a number between 0 and 1, got {accuracy!r}")
+    for selection in SELECTIONS:
+        accuracy = line["by"].get(selection, {}).get("accuracy")
+        if isinstance(accuracy, bool) or not isinstance(accuracy, int | float) or not 0 <= accuracy <= 1:
+            raise ValueError(f"{place}: accuracy by {selection} must be a number between 0 and 1, got {accuracy!r}")
     try:
         _moment(line)
     except (TypeError, ValueError) as error:

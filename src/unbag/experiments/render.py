@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from unbag.experiments.views import Plot, view
 from unbag.files import write_whole
 
 NOTES = "NOTES.md"
+BEFORE = "before"
+TEMPLATES = Path(__file__).parent / "templates"
 
 MADE = "Made by `unbag reproduce --render`"
 """By these words of the page in Markdown, an earlier one is known."""
@@ -53,6 +56,7 @@ def write(results: Path, docs: Path) -> list[Path]:
         )
     pages = render(
         compare(read(results), PAPER, select()),
+        before=read_before(results),
         titles={name: method.title for name, method in METHODS.items()},
         notes=notes.read_text("utf-8") if notes.exists() else "",
     )
@@ -62,7 +66,18 @@ def write(results: Path, docs: Path) -> list[Path]:
     return [docs / name for name in pages]
 
 
-def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -> dict[str, str]:
+def read_before(results: Path) -> list[dict[str, Any]]:
+    """Return the trials from before the plan, whatever their form."""
+    paths = sorted((results / BEFORE).glob("*.jsonl"))
+    return [json.loads(text) for path in paths for text in path.read_text("utf-8").splitlines()]
+
+
+def render(
+    comparison: Comparison,
+    titles: Mapping[str, str],
+    notes: str = "",
+    before: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, str]:
     """Make the text of every file that shows a comparison, by its path.
 
     Parameters
@@ -73,6 +88,8 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
         The names of the methods for people.
     notes
         Markdown that becomes part of the pages.
+    before
+        Trials from before the plan, which are counted and not compared.
 
     Examples
     --------
@@ -80,13 +97,14 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
     >>> "### Why" in pages["results.md"], "<h3>Why</h3>" in pages["results/tables.html"]
     (True, True)
     """
-    shown = view(comparison, titles)
+    shown = view(comparison, titles, before)
     notes = _demoted(notes)
+    reading = (TEMPLATES / "reading.md").read_text("utf-8")
     drawn = [part.plot for section in shown.sections for part in section.parts if part.plot is not None]
     return {
-        "results.md": _markdown.get_template("results.md.j2").render(view=shown, notes=notes),
+        "results.md": _markdown.get_template("results.md.j2").render(view=shown, notes=notes, reading=reading.strip()),
         "results/tables.html": _html.get_template("results.html.j2").render(
-            view=shown, notes=Markup(_reader.render(notes))
+            view=shown, notes=Markup(_reader.render(notes)), reading=Markup(_reader.render(reading))
         ),
         **{f"results/{plot.name}.svg": plots.describe(plot.svg, plot.description) for plot in drawn},
     }
@@ -148,7 +166,7 @@ def _inline(plot: Plot) -> Markup:
 
 
 def _environment(autoescape: bool, **filters: Any) -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent / "templates", encoding="utf-8")
+    loader = FileSystemLoader(TEMPLATES, encoding="utf-8")
     made = Environment(
         loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from unbag.baselines import METHODS
+from unbag.experiments import golden
 from unbag.experiments.plan import Cell
 from unbag.experiments.unfinished import unfinished_folder
 from unbag.training.progress import logger
 
-KEYS = ("table", "problem", "dataset", "method", "protocol", "n_groups", "seed", "accuracy", "settings")
+KEYS = ("table", "problem", "dataset", "method", "protocol", "n_groups", "seed", "by", "plan", "golden")
 """What every line has, among other things."""
 
 
@@ -26,9 +26,9 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> append(folder, dict.fromkeys(KEYS, 0) | {"table": "mil", "accuracy": 0.75})
-    >>> [line["accuracy"] for line in read(folder)]
-    [0.75]
+    >>> append(folder, dict.fromkeys(KEYS, 0) | {"table": "mil", "seed": 7})
+    >>> [line["seed"] for line in read(folder)]
+    [7]
     """
     content = json.dumps(dict(line), allow_nan=False).encode() + b"\n"
     path = folder / f"{line['table']}.jsonl"
@@ -70,22 +70,21 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def belongs(line: Mapping[str, Any], cell: Cell) -> bool:
-    """Whether a line is a trial of a cell, with the model and for as long as the cell asks."""
-    planned = METHODS[cell.method].settings(cell.settings)
+    """Whether a line is a trial of a cell under the present plan, by code that gives the plan's golden numbers."""
     return (
-        all(line[name] == getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol"))
-        and cell.n_groups in (None, line["n_groups"])
-        and line["settings"].get("model") == cell.model
-        and line["settings"].get("epochs") == planned.epochs
+        line["plan"] == cell.digest
+        and all(line[name] == getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol"))
+        and line["golden"] == golden.digest(cell)
     )
 
 
 def finished(lines: Iterable[Mapping[str, Any]], cell: Cell) -> dict[int, Mapping[str, Any]]:
     """Return the finished trials of a cell by their seeds; of two with the same seed, the later."""
-    return {line["seed"]: line for line in lines if belongs(line, cell)}
+    digest = cell.digest  # most lines are of other cells, which this tells fastest
+    return {line["seed"]: line for line in lines if line["plan"] == digest and belongs(line, cell)}
 
 
-def missing_seeds(lines: Iterable[Mapping[str, Any]], cell: Cell, trials: int | None = None) -> Sequence[int]:
-    """Return the seeds that a cell still lacks; ``trials`` in place of as many as belong to it."""
+def missing_seeds(lines: Iterable[Mapping[str, Any]], cell: Cell, wanted: Iterable[int]) -> list[int]:
+    """Return those of some seeds that a cell still lacks."""
     done = finished(lines, cell)
-    return [seed for seed in cell.seeds(trials) if seed not in done]
+    return [seed for seed in wanted if seed not in done]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from unbag import datasets
-from unbag.experiments import circumstances, ordered, results
+from unbag.experiments import circumstances, golden, ordered, results
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.sampling import make_tasks
 from unbag.experiments.trials import Outcome, run_trials
@@ -81,12 +81,20 @@ def load(name: str) -> Any:
     return ordered.load(name) if name in ordered.NAMES else datasets.load(name)
 
 
-def to_do(cells: Sequence[Cell], lines: Sequence[Mapping[str, Any]], trials: int | None) -> list[Work]:
-    """Return what is missing, the most important first; before all else, what has only to be taken from elsewhere."""
+def to_do(
+    cells: Sequence[Cell],
+    lines: Sequence[Mapping[str, Any]],
+    trials: int | None = None,
+    seeds: Sequence[int] = (),
+) -> list[Work]:
+    """Return what is missing, the most important first; before all else, what has only to be taken from elsewhere.
+
+    Of every cell some seeds or, without any, the planned ones, or the first trials of them.
+    """
     work = []
     for cell in cells:
-        seeds = results.missing_seeds(lines, cell, trials)
-        parts = [(seed,) for seed in seeds] if cell.one_by_one else [tuple(seeds)] if seeds else []
+        missing = results.missing_seeds(lines, cell, seeds or cell.seeds(trials))
+        parts = [(seed,) for seed in missing] if cell.one_by_one else [tuple(missing)] if missing else []
         work += [Work(cell, part) for part in parts]
     return sorted(Work.in_order(work), key=lambda one: not _is_elsewhere(one, lines))
 
@@ -102,10 +110,12 @@ def reproduce(
     *,
     device: torch.device,
     trials: int | None = None,
+    seeds: Sequence[int] = (),
     until: float | None = None,
     load: Load = load,
     report: Callable[[Cell], None] = lambda cell: None,
     quiet: bool = False,
+    check: Callable[[Cell], None] = golden.check,
 ) -> Summary:
     """Run the trials that a folder of results lacks, and save each as soon as it is finished.
 
@@ -118,7 +128,9 @@ def reproduce(
     device
         Where to train.
     trials
-        How many of each cell, in place of as many as belong to it.
+        How many of each cell, in place of as many as are planned.
+    seeds
+        Of the trials to run, in place of the planned ones.
     until
         A moment of ``time.monotonic()`` at which to stop with everything saved; None for no limit.
     load
@@ -127,10 +139,12 @@ def reproduce(
         Is told of each cell of which trials were finished.
     quiet
         Show no progress bar.
+    check
+        Refuses a cell whose code has changed since the plan was made.
     """
     # Consecutive cells share a data set more often than not.
-    run = _Run(folder, lru_cache(maxsize=4)(load), device, until, circumstances.describe(device))
-    left = to_do(cells, results.read(folder), trials)
+    run = _Run(folder, lru_cache(maxsize=4)(load), device, until, circumstances.describe(device), check)
+    left = to_do(cells, results.read(folder), trials, seeds)
     done: list[Work] = []
     elsewhere: list[Work] = []
     failed: dict[Work, str] = {}
@@ -179,6 +193,7 @@ class _Run:
     device: torch.device
     until: float | None
     facts: Mapping[str, Any]
+    check: Callable[[Cell], None]
 
 
 def _do(work: Work, run: _Run, progress: Silent) -> None:
@@ -189,14 +204,24 @@ def _do(work: Work, run: _Run, progress: Silent) -> None:
     if cell.same_as is not None:
         for seed, line in results.finished(lines, cell.same_as).items():
             if seed in seeds:
-                results.append(run.folder, {**line, "table": cell.table, "problem": cell.problem})
+                own = {"table": cell.table, "problem": cell.problem, **_plan_of(cell)}
+                results.append(run.folder, {**line, **own, "copied_from": line["table"]})
                 seeds.remove(seed)
     if seeds:
+        run.check(cell)
         try:
             data = run.load(cell.dataset)
         except Exception as error:
             raise Unavailable(f"the data set {cell.dataset} cannot be loaded: {error}") from error
-        tasks = make_tasks(data, cell.problem, cell.protocol, seeds=seeds, n_groups=cell.n_groups, device=run.device)
+        tasks = make_tasks(
+            data,
+            cell.problem,
+            cell.protocol,
+            seeds=seeds,
+            n_groups=cell.n_groups,
+            group_size=cell.part.group_size,
+            device=run.device,
+        )
         outcomes = run_trials(
             cell,
             dict(zip(seeds, tasks, strict=True)),
@@ -204,13 +229,17 @@ def _do(work: Work, run: _Run, progress: Silent) -> None:
             until=run.until,
             progress=progress,
         )
-        n_groups = len(tasks[0].observations.groups)
+        facts = {"n_groups": len(tasks[0].observations.groups), "data": circumstances.content_digest(data), **run.facts}
         for outcome in outcomes:
-            results.append(run.folder, _line(cell, outcome, n_groups, run.facts))
+            results.append(run.folder, _line(cell, outcome, facts))
     clear(run.folder, work)
 
 
-def _line(cell: Cell, outcome: Outcome, n_groups: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _plan_of(cell: Cell) -> dict[str, Any]:
+    return {"plan": cell.digest, "golden": golden.digest(cell)}
+
+
+def _line(cell: Cell, outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol")}
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    return {**named, "n_groups": n_groups, **vars(outcome), **facts, "date": date}
+    return {**named, **vars(outcome), **_plan_of(cell), **facts, "date": date}

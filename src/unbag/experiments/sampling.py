@@ -20,19 +20,11 @@ from unbag.training import Observations
 
 AGGREGATES: dict[str, Aggregate] = {name: kind() for name, kind in inputs.AGGREGATES.items()}
 
-PROPORTION_SIZE = 6
-"""Members of a group whose proportions are known."""
-
 UNNAMED = ("pairwise_similarity", "triplet_comparison")
 """Problems that leave classes without names, so that accuracy is that of the best renaming."""
 
 REVERSIBLE = ("ordinal_triplet",)
 """Problems that leave open which end of the classes is the low one; accuracy is that of the better direction."""
-
-
-def group_size(problem: str) -> int:
-    """Return how many members the groups of a problem have, where all have the same number."""
-    return AGGREGATES[problem].size or PROPORTION_SIZE
 
 
 def usual_n_groups(problem: str, n: int) -> int:
@@ -66,7 +58,8 @@ def make_tasks(
     protocol: str,
     *,
     seeds: Sequence[int],
-    n_groups: int | None,
+    n_groups: int | None = None,
+    group_size: int | None = None,
     device: torch.device,
 ) -> list[Task]:
     """Make the trials of a cell, one for each seed; all share one table.
@@ -80,20 +73,28 @@ def make_tasks(
     protocol
         How bags are augmented and split; rows know ``"paper"`` only.
     seeds
-        One for each trial, of its split and its groups; of ``"ten_fold"``, the numbers of the folds.
+        One for each trial, of its split and its groups; of ``"ten_fold"``, ten from a multiple of ten on are the folds.
     n_groups
-        How many groups to draw; None for as many as the size of the data asks for. Bags are all taken.
+        How many groups to draw; None for as many as the size of the data asks for. Bags are all taken. From validation
+        rows as many more are drawn as there are such rows for a training row.
+    group_size
+        Members of a group, where the problem leaves it open.
     device
         Where to keep the table and the groups.
     """
     if not isinstance(data, OrderedTable) and data.bags is not None:
         return _bag_tasks(data, protocol, seeds, device)
     X = _tensor(data.X, device)
-    return [_row_task(data, X, problem, seed, n_groups) for seed in seeds]
+    size = AGGREGATES[problem].size or group_size
+    if size is None:
+        raise ValueError(f"group_size must be given for {problem}, whose groups may be of any size")
+    shape = (n_groups or usual_n_groups(problem, len(X)), size)
+    return [_row_task(data, X, problem, seed, shape) for seed in seeds]
 
 
-def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, n_groups: int | None) -> Task:
+def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, shape: tuple[int, int]) -> Task:
     rng = np.random.default_rng(seed)
+    n_groups, size = shape
     n = len(X)
     if not isinstance(data, OrderedTable) and data.n_train is not None and X.ndim > 2:
         split = split_official(n, data.n_train, rng)
@@ -104,19 +105,26 @@ def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, 
     else:
         y, k = data.y, len(data.classes)
     labels = _tensor(y, X.device)
-    drawn = draw_groups(split.train, n_groups or usual_n_groups(problem, n), group_size(problem), rng)
-    groups = Groups.from_tuples(_tensor(drawn, X.device), n_rows=n)
     aggregate = AGGREGATES[problem]
+
+    def observe(rows: np.ndarray, n_groups: int) -> Observations:
+        drawn = draw_groups(rows, n_groups, size, rng)
+        groups = Groups.from_tuples(_tensor(drawn, X.device), n_rows=n)
+        return Observations(aggregate, groups, aggregate.observe(labels, groups, k), k)
+
+    observations = observe(split.train, n_groups)
+    held_out = observe(split.validation, max(1, round(n_groups * len(split.validation) / len(split.train))))
     train, validation, test = (_tensor(side, X.device) for side in split)
     return Task(
         X=X,
-        observations=Observations(aggregate, groups, aggregate.observe(labels, groups, k), k),
+        observations=observations,
         train_rows=train,
         labels=labels,
         validation=Judged(validation, labels[validation]),
         test=Judged(test, labels[test]),
         n_classes=k,
         permuted=problem in UNNAMED,
+        held_out=held_out,
     )
 
 
@@ -128,23 +136,26 @@ def _bag_tasks(data: Dataset, protocol: str, seeds: Sequence[int], device: torch
         sizes = Groups.from_sizes(_tensor(bags.sizes[which], device))
         return Judged(_tensor(bags.rows(which), device), _tensor(bags.y[which], device), sizes)
 
+    def observed(judged: Judged) -> Observations:
+        assert judged.bags is not None
+        groups = Groups.from_offsets(judged.bags.offsets, judged.rows)
+        return Observations(AGGREGATES["multiple_instance"], groups, judged.truth, 2)
+
     tasks = []
     for seed in seeds:
         split = split_bags(bags, protocol, seed)
-        train = judged(split.train)
-        assert train.bags is not None
-        groups = Groups.from_offsets(train.bags.offsets, train.rows)
-        observations = Observations(AGGREGATES["multiple_instance"], groups, train.truth, 2)
+        train, validation = judged(split.train), judged(split.validation)
         tasks.append(
             Task(
                 X=X,
-                observations=observations,
+                observations=observed(train),
                 train_rows=train.rows,
                 labels=None,
-                validation=judged(split.validation),
+                validation=validation,
                 test=judged(split.test),
                 n_classes=2,
                 permuted=False,
+                held_out=observed(validation),
             )
         )
     return tasks

@@ -9,16 +9,17 @@ import numpy as np
 from unbag.datasets import Dataset
 from unbag.experiments import ordered
 from unbag.experiments.ordered import OrderedTable
-from unbag.experiments.plan import BAGS, COLOURED, GREY, TABLES, Cell
+from unbag.experiments.plan import PARTS, Cell
 
 EPOCHS = 2
 ROWS = 60
 N_BAGS = 20
 
 SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
-    **dict.fromkeys(GREY, ((1, 28, 28), 10)),
-    **dict.fromkeys(COLOURED, ((3, 8, 8), 10)),  # of a quarter of the size, for the sake of a DenseNet on a processor
-    **dict.fromkeys(BAGS, ((230,), 2)),
+    **dict.fromkeys(("mnist", "kuzushiji-mnist", "fashion-mnist"), ((1, 28, 28), 10)),
+    # Of a quarter of the size, for the sake of a DenseNet on a processor.
+    **dict.fromkeys(("cifar10", "svhn"), ((3, 8, 8), 10)),
+    **dict.fromkeys(("elephant", "fox", "tiger"), ((230,), 2)),
     **dict.fromkeys(("musk1", "musk2"), ((166,), 2)),
     "msplice": ((240,), 3),
     "optdigits": ((62,), 10),
@@ -46,12 +47,12 @@ def load(name: str) -> Dataset | OrderedTable:
         whole = ordered.load(name)
         return replace(whole, X=whole.X[:ROWS], values=whole.values[:ROWS])
     # A data set that is new to a table looks like the first one there.
-    alike = next(table.datasets[0] for table in TABLES.values() if name in table.datasets)
-    shape, n_classes = SHAPES.get(name, SHAPES[alike])
+    part = next(part for part in PARTS if name in part.datasets)
+    shape, n_classes = SHAPES.get(name, SHAPES[part.datasets[0]])
     rng = np.random.default_rng(0)
     images = len(shape) == 3
     X = rng.integers(0, 256, (ROWS, *shape), dtype=np.uint8) if images else rng.random((ROWS, *shape), np.float32)
-    bags = np.repeat(np.arange(N_BAGS), ROWS // N_BAGS) if name in TABLES["mil"].datasets else None
+    bags = np.repeat(np.arange(N_BAGS), ROWS // N_BAGS) if part.data == "bags" else None
     return Dataset(
         name=name,
         X=X,

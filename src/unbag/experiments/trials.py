@@ -1,4 +1,4 @@
-"""From tasks to accuracies: all trials of a cell trained at once, and in each the choice that validation prefers."""
+"""From tasks to accuracies: all trials of a cell trained at once, and in each what every selection prefers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from unbag.baselines import METHODS, Judged, Method, Task, accuracy
-from unbag.experiments.plan import Cell, Choice
+from unbag.experiments.plan import SELECTIONS, Cell, Choice
 from unbag.experiments.sampling import REVERSIBLE
 from unbag.groups import Groups
+from unbag.segments import Segments
 from unbag.training import Checkpoint, Settings, Silent, Trained, train
+from unbag.training.dropout import ColumnDropout
 from unbag.training.scaling import Scaling, fit_scaling
 from unbag.training.selection import Predict, Score
 
@@ -27,23 +29,29 @@ STEPS_BETWEEN_SAVES = 2000
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One finished trial: what validation chose, and how good that is on the test data."""
+    """One finished trial: what each selection chose, and how good that is on the test data."""
 
     seed: int
-    accuracy: float
-    validation_accuracy: float
+    by: dict[str, dict[str, Any]]
+    """By the name of the selection: ``accuracy`` and, of bags, ``auc`` on the test data; the number of its ``choice``,
+    and which ``epoch`` of how many ``epochs`` it took; and the best ``scores`` of all choices."""
+    choices: list[dict[str, Any]]
+    """What there was to choose among."""
     settings: dict[str, Any]
-    history: dict[str, Any]
+    """What all choices share."""
+    rows: dict[str, int]
+    """How many rows, or bags, the trial trained on, chose by and was judged on."""
     seconds: float
     """Of training, all choices together; of trials that were trained at once, an equal share."""
+    beside: int
+    """How many trials were trained at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """One way to train one trial, trained."""
+    """One way to train one trial, trained, at its best by one selection."""
 
     choice: Choice
-    settings: Settings
     trained: Trained
     place: int  # of the replica
 
@@ -51,6 +59,10 @@ class _Candidate:
     def score(self) -> float:
         assert self.trained.best_score is not None
         return self.trained.best_score[self.place]
+
+    @property
+    def epoch(self) -> int:
+        return self.trained.best_epoch[self.place]
 
 
 def run_trials(
@@ -63,8 +75,8 @@ def run_trials(
 ) -> list[Outcome]:
     """Train and judge trials of a cell.
 
-    The test data are looked at once, by the model of the best epoch of the choice with the best validation accuracy;
-    of equal ones, the first.
+    Each selection takes the best epoch of the choice with the best score, of equal ones the first, and looks at the
+    test data once.
 
     Parameters
     ----------
@@ -81,7 +93,7 @@ def run_trials(
     """
     method = METHODS[cell.method]
     prepared = dict(zip(tasks, stack([method.prepare(task) for task in tasks.values()]), strict=True))
-    candidates: dict[int, list[_Candidate]] = {seed: [] for seed in tasks}
+    runs: list[tuple[list[tuple[int, Choice]], Trained]] = []
     for number, choices in enumerate(_runs(cell.choices)):
         settings = method.settings(replace(cell.settings, **choices[0].changes))
         settings = _on_device(settings, next(iter(prepared.values())).X.device)
@@ -89,7 +101,7 @@ def run_trials(
         checkpoint = (
             None if folder is None else Checkpoint(folder / f"run {number}", every=STEPS_BETWEEN_SAVES, until=until)
         )
-        trained = _train(
+        trained = train_choices(
             cell,
             method,
             settings=settings,
@@ -98,9 +110,49 @@ def run_trials(
             checkpoint=checkpoint,
             progress=progress,
         )
-        for place, (seed, choice) in enumerate(replicas):
-            candidates[seed].append(_Candidate(choice, settings, trained, place))
-    return [_judge(cell, seed, prepared[seed], candidates[seed], len(tasks)) for seed in tasks]
+        runs.append((replicas, trained))
+    seconds = sum(entry["seconds"] for _, trained in runs for entry in trained.history) / len(tasks)
+    shared = _as_numbers(method.settings(cell.settings))
+    varied = {name for choice in cell.choices for name in choice.changes}
+    return [
+        Outcome(
+            seed=seed,
+            by={
+                name: _judge(cell, task, _candidates(cell, seed, place, runs)) for place, name in enumerate(SELECTIONS)
+            },
+            choices=[choice.as_dict() for choice in cell.choices],
+            settings={
+                "model": cell.model,
+                "method": dict(vars(method)),  # margins and the like
+                **{name: value for name, value in shared.items() if name not in varied},
+            },
+            rows={
+                "train": _count(task.observations.groups if cell.data == "bags" else task.train_rows),
+                "validation": len(task.validation.truth),
+                "test": len(task.test.truth),
+            },
+            seconds=seconds,
+            beside=len(tasks),
+        )
+        for seed, task in prepared.items()
+    ]
+
+
+def _count(what: Groups | Tensor) -> int:
+    return len(what)
+
+
+def _candidates(
+    cell: Cell, seed: int, selection: int, runs: Sequence[tuple[Sequence[tuple[int, Choice]], Trained]]
+) -> list[_Candidate]:
+    """Return what a trial has to choose among by one of the selections, in the order of the cell's choices."""
+    found = {
+        cell.choices.index(choice): _Candidate(choice, [trained, *trained.others][selection], place)
+        for replicas, trained in runs
+        for place, (own, choice) in enumerate(replicas)
+        if own == seed
+    }
+    return [found[number] for number in range(len(cell.choices))]
 
 
 def stack(tasks: Sequence[Task]) -> list[Task]:
@@ -120,8 +172,8 @@ def stack(tasks: Sequence[Task]) -> list[Task]:
 
 def _moved(task: Task, X: Tensor, first: int) -> Task:
     """Return a task whose rows begin at another place of another table."""
-    groups = task.observations.groups
-    observations = replace(task.observations, groups=Groups(groups.members + first, groups.offsets, len(X)))
+    seen = [task.observations, *([] if task.held_out is None else [task.held_out])]
+    moved = [replace(one, groups=Groups(one.groups.members + first, one.groups.offsets, len(X))) for one in seen]
     labels = task.labels
     if labels is not None:
         everywhere = labels.new_full((len(X),), -1)
@@ -130,11 +182,12 @@ def _moved(task: Task, X: Tensor, first: int) -> Task:
     return replace(
         task,
         X=X,
-        observations=observations,
+        observations=moved[0],
         train_rows=task.train_rows + first,
         labels=labels,
         validation=replace(task.validation, rows=task.validation.rows + first),
         test=replace(task.test, rows=task.test.rows + first),
+        held_out=moved[1] if task.held_out is not None else None,
     )
 
 
@@ -155,85 +208,104 @@ def _on_device(settings: Settings, device: torch.device) -> Settings:
     return settings if device.type == "cuda" else replace(settings, precision="float32", compiled=False)
 
 
-def _train(
+def train_choices(
     cell: Cell,
     method: Method,
     *,
     settings: Settings,
     tasks: Mapping[int, Task],
     replicas: Sequence[tuple[int, Choice]],
-    checkpoint: Checkpoint | None,
-    progress: Silent | None,
+    checkpoint: Checkpoint | None = None,
+    progress: Silent | None = None,
 ) -> Trained:
+    """Train choices of trials, each a seed and a choice, that differ in nothing but their scaling."""
     X = tasks[replicas[0][0]].X
     dropout = replicas[0][1].dropout
-    # A number that depends on the trial and the choice alone: a trial comes out the same, whichever run beside it. Not
-    # so with dropout, which draws for all at once.
+    # A number that depends on the trial and the choice alone: a trial draws the same, whichever run beside it.
     seeds = [100 * seed + cell.choices.index(choice) for seed, choice in replicas]
     scalings = [fit_scaling(X[tasks[seed].train_rows], choice.scaling).cpu() for seed, choice in replicas]
 
-    def make_model(scaling: Scaling) -> nn.Module:
+    def make_model(scaling: Scaling, seed: int) -> nn.Module:
         net = method.make_model(cell.model, tuple(X.shape[1:]), tasks[replicas[0][0]].n_classes)
-        parts = [copy.deepcopy(scaling), *([nn.Dropout(dropout)] if dropout else []), net]
-        return nn.Sequential(*parts)
+        return nn.Sequential(copy.deepcopy(scaling), *([ColumnDropout(dropout, seed)] if dropout else []), net)
 
     return train(
-        [partial(make_model, scaling) for scaling in scalings],
+        [partial(make_model, scaling, seed) for scaling, seed in zip(scalings, seeds, strict=True)],
         X,
         [[tasks[seed].observations for seed, _ in replicas]],
         settings,
         seeds=seeds,
-        score=_score(cell, [tasks[seed] for seed, _ in replicas]),
+        score=_score(cell, method, [tasks[seed] for seed, _ in replicas]),
         checkpoint=checkpoint,
         progress=progress,
         objective=method.objective,
+        n_criteria=len(SELECTIONS),
+        keep_diverged=True,
     )
 
 
-def _score(cell: Cell, tasks: Sequence[Task]) -> Score:
-    """Score each replica by its accuracy on the validation data of its own trial."""
+def _score(cell: Cell, method: Method, tasks: Sequence[Task]) -> Score:
+    """Score each replica on the validation data of its own trial, by labels and by groups."""
     rows = torch.cat([task.validation.rows for task in tasks]).unique()
     inputs = tasks[0].X[rows]
     places = [torch.searchsorted(rows, task.validation.rows) for task in tasks]
+    of_groups = _score_groups(method, tasks, rows)
 
     def score(predict: Predict) -> Tensor:
-        outputs = predict(inputs)  # (replicas, rows of any trial, width)
+        outputs = predict(inputs).float()  # (replicas, rows of any trial, width)
         found = [
-            _accuracy(cell, own[place].float(), task.validation, task)
+            _accuracy(cell, own[place], task.validation, task)
             for own, place, task in zip(outputs, places, tasks, strict=True)
         ]
-        return torch.tensor(found, dtype=torch.float64, device=rows.device)
+        by_labels = torch.tensor(found, dtype=torch.float64, device=rows.device)
+        return torch.stack([by_labels, of_groups(outputs)])
 
     return score
 
 
-def _judge(cell: Cell, seed: int, task: Task, candidates: Sequence[_Candidate], n_trials: int) -> Outcome:
-    method = METHODS[cell.method]
-    chosen = max(candidates, key=lambda candidate: candidate.score)
-    runs = {id(candidate.trained): candidate.trained for candidate in candidates}.values()
+def _score_groups(method: Method, tasks: Sequence[Task], rows: Tensor) -> Predict:
+    """Score outputs for some rows, (replicas, rows, width), by how well they explain the held-out groups, (replicas,).
+
+    By their mean log-likelihood or, for a method with an objective of its own, by that.
+    """
+    held_out = [task.held_out for task in tasks if task.held_out is not None]
+    starts = torch.arange(len(tasks), device=rows.device) * len(rows)
+    members = torch.cat(
+        [torch.searchsorted(rows, one.groups.members) + start for one, start in zip(held_out, starts, strict=True)]
+    )
+    segments = Segments.from_sizes(torch.cat([one.groups.sizes for one in held_out]))
+    z = torch.cat([one.checked for one in held_out])
+    counts = [len(one.groups) for one in held_out]
+
+    def score(outputs: Tensor) -> Tensor:
+        of_members = outputs.flatten(0, 1)[members]
+        if method.objective is None:
+            values, _ = held_out[0].aggregate.checked_infer(of_members.log_softmax(-1), segments, z)
+        else:
+            values = -method.objective(of_members, segments, z)
+        return torch.stack([own.mean() for own in values.double().split(counts)])
+
+    return score
+
+
+def _judge(cell: Cell, task: Task, candidates: Sequence[_Candidate]) -> dict[str, Any]:
+    """Judge the best of the candidates on the test data."""
+    number = max(range(len(candidates)), key=lambda place: (candidates[place].epoch >= 0, candidates[place].score))
+    chosen = candidates[number]
+    if chosen.epoch < 0:
+        raise RuntimeError("every way to train this trial diverged: no epoch has a score that is a number")
     model = chosen.trained.models[chosen.place]
     with torch.no_grad():
         parts = task.test.rows.split(ROWS_AT_ONCE)
         outputs = torch.cat([model(task.X[rows]) for rows in parts]).float()
-    last = chosen.trained.history[-1]
-    return Outcome(
-        seed=seed,
-        accuracy=_accuracy(cell, outputs, task.test, task),
-        validation_accuracy=chosen.score,
-        settings={
-            "model": cell.model,
-            "scaling": chosen.choice.scaling,
-            "dropout": chosen.choice.dropout,
-            "method": dict(vars(method)),  # margins and the like
-            **_as_numbers(chosen.settings),
-        },
-        history={
-            "epochs": len(chosen.trained.history),
-            "best_epoch": chosen.trained.best_epoch[chosen.place],
-            "final_loss": _number(last["loss"][chosen.place]),
-        },
-        seconds=sum(entry["seconds"] for run in runs for entry in run.history) / n_trials,
-    )
+    return {
+        "accuracy": _accuracy(cell, outputs, task.test, task),
+        **({"auc": _auc(cell, outputs, task)} if cell.data == "bags" else {}),
+        "choice": number,
+        "epoch": chosen.epoch,
+        "epochs": len(chosen.trained.history),
+        "scores": [_number(candidate.score) for candidate in candidates],
+    }
 
 
 def _accuracy(cell: Cell, outputs: Tensor, judged: Judged, task: Task) -> float:
@@ -244,6 +316,16 @@ def _accuracy(cell: Cell, outputs: Tensor, judged: Judged, task: Task) -> float:
     if cell.problem in REVERSIBLE:
         return max(found, accuracy(task.n_classes - 1 - guessed, judged.truth, task.permuted))
     return found
+
+
+def _auc(cell: Cell, outputs: Tensor, task: Task) -> float | None:
+    """Return the area under the ROC curve of the test bags; None where all are of one class."""
+    ranks = METHODS[cell.method].rank_bags(outputs, task.test, task)
+    positive, negative = (ranks[task.test.truth == label] for label in (1, 0))
+    if not len(positive) or not len(negative):
+        return None
+    above, level = positive[:, None] > negative, positive[:, None] == negative
+    return float((above.double() + level.double() / 2).mean())
 
 
 def _as_numbers(settings: Settings) -> dict[str, Any]:

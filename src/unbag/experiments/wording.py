@@ -27,9 +27,30 @@ def name_cell(cell: Cell) -> str:
     return ", ".join([cell.table, *problem, cell.dataset, *size, cell.method]) + protocol
 
 
+def command(cell: Cell, seed: int | None = None) -> str:
+    """Return the command that runs a cell anew, or one trial of it, into a folder of its own.
+
+    Examples
+    --------
+    >>> command(Cell("mil", "multiple_instance", "fox", "uum", "ten_fold"), seed=1003)
+    'unbag reproduce --table mil --dataset fox --method uum --protocol ten_fold --seed 1003 --results again'
+    """
+    options = {"table": cell.table, "dataset": cell.dataset, "method": cell.method}
+    part = cell.part
+    if len(part.problems) > 1:
+        options["problem"] = cell.problem
+    if cell.data == "bags":
+        options["protocol"] = cell.protocol
+    if len(part.n_groups) > 1:
+        options["groups"] = str(cell.n_groups)
+    if seed is not None:
+        options["seed"] = str(seed)
+    return " ".join(["unbag reproduce", *(f"--{name} {value}" for name, value in options.items()), "--results again"])
+
+
 def tell_result(cell: Cell, lines: Iterable[Mapping[str, Any]]) -> str:
-    """Tell mean and standard deviation of a cell in percent, and what the paper has there."""
-    accuracies = [100 * line["accuracy"] for line in finished(lines, cell).values()]
+    """Tell mean and standard deviation of a cell in percent, chosen by labels, and what the paper has there."""
+    accuracies = [100 * line["by"]["labels"]["accuracy"] for line in finished(lines, cell).values()]
     ours = f"{_mean_and_std(accuracies)} in {len(accuracies)} {'trial' if len(accuracies) == 1 else 'trials'}"
     return f"{name_cell(cell)}: {ours}{_paper(cell)}"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from unbag.random_state import RandomState, may_draw
 from unbag.segments import Segments
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
+from unbag.training.best import Best
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, OutOfTime
 from unbag.training.fusing import fuse
@@ -61,9 +63,13 @@ class Trained:
     models: list[nn.Module]
     """One for each seed, with the weights of its best epoch, ready to predict."""
     history: list[dict[str, Any]]
-    """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``."""
+    """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.
+
+    With several criteria, ``score`` is a list of the scores of each."""
     best_epoch: list[int]
     best_score: list[float] | None
+    others: list[Trained] = field(default_factory=list)
+    """The same of each criterion after the first, with the same history."""
 
 
 def train(
@@ -77,6 +83,8 @@ def train(
     checkpoint: Checkpoint | None = None,
     progress: Silent | None = None,
     objective: Objective | None = None,
+    n_criteria: int = 1,
+    keep_diverged: bool = False,
 ) -> Trained:
     """Train one model for each seed, all at once, on sets of observed groups.
 
@@ -94,8 +102,9 @@ def train(
         How to train.
     seeds
         One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
-        the same, up to rounding, alone or beside others; not so with dropout, which draws for all at once. A run comes
-        out the same, to the last bit, whatever other runs are trained in other threads.
+        the same, up to rounding, alone or beside others; not so with torch's dropout, which draws for all at once:
+        :class:`unbag.training.dropout.ColumnDropout` draws for each by itself. A run comes out the same, to the last
+        bit, whatever other runs are trained in other threads.
     score
         Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those
         of the last.
@@ -107,6 +116,13 @@ def train(
         Minimised in place of what Algorithm 1 minimises, for other methods: a function from the outputs of the model,
         one row per membership, the groups of a step and the checked observations to one value per group. What the
         settings say of warm-up, loss and remembered weights is then not looked at.
+    n_criteria
+        How many criteria ``score`` has. With more than one it returns a score of each replica by each of them,
+        (criteria, replicas); each criterion chooses epochs and loses patience by itself, and the run goes on until the
+        last has.
+    keep_diverged
+        Return a replica whose weights or whose scores are NaN, with the epoch -1 and the score -inf where no epoch has
+        been chosen, instead of ending all of them with an error.
     """
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]
@@ -139,17 +155,19 @@ def train(
                     checkpoint=part,
                     progress=progress,
                     objective=objective,
+                    n_criteria=n_criteria,
+                    keep_diverged=keep_diverged,
                 )
             )
         return _side_by_side(alone)
-    run = Run(models, X, sets, settings, seeds, score, objective)
+    run = Run(models, X, sets, settings, seeds, score, objective, n_criteria)
     with nullcontext() if checkpoint is None else checkpoint.locked(), progress or Silent() as shown:
         if checkpoint is not None:
             resume(run, checkpoint)
         while not run.finished:
             run.epoch(checkpoint)
             shown.epoch(run.history[-1], settings.epochs)
-    return run.result(models)
+    return run.result(models, keep_diverged=keep_diverged)
 
 
 @dataclass(eq=False)
@@ -163,6 +181,7 @@ class Run:
     seeds: Sequence[int]
     score: Score | None
     objective: Objective | None = None
+    n_criteria: int = 1
     identity: dict[str, str] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     epoch_number: int = 0
@@ -191,10 +210,7 @@ class Run:
         self._draws = may_draw(self.models[0], self.settings.loss_function, *parts)
         self._shuffle()
         self.loss_sum = torch.zeros(n_replicas, dtype=torch.float64, device=self.X.device)
-        self.best = self.replicas.snapshot()
-        self.best_score = torch.full((n_replicas,), float("-inf"), dtype=torch.float64, device=self.X.device)
-        self.best_epoch = torch.full((n_replicas,), -1, dtype=torch.int64, device=self.X.device)
-        self.improved = self.best_epoch.clone()  # the last epoch that was better than all before it
+        self.best = [Best.of_none(self.replicas, self.X.device) for _ in range(self.n_criteria)]
         # What the model said at the last visit, as log-probabilities; before the first, all classes are as likely.
         k = self.sets[0][0].n_classes
         remembers = self.settings.remembers and self.objective is None
@@ -211,17 +227,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or no replica has improved for too long."""
-        return self.epoch_number >= self.settings.epochs or bool(self._given_up().all())
-
-    def _given_up(self) -> Tensor:
-        """Say which replicas had not improved for too long when this epoch began; warm-up does not count."""
-        if self.settings.patience is None or self.score is None:
-            return torch.zeros_like(self.best_epoch, dtype=torch.bool)
-        # A warm-up to the end is no warm-up but the likelihood method.
-        warm_up = self.settings.warm_up if self.settings.warm_up < self.settings.epochs else 0
-        waited = self.epoch_number - 1 - self.improved.clamp_min(warm_up - 1)
-        return waited >= self.settings.patience
+        """Whether all epochs are done, or no replica has improved for too long by any criterion."""
+        if self.epoch_number >= self.settings.epochs:
+            return True
+        return self.score is not None and all(
+            bool(one.given_up(self.epoch_number, self.settings).all()) for one in self.best
+        )
 
     def epoch(self, checkpoint: Checkpoint | None) -> None:
         """Visit every group once, from where the run is."""
@@ -233,8 +244,8 @@ class Run:
             self._step(phase)
             self.step += 1
             self._save_if_due(checkpoint)
-        losses = (self.loss_sum / self.n_steps).tolist()  # waits for the device, so that the time is that of the steps
-        self._close_epoch(phase, losses, time.perf_counter() - start)
+        losses = (self.loss_sum / self.n_steps).tolist()
+        self._close_epoch(phase, losses, start)
         self._save_if_due(checkpoint, at_end=self.finished)
 
     def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
@@ -322,57 +333,61 @@ class Run:
         return self.fused[key]
 
     def _scores(self) -> Tensor | None:
-        done = self.epoch_number + 1
-        if self.score is None or (done % self.settings.score_every and done < self.settings.epochs):
+        """Return the scores of the epoch, (criteria, replicas); None where it has none."""
+        if self.score is None or not self.settings.scores(self.epoch_number):
             return None
         with self._drawing():
-            return self.score(self.replicas.predict).to(self.best_score)
+            scores = self.score(self.replicas.predict)
+        expected = (len(self.seeds),) if self.n_criteria == 1 else (self.n_criteria, len(self.seeds))
+        if scores.shape != expected:
+            raise ValueError(
+                f"score must return one number for each of {len(self.seeds)} replicas"
+                f"{'' if self.n_criteria == 1 else f' by each of {self.n_criteria} criteria'}, shape {expected}; "
+                f"got shape {tuple(scores.shape)}"
+            )
+        return scores.to(self.best[0].score).view(self.n_criteria, -1)
 
     def _shuffle(self) -> None:
         for batches in self.batches:
             batches.shuffle(self.generators)
 
-    def _close_epoch(self, phase: Phase, losses: list[float], seconds: float) -> None:
+    def _close_epoch(self, phase: Phase, losses: list[float], start: float) -> None:
         scores = self._scores()
-        if self.score is None:  # the latest epoch is the best
-            better = torch.ones_like(self.best_epoch, dtype=torch.bool)
-        elif scores is None:
-            better = torch.zeros_like(self.best_epoch, dtype=torch.bool)
-        else:  # of equal scores the later, which has trained longer; NaN is never better
-            better = scores >= self.best_score
-            better &= ~self._given_up()  # alone, such a replica would have stopped
-        self.replicas.copy_better(self.best, better)
-        self.best_epoch[better] = self.epoch_number
-        if scores is not None:
-            self.improved[better & (scores > self.best_score)] = self.epoch_number
-            self.best_score[better] = scores[better]
+        for place, best in enumerate(self.best):
+            if self.score is None:  # the latest epoch is the best
+                best.keep_latest(self.replicas, self.epoch_number)
+            elif scores is not None:
+                best.update(self.replicas, self.epoch_number, scores[place], self.settings)
+        shown = None if scores is None else scores.tolist()
         self.history.append(
             {
                 "epoch": self.epoch_number,
                 "phase": phase,
                 "loss": losses,
-                "score": None if scores is None else scores.tolist(),
-                "seconds": seconds,
+                "score": shown[0] if shown is not None and self.n_criteria == 1 else shown,
+                "seconds": time.perf_counter() - start,
             }
         )
         self.loss_sum.zero_()
         self._shuffle()
         self.epoch_number, self.step = self.epoch_number + 1, 0
 
-    def result(self, models: Sequence[nn.Module]) -> Trained:
-        """Return the models at their best."""
-        never_scored = self.best_epoch < 0
-        undefined = torch.stack([tensor.reshape(len(tensor), -1).isnan().any(1) for tensor in self.best.values()])
-        diverged = never_scored | undefined.any(0)  # (replicas,)
-        if bool(diverged.any()):
-            place = int(diverged.nonzero()[0])
-            what = "score was NaN in every epoch" if never_scored[place] else "weights are NaN"
-            raise RuntimeError(
-                f"training with seed {self.seeds[place]} diverged: its {what}; try a lower learning_rate, and look at "
-                "the scale of the features"
-            )
-        best_score = None if self.score is None else self.best_score.tolist()
-        return Trained(unstack(models, self.best), self.history, self.best_epoch.tolist(), best_score)
+    def result(self, models: Sequence[nn.Module], *, keep_diverged: bool = False) -> Trained:
+        """Return the models at their best by each criterion."""
+        found = []
+        for number, best in enumerate(self.best):
+            diverged = best.diverged()
+            if bool(diverged.any()) and not keep_diverged:
+                place = int(diverged.nonzero()[0])
+                what = "score was NaN in every epoch" if best.epoch[place] < 0 else "weights are NaN"
+                raise RuntimeError(
+                    f"training with seed {self.seeds[place]} diverged: its {what}; try a lower learning_rate, and look "
+                    "at the scale of the features"
+                )
+            own = models if number == 0 else copy.deepcopy(models)
+            score = None if self.score is None else best.score.tolist()
+            found.append(Trained(unstack(own, best.weights), self.history, best.epoch.tolist(), score))
+        return replace(found[0], others=found[1:])
 
 
 def _fuse(measure: Measure, inputs: tuple[Tensor, ...]) -> Measure:
@@ -402,15 +417,31 @@ def _side_by_side(runs: Sequence[Trained]) -> Trained:
     def at(run: Trained, epoch: int) -> dict[str, Any]:
         return run.history[min(epoch, len(run.history) - 1)]
 
+    def scores_at(run: Trained, epoch: int, criterion: int | None) -> float:
+        scores = at(run, epoch)["score"]
+        if scores is None:
+            return math.nan
+        return float(scores[0] if criterion is None else scores[criterion][0])
+
     longest = max(runs, key=lambda run: len(run.history)).history
-    history = [
-        {
-            **entry,
-            "loss": [at(run, epoch)["loss"][0] for run in runs],
-            "score": None if entry["score"] is None else [(at(run, epoch)["score"] or [math.nan])[0] for run in runs],
-            "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
-        }
-        for epoch, entry in enumerate(longest)
-    ]
-    scores = [run.best_score[0] for run in runs if run.best_score is not None]
-    return Trained([run.models[0] for run in runs], history, [run.best_epoch[0] for run in runs], scores or None)
+    criteria = [None] if not runs[0].others else range(1 + len(runs[0].others))
+    history = []
+    for epoch, entry in enumerate(longest):
+        scores = [[scores_at(run, epoch, criterion) for run in runs] for criterion in criteria]
+        history.append(
+            {
+                **entry,
+                "loss": [at(run, epoch)["loss"][0] for run in runs],
+                "score": None if entry["score"] is None else scores[0] if criteria == [None] else scores,
+                "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
+            }
+        )
+
+    def together(parts: Sequence[Trained]) -> Trained:
+        scores = [part.best_score[0] for part in parts if part.best_score is not None]
+        return Trained(
+            [part.models[0] for part in parts], history, [part.best_epoch[0] for part in parts], scores or None
+        )
+
+    others = [together(parts) for parts in zip(*(run.others for run in runs), strict=True)]
+    return replace(together(runs), others=others)

@@ -58,7 +58,7 @@ class Bar(Silent):
 
 
 def summary(entry: dict[str, Any]) -> str:
-    """Say in a few words how an epoch went; of several replicas, the mean loss and the best score.
+    """Say in a few words how an epoch went: the mean loss of the replicas and, by the first criterion, the best score.
 
     Examples
     --------
@@ -68,5 +68,6 @@ def summary(entry: dict[str, Any]) -> str:
     said = f"loss {sum(entry['loss']) / len(entry['loss']):.4g}"
     if entry["score"] is None:
         return said
-    best = max((score for score in entry["score"] if not math.isnan(score)), default=math.nan)
+    scores = entry["score"][0] if isinstance(entry["score"][0], list) else entry["score"]
+    best = max((score for score in scores if not math.isnan(score)), default=math.nan)
     return f"{said}, score {best:.4g}"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+import unbag
+from unbag.training.best import Best
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.identity import digest
 from unbag.training.progress import logger
@@ -17,20 +19,21 @@ from unbag.training.progress import logger
 if TYPE_CHECKING:
     from unbag.training.loop import Run
 
+CHOICE = ("score", "epoch", "improved")
+"""What a criterion has chosen, beside weights; as :class:`Best` calls it."""
+
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
     """Save a run as it is between two steps."""
     tensors = {
         **{f"model.{name}": tensor for name, tensor in run.replicas.snapshot().items()},
-        **{f"best.{name}": tensor for name, tensor in run.best.items()},
+        **{f"best.{place}.{name}": one for place, best in enumerate(run.best) for name, one in best.weights.items()},
+        **{f"choice.{place}.{name}": getattr(best, name) for place, best in enumerate(run.best) for name in CHOICE},
         **{f"generator.{place}": one.get_state() for place, one in enumerate(run.generators)},
         **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
         **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
         "random": torch.cat(run.random.state),
         "loss_sum": run.loss_sum,
-        "best_score": run.best_score,
-        "best_epoch": run.best_epoch,
-        "improved": run.improved,
     }
     for place, parameter in enumerate(run.replicas.parameters()):
         for name, tensor in run.optimiser.state.get(parameter, {}).items():
@@ -56,7 +59,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         return {name[len(prefix) :]: one.to(device) for name, one in tensors.items() if name.startswith(prefix)}
 
     run.replicas.restore(part("model."))
-    run.best = part("best.")
+    run.best = [Best(part(f"best.{place}."), **part(f"choice.{place}.")) for place in range(run.n_criteria)]
     for place, generator in enumerate(run.generators):
         generator.set_state(tensors[f"generator.{place}"])
     for place, batches in enumerate(run.batches):
@@ -65,9 +68,6 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         memory.copy_(tensors[f"memory.{place}"])
     run.random.state = list(tensors["random"].split([len(own) for own in run.random.state]))
     run.loss_sum.copy_(tensors["loss_sum"])
-    run.best_score = tensors["best_score"].to(device)
-    run.best_epoch = tensors["best_epoch"].to(device)
-    run.improved = tensors["improved"].to(device)
     for place, parameter in enumerate(run.replicas.parameters()):
         if state := part(f"optimiser.{place}."):
             on_gpu = device.type == "cuda"
@@ -86,7 +86,11 @@ def _identity(run: Run) -> dict[str, str]:
 def _read_identity(run: Run) -> dict[str, str]:
     seen = [one for given in run.sets for one in given]
     kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
-    versions = {"python": platform.python_version(), **{name: version(name) for name in ("unbag", "torch", "numpy")}}
+    versions = {
+        "python": platform.python_version(),
+        "unbag": unbag.__version__,  # which a checkout that is not installed has too
+        **{name: version(name) for name in ("torch", "numpy")},
+    }
     parts = {
         "versions": (versions, versions),
         "settings": (run.settings, run.settings),
@@ -95,7 +99,7 @@ def _read_identity(run: Run) -> dict[str, str]:
         "rows": (tuple(run.X.shape), run.X),
         "observations": (kinds, seen),
         "model": (run.models[0], list(run.models)),
-        "score": (run.score, run.score),
+        "score": (f"{run.n_criteria} of {run.score}", run.score),
     }
     # The addresses of functions change from process to process; what they do is in the digest.
     return {

@@ -13,7 +13,7 @@ from unbag.training.observations import Observations
 Predict = Callable[[Tensor], Tensor]
 """From rows to the logits of each replica: (n, ...) to (replicas, n, k)."""
 Score = Callable[[Predict], Tensor]
-"""From predictions to one number per replica, larger is better: (replicas,)."""
+"""From predictions to one number per replica, larger is better: (replicas,); of several criteria, one row for each."""
 
 
 def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Score:

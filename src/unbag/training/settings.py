@@ -11,7 +11,15 @@ from unbag.losses import LOSSES, Loss
 
 Phase = Literal["likelihood", "current weights", "remembered weights"]
 
-_LEAST = {"epochs": 1, "warm_up": 0, "batch_size": 1, "remember_from": 0, "score_every": 1, "patience": 1}
+_LEAST = {
+    "epochs": 1,
+    "warm_up": 0,
+    "batch_size": 1,
+    "remember_from": 0,
+    "score_every": 1,
+    "score_from": 0,
+    "patience": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class Settings:
         Of Adam.
     score_every
         The score is computed after every so many epochs, and after the last.
+    score_from
+        No epoch before this one, counted from 0, has a score or can be the best, and patience begins with it.
     patience
         A replica stops, and the run with the last of them, once its score has not improved for so many epochs after
         warm-up; None trains to the end.
@@ -64,6 +74,7 @@ class Settings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     score_every: int = 1
+    score_from: int = 0
     patience: int | None = None
     capture: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -74,6 +85,8 @@ class Settings:
         for name, least in _LEAST.items():
             if getattr(self, name) is not None or name not in ("remember_from", "patience"):
                 object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+        if self.score_from >= self.epochs:
+            raise ValueError(f"score_from must be less than epochs, which is {self.epochs}; got {self.score_from}")
         if not _is_finite(self.learning_rate) or self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate!r}")
         if not _is_finite(self.weight_decay) or self.weight_decay < 0:
@@ -92,6 +105,23 @@ class Settings:
         if self.remember_from is not None and epoch >= self.remember_from:
             return "remembered weights"
         return "current weights"
+
+    def scores(self, epoch: int) -> bool:
+        """Whether the score is computed after an epoch, counted from 0.
+
+        Examples
+        --------
+        >>> [epoch for epoch in range(10) if Settings(epochs=10, score_from=5, score_every=2).scores(epoch)]
+        [6, 8, 9]
+        """
+        done = epoch + 1 - self.score_from
+        return epoch + 1 == self.epochs or (done > 0 and done % self.score_every == 0)
+
+    @property
+    def patient_from(self) -> int:
+        """The epoch, counted from 0, from which on patience counts."""
+        # A warm-up to the end is no warm-up but the likelihood method.
+        return max(self.score_from, self.warm_up if self.warm_up < self.epochs else 0)
 
     @property
     def remembers(self) -> bool:

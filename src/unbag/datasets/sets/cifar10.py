@@ -8,7 +8,8 @@ import numpy as np
 
 from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
-from unbag.datasets.readers import broken, join, read_arrays, read_bytes
+from unbag.datasets.mosaics import read_mosaics
+from unbag.datasets.readers import broken, join, read_bytes
 
 BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 FOLDER = "cifar-10-batches-bin"
@@ -51,36 +52,6 @@ def join_batches(batches: Sequence[Content]) -> Content:
     *train, test = batches
     together = Content(np.concatenate([batch.X for batch in train]), np.concatenate([batch.y for batch in train]))
     return join(together, test)
-
-
-def read_mosaics(paths: Sequence[Path]) -> Content:
-    """Read the prepared form: a picture of tiles, row by row, for each batch, and the labels as arrays."""
-    *mosaics, labels = paths
-    arrays = read_arrays(labels)
-    if not {"y_train", "y_test"} <= set(arrays):
-        broken(labels, f"expected the arrays y_train and y_test, got {', '.join(arrays) or 'none'}")
-    *train, test = map(read_tiles, mosaics)
-    X_train = np.concatenate(train)
-    for X, y in ((X_train, arrays["y_train"]), (test, arrays["y_test"])):
-        if len(X) != len(y):
-            broken(labels, f"there are {len(y)} labels for {len(X)} pictures")
-    return join(Content(X_train, arrays["y_train"]), Content(test, arrays["y_test"]))
-
-
-def read_tiles(path: Path) -> np.ndarray:
-    """Cut a picture into tiles of 32 x 32, row by row: (tiles, 3, 32, 32)."""
-    from PIL import Image  # noqa: PLC0415  # only this form needs it
-
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except OSError as error:
-        broken(path, f"this is no whole picture ({error})")
-    height, width, _ = pixels.shape
-    if height % 32 or width % 32:
-        broken(path, f"expected tiles of 32 x 32, got a picture of {height} x {width}")
-    tiles = pixels.reshape(height // 32, 32, width // 32, 32, 3)
-    return tiles.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32)
 
 
 DATASETS = (

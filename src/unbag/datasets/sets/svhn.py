@@ -8,9 +8,12 @@ import numpy as np
 from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
 from unbag.datasets.matlab import read_matlab
+from unbag.datasets.mosaics import read_mosaics
 from unbag.datasets.readers import broken, join
 
 HOME = "http://ufldl.stanford.edu/housenumbers/"
+MOSAICS = ("svhn_train_1.jpg", "svhn_train_2.jpg", "svhn_test.jpg")
+OWN_CUT = "cut anew from the full pictures to 32 x 32 and kept as JPEG, so that pixels differ from the published ones"
 
 
 def read_part(path: Path) -> Content:
@@ -46,7 +49,10 @@ DATASETS = (
         ),
         home=HOME,
         licence="none stated; for non-commercial use",
-        layouts=(Layout(("train_32x32.mat", "test_32x32.mat"), read_svhn),),
+        layouts=(
+            Layout(("train_32x32.mat", "test_32x32.mat"), read_svhn),
+            Layout((*MOSAICS, "svhn_labels.npz"), read_mosaics, note=OWN_CUT),
+        ),
         remotes=(
             Remote(
                 "train_32x32.mat",
