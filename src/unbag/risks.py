@@ -18,8 +18,9 @@ from unbag.aggregates.base import (
 from unbag.alignment import read_per_group
 from unbag.checks import as_tensor, check_choice, describe, name_some
 from unbag.groups import Groups
-from unbag.losses import LOSSES, Loss
-from unbag.segments import Segments
+from unbag.kernels.logspace import class_by_class, log_softmax
+from unbag.losses import LOSSES, Loss, cross_entropy
+from unbag.objectives import WithGradient, cross_entropy_risk, weighted_risk
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -113,13 +114,19 @@ class UnbiasedRisk(nn.Module):
         if group_weights is not None:  # zero times NaN, where there is no posterior, would be NaN
             weights = weights.masked_fill(groups.segments.expand(group_weights == 0)[:, None], 0)
         with full_precision(logits.device.type):
-            losses = groups.rows_of(self._losses(logits))  # (memberships, k)
-            return _reduce(group_risks(losses, weights, groups.segments), self.reduction, group_weights)
+            return _reduce(self._risks(logits, weights, groups), self.reduction, group_weights)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
         loss = getattr(self.loss, "__name__", self.loss)
         return f"{self.aggregate}, loss={loss}, reduction={self.reduction!r}, impossible={self.impossible!r}"
+
+    def _risks(self, logits: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+        segments = groups.segments
+        if self.loss is not cross_entropy:
+            return weighted_risk(groups.rows_of(self._losses(logits)), weights, segments)
+        compute = lambda own: cross_entropy_risk(log_softmax(class_by_class(own)), weights, segments)  # noqa: E731
+        return WithGradient.apply(groups.rows_of(logits), segments, compute)
 
     def _losses(self, logits: Tensor) -> Tensor:
         losses = self.loss(logits)
@@ -133,13 +140,6 @@ class UnbiasedRisk(nn.Module):
     def _check_logits(self, logits: Tensor, groups: Groups) -> None:
         """Refuse, where the aggregate sees no logits, what it would have refused."""
         refuse_undefined(member_logits(logits, groups).detach(), groups)
-
-
-def group_risks(losses: Tensor, weights: Tensor, segments: Segments) -> Tensor:
-    """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from one row per membership."""
-    # Zero times infinity would be NaN: a class that is ruled out costs nothing.
-    terms = losses.masked_fill(weights == 0, 0) * weights
-    return segments.sum(terms.sum(1)) / segments.sizes
 
 
 class NegativeLogLikelihood(nn.Module):

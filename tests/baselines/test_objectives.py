@@ -133,7 +133,7 @@ def test_a_step_on_groups_of_one_size_never_waits_for_a_number(name):
     # Tensors without content: whoever asks them for a number, or makes a shape depend on one, fails.
     groups = make_groups(name, [4] * 5)
     blank = groups.to("meta")
-    blank.__dict__["uniform_size"] = groups.uniform_size  # known before a step is captured
+    blank.segments.__dict__["uniform_size"] = groups.uniform_size  # known before a step is captured
     outputs = torch.empty(len(groups.members), 2, device="meta", requires_grad=True)
     z = observe(name, groups, 2, torch.Generator()).to("meta")
     values = METHODS[name].objective(outputs, blank.segments, z)
@@ -155,7 +155,7 @@ def test_pooled_scores_are_the_classifier_of_the_pooled_embedding(gated):
     torch.manual_seed(0)
     net = AttentionNet(4, hidden=(6, 5), attention=3, gated=gated).double()
     x, bags = torch.randn(7, 4, dtype=torch.float64), Groups.from_sizes([3, 4])
-    found = bag_log_odds(net(x), bags)
+    found = bag_log_odds(net(x), bags.segments)
     for place, rows in enumerate(x.split([3, 4])):
         h = net.embedding(rows)
         content = torch.tanh(h @ net.content.weight.T + net.content.bias)

@@ -24,7 +24,6 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 from training.damaged import count_accepted
 from training.problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
-from unbag.kernels.segments import sum_per_group
 
 from unbag import FromFold, Groups
 from unbag.files import FolderInUse, remove_drafts, write_whole
@@ -415,7 +414,7 @@ OTHERS = {
     "sizes": {"make_model": partial(nn.Linear, 4, 3)},
     "activation": {"make_model": partial(network, 3, Fuse, nn.ReLU)},
     "score": {"score": held_out_likelihood(RUNS["memory"]["X"], [SEEN])},
-    "objective": {"objective": lambda outputs, groups, z: sum_per_group(outputs.square().sum(1), groups)},
+    "objective": {"objective": lambda outputs, groups, z: groups.sum(outputs.square().sum(1))},
     "loss": {"settings": replace(RUNS["memory"]["settings"], loss=lambda logits: 1 - logits.softmax(1))},
     "weights": {"make_model": doubled},
 }

@@ -48,7 +48,7 @@ def both_ways(run, phase, monkeypatch):
     for fuses in (False, True):
         run._fuses = fuses
         run.memory = [memory.clone() for memory in before]
-        found.append([*run._slope(phase, 0, batch, outputs), *run.memory])
+        found.append([*run._objective(phase, 0, batch, outputs), *run.memory])
     return found
 
 
@@ -80,9 +80,9 @@ def test_an_impossible_observation_leaves_nan_when_fused_too(monkeypatch):
     for fuses in (False, True):
         run._fuses = fuses
         monkeypatch.setattr(loop, "fuse", partial(fuse, backend="aot_eager"))
-        found.append(run._slope("likelihood", 0, batch, outputs))
-    assert bool(found[0].slope.isnan().any())
-    torch.testing.assert_close(found[1].slope, found[0].slope, equal_nan=True)
+        found.append(run._objective("likelihood", 0, batch, outputs))
+    assert bool(found[0].grad.isnan().any())
+    torch.testing.assert_close(found[1].grad, found[0].grad, equal_nan=True)
 
 
 def test_an_objective_that_cannot_be_recorded_runs_as_it_is(monkeypatch, caplog):

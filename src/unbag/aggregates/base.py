@@ -190,17 +190,31 @@ class _InferWithGradient(torch.autograd.Function):
         log_likelihood, posterior = aggregate.checked_infer(log_probs, segments, z)
         ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(posterior - log_probs.exp())
+            ctx.save_for_backward(gradient_in_logits(posterior, log_probs))
             ctx.segments = segments
         return log_likelihood, posterior
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
-        (slope,) = ctx.saved_tensors
-        of_members = ctx.segments.expand(grad)[:, None]
-        # A group that does not count has no slope, even where its observation is impossible and the slope is NaN.
-        return (slope * of_members).masked_fill_(of_members == 0, 0), None, None, None
+        return chain_gradient(ctx.saved_tensors[0], grad, ctx.segments), None, None, None
+
+
+def gradient_in_logits(weights: Tensor, log_probs: Tensor) -> Tensor:
+    """Return the gradient of ``sum_j weights_j log p_j`` in the logits, for weights that add up to one.
+
+    With the posterior as weights it is that of log p(z | x), by Fisher's identity.
+    """
+    return weights - log_probs.exp()
+
+
+def chain_gradient(of_members: Tensor, grad: Tensor, segments: Segments) -> Tensor:
+    """Multiply the gradient of each membership by that of its group.
+
+    A group that does not count has none, even where its observation is impossible and its own gradient is NaN.
+    """
+    factor = segments.expand(grad)[:, None]
+    return (of_members * factor).masked_fill_(factor == 0, 0)
 
 
 _recorded = ContextVar("_recorded", default=False)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unbag.baselines.base import Method, check_positive
 from unbag.baselines.mean_proportion import proportion_divergence, sum_probabilities
-from unbag.risks import group_risks
+from unbag.objectives import weighted_risk
 from unbag.segments import Segments
 
 
@@ -115,7 +115,7 @@ class ROT(Method):
             strictness=self.strictness,
             iterations=self.iterations,
         )
-        loss = (1 - self.mix) * group_risks(-log_probs, labels, groups)
+        loss = (1 - self.mix) * weighted_risk(-log_probs, labels, groups)
         return loss + self.mix * proportion_divergence(log_probs, groups, z) if self.mix else loss
 
 

@@ -1,10 +1,10 @@
 """The training loop, and what it is made of."""
 
+from unbag.objectives import Objective as Objective
 from unbag.training.checkpoints import Checkpoint as Checkpoint
 from unbag.training.checkpoints import OutOfTime as OutOfTime
 from unbag.training.loop import Trained as Trained
 from unbag.training.loop import train as train
-from unbag.training.objectives import Objective as Objective
 from unbag.training.observations import Observations as Observations
 from unbag.training.progress import Bar as Bar
 from unbag.training.progress import Silent as Silent

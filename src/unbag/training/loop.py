@@ -17,9 +17,17 @@ from torch import Tensor, nn
 from unbag import gpu
 from unbag.aggregates.base import Aggregate, full_precision
 from unbag.kernels.logspace import class_by_class, log_softmax
+from unbag.losses import cross_entropy
 from unbag.models.build import MakeModel
+from unbag.objectives import (
+    Objective,
+    ValueAndGrad,
+    cross_entropy_risk,
+    negative_log_likelihood,
+    value_and_grad,
+    weighted_risk,
+)
 from unbag.random_state import RandomState, may_draw
-from unbag.risks import group_risks
 from unbag.segments import Segments
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.batches import Batch, Batches
@@ -27,7 +35,6 @@ from unbag.training.best import Best
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, OutOfTime
 from unbag.training.fusing import fuse
-from unbag.training.objectives import Objective, Slope, cross_entropy, differentiate, likelihood
 from unbag.training.observations import Observations, check_sets
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.progress import Silent, logger
@@ -46,7 +53,7 @@ from unbag.training.settings import Phase, Settings
 WORTH_FUSING = 50_000
 """Steps of a run from which on it pays to spend some seconds on a compiler."""
 
-Measure = Callable[..., tuple[Tensor, Slope]]
+Measure = Callable[..., tuple[Tensor, ValueAndGrad]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,10 +275,10 @@ class Run:
             batches = self.batches[place]
             outputs, backward = self._forward(batch)
             with full_precision(outputs.device.type):
-                found = self._slope(phase, place, batch, outputs)
+                found = self._objective(phase, place, batch, outputs)
             # The mean over the groups of each replica.
             share = found.scale * batches.weight * len(self.seeds) / len(batch.segments)
-            backward(found.slope.mul_(share))
+            backward(found.grad.mul_(share))
             self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
         self.optimiser.step()
 
@@ -285,36 +292,39 @@ class Run:
         of_optimiser = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
         return [*self.replicas.state.values(), *self.memory, self.loss_sum, *of_optimiser]
 
-    def _slope(self, phase: Phase, place: int, batch: Batch, outputs: Tensor) -> Slope:
-        """Return what the groups of a batch of one of the sets cost, of all replicas, and which way is down."""
+    def _objective(self, phase: Phase, place: int, batch: Batch, outputs: Tensor) -> ValueAndGrad:
+        """Return what is minimised of a batch of one of the sets, of all replicas, and its gradient in the outputs."""
         memory = self.memory[place]
         recalls = phase == "remembered weights" and self.objective is None
         inputs = (outputs, batch.z, *([memory[batch.memory]] if recalls else []))
         measure: Measure = partial(self._measure, phase, (self.batches[place].aggregate, batch.segments))
         if self._fuses:
             measure = self._fused(measure, (phase, place, len(batch.segments)), inputs)
-        said, found = measure(*inputs)
+        log_probs, found = measure(*inputs)
         if len(memory):
-            memory[batch.memory] = said
+            memory[batch.memory] = log_probs
         return found
 
     def _measure(
-        self, phase: Phase, seen: tuple[Aggregate, Segments], outputs: Tensor, z: Tensor, known: Tensor | None = None
-    ) -> tuple[Tensor, Slope]:
-        """Return what the models say, and what it costs; ``known`` is what they said before."""
+        self, phase: Phase, seen: tuple[Aggregate, Segments], outputs: Tensor, z: Tensor, memory: Tensor | None = None
+    ) -> tuple[Tensor, ValueAndGrad]:
+        """Return the log-probabilities of the classes, and what is minimised; ``memory`` holds those of the last visit.
+
+        One step of Algorithm 1: the warm-up minimises the negative log-likelihood. After it, the E-step finds the
+        posterior of the labels, and the M-step minimises the loss of each label weighted by it.
+        """
         aggregate, segments = seen
         if self.objective is not None:
             own = self.objective
-            return outputs, differentiate(lambda outputs: own(outputs, segments, z), outputs)
+            return outputs, value_and_grad(lambda outputs: own(outputs, segments, z), outputs)
         log_probs = log_softmax(class_by_class(outputs))
         if phase == "likelihood":
-            return log_probs, likelihood(aggregate, log_probs, segments, z)
-        known = log_probs if known is None else class_by_class(known)
-        if self.settings.loss == "cross_entropy":
-            return log_probs, cross_entropy(aggregate, log_probs, known, segments, z)
-        _, weights = aggregate.checked_infer(known, segments, z)
+            return log_probs, negative_log_likelihood(aggregate, log_probs, segments, z)
+        _, weights = aggregate.checked_infer(log_probs if memory is None else class_by_class(memory), segments, z)
         loss = self.settings.loss_function
-        return log_probs, differentiate(lambda outputs: group_risks(loss(outputs), weights, segments), outputs)
+        if loss is cross_entropy:
+            return log_probs, cross_entropy_risk(log_probs, weights, segments)
+        return log_probs, value_and_grad(lambda outputs: weighted_risk(loss(outputs), weights, segments), outputs)
 
     def _fused(self, measure: Measure, key: tuple[Phase, int, int], inputs: tuple[Tensor, ...]) -> Measure:
         """Return the same with few kernels, made when it is first asked for."""
@@ -385,12 +395,12 @@ def _fuse(measure: Measure, inputs: tuple[Tensor, ...]) -> Measure:
     scale = measure(*inputs)[1].scale
 
     def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        said, found = measure(*inputs)
-        return said, found.values, found.slope
+        log_probs, found = measure(*inputs)
+        return log_probs, found.values, found.grad
 
-    def run(*inputs: Tensor) -> tuple[Tensor, Slope]:
-        said, values, slope = fused(*inputs)
-        return said, Slope(values, slope, scale)
+    def run(*inputs: Tensor) -> tuple[Tensor, ValueAndGrad]:
+        log_probs, values, grad = fused(*inputs)
+        return log_probs, ValueAndGrad(values, grad, scale)
 
     try:
         fused = fuse(as_tensors, inputs)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unbag
-from unbag.risks import group_risks
-from unbag.training.objectives import cross_entropy, differentiate, likelihood
+from unbag.objectives import cross_entropy_risk, negative_log_likelihood, value_and_grad, weighted_risk
 
 AGGREGATES = {
     "pairs": (unbag.PairwiseSimilarity(), [2, 2, 2]),
@@ -32,9 +31,9 @@ def drawn(kind, seed, scale=2.0):
 
 
 def summed(found, groups):
-    """Return the value of each group and the slope, with their scale."""
+    """Return the value of each group and the gradient, with their scale."""
     values = found.values if len(found.values) == len(groups) else groups.segments.sum(found.values)
-    return found.scale * values, found.scale * found.slope
+    return found.scale * values, found.scale * found.grad
 
 
 def differentiated(values_of, logits):
@@ -50,7 +49,7 @@ def test_likelihood_is_that_of_the_public_loss(kind, seed, scale):
     public = unbag.NegativeLogLikelihood(aggregate, reduction="none")
     expected = differentiated(lambda leaf: public(leaf, groups, z), logits)
     torch.testing.assert_close(
-        summed(likelihood(aggregate, logits.log_softmax(1), groups.segments, z), groups), expected
+        summed(negative_log_likelihood(aggregate, logits.log_softmax(1), groups.segments, z), groups), expected
     )
 
 
@@ -61,7 +60,7 @@ def test_cross_entropy_is_that_of_the_public_loss(kind, seed, remembered, scale)
     weights = aggregate.posterior(known, groups, z)
     public = unbag.UnbiasedRisk(aggregate, reduction="none")
     expected = differentiated(lambda leaf: public(leaf, groups, z, weights=weights), logits)
-    found = cross_entropy(aggregate, logits.log_softmax(1), known.log_softmax(1), groups.segments, z)
+    found = cross_entropy_risk(logits.log_softmax(1), weights, groups.segments)
     torch.testing.assert_close(summed(found, groups), expected)
 
 
@@ -69,27 +68,47 @@ def test_a_class_that_is_ruled_out_costs_nothing():
     aggregate, groups, z, logits, _ = drawn("pairs", 0)
     logits[0, 2] = -math.inf
     log_probs = logits.log_softmax(1)
-    values, slope, _ = cross_entropy(aggregate, log_probs, log_probs, groups.segments, z)
+    _, weights = aggregate.checked_infer(log_probs, groups.segments, z)
+    values, grad, _ = cross_entropy_risk(log_probs, weights, groups.segments)
     assert values.isfinite().all()
-    assert slope.isfinite().all()
+    assert grad.isfinite().all()
 
 
-@pytest.mark.parametrize("objective", [likelihood, lambda a, logits, *rest: cross_entropy(a, logits, logits, *rest)])
-def test_the_slope_of_an_impossible_observation_is_nan_and_that_of_others_is_not(objective):
+def risk_at(aggregate, log_probs, segments, z):
+    return cross_entropy_risk(log_probs, aggregate.checked_infer(log_probs, segments, z)[1], segments)
+
+
+@pytest.mark.parametrize("objective", [negative_log_likelihood, risk_at])
+def test_the_gradient_of_an_impossible_observation_is_nan_and_that_of_others_is_not(objective):
     groups = unbag.Groups.from_sizes([20, 20])
     logits = torch.zeros(40, 2)
     logits[:20, 1] = -math.inf
     aggregate = unbag.LabelProportions()
     z = aggregate.check([[10, 10], [10, 10]], groups, 2)
-    slope = objective(aggregate, logits.log_softmax(1), groups.segments, z).slope
-    assert slope[:20].isnan().all()
-    assert slope[20:].isfinite().all()
+    grad = objective(aggregate, logits.log_softmax(1), groups.segments, z).grad
+    assert grad[:20].isnan().all()
+    assert grad[20:].isfinite().all()
 
 
-def test_any_objective_has_its_slope():
+def test_any_objective_has_its_gradient():
     aggregate, groups, z, logits, known = drawn("unequal counts", 1)
     weights = aggregate.posterior(known, groups, z)
     for loss in (unbag.losses.mae, unbag.losses.gce):
-        own = lambda outputs, loss=loss: group_risks(loss(outputs), weights, groups.segments)  # noqa: E731
-        torch.testing.assert_close(summed(differentiate(own, logits), groups), differentiated(own, logits))
+        own = lambda outputs, loss=loss: weighted_risk(loss(outputs), weights, groups.segments)  # noqa: E731
+        torch.testing.assert_close(summed(value_and_grad(own, logits), groups), differentiated(own, logits))
     assert not logits.requires_grad
+
+
+@pytest.mark.parametrize("kind", sorted(AGGREGATES))
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_by_name_and_as_a_function_are_the_same(kind, reduction):
+    aggregate, groups, z, logits, _ = drawn(kind, 3)
+    own = lambda scores: -scores.log_softmax(-1)  # noqa: E731 (differentiated by torch, not by the formula)
+    for loss in ("cross_entropy", unbag.losses.cross_entropy):
+        found, expected = (
+            differentiated(
+                lambda leaf, one=one: unbag.UnbiasedRisk(aggregate, one, reduction=reduction)(leaf, groups, z), logits
+            )
+            for one in (loss, own)
+        )
+        torch.testing.assert_close(found, expected)

@@ -1,0 +1,95 @@
+"""What training minimises, with its gradient: one differentiable path for the public losses and the training loop.
+
+The gradients of the likelihood and of the cross entropy are differences of probabilities. Automatic differentiation
+would find the same in several times as many operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unbag.aggregates.base import Aggregate, chain_gradient, gradient_in_logits
+from unbag.segments import Segments
+
+Objective = Callable[[Tensor, Segments, Tensor], Tensor]
+"""From outputs (memberships, width), the memberships of each group and checked observations to one value per group."""
+
+
+class ValueAndGrad(NamedTuple):
+    """The values of an objective, and the gradient of their sum; both are to be multiplied by ``scale``.
+
+    For groups of one size, ``values`` may be those of members, in order, whose sum is that of the groups.
+    """
+
+    values: Tensor  # (groups,) or (memberships,)
+    grad: Tensor  # (memberships, width)
+    scale: float
+
+
+def negative_log_likelihood(aggregate: Aggregate, log_probs: Tensor, segments: Segments, z: Tensor) -> ValueAndGrad:
+    """Return the negative log-likelihood of each group, and its gradient in the logits by Fisher's identity."""
+    log_likelihood, posterior = aggregate.checked_infer(log_probs, segments, z)
+    return ValueAndGrad(log_likelihood, gradient_in_logits(posterior, log_probs), -1.0)
+
+
+def cross_entropy_risk(log_probs: Tensor, weights: Tensor, segments: Segments) -> ValueAndGrad:
+    """Return the unbiased risk of the cross entropy, and its gradient in the logits.
+
+    Parameters
+    ----------
+    log_probs
+        Log-probabilities of the classes, one row per membership.
+    weights
+        The posterior of the labels, of the same shape; a constant.
+    segments
+        The memberships of each group.
+    """
+    values, grad = weighted_sum(log_probs, weights), gradient_in_logits(weights, log_probs)
+    if segments.uniform_size is not None:
+        return ValueAndGrad(values, grad, -1 / segments.uniform_size)
+    grad.div_(segments.expand(segments.sizes)[:, None])
+    return ValueAndGrad(segments.sum(values) / segments.sizes, grad, -1.0)
+
+
+def weighted_risk(losses: Tensor, weights: Tensor, segments: Segments) -> Tensor:
+    """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from one row per membership; any loss."""
+    return segments.sum(weighted_sum(losses, weights)) / segments.sizes
+
+
+def weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:
+    """Add up the losses of each row, by weight.
+
+    Zero times infinity would be NaN, but a class that is ruled out costs nothing.
+    """
+    return (losses * weights).masked_fill_(weights == 0, 0).sum(1)
+
+
+def value_and_grad(objective: Callable[[Tensor], Tensor], outputs: Tensor) -> ValueAndGrad:
+    """Return the values of any differentiable objective of the outputs, and the gradient of their sum."""
+    with torch.enable_grad():
+        outputs = outputs.detach().requires_grad_()
+        values = objective(outputs)
+        (grad,) = torch.autograd.grad(values.sum(), outputs)
+    return ValueAndGrad(values.detach(), grad, 1.0)
+
+
+class WithGradient(torch.autograd.Function):
+    """Let automatic differentiation use a gradient that was written out: values of groups from logits of members."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, segments: Segments, compute: Callable[[Tensor], ValueAndGrad]) -> Tensor:
+        """Return one value per group."""
+        values, grad, scale = compute(logits)
+        ctx.save_for_backward(grad)
+        ctx.segments, ctx.scale = segments, scale
+        return scale * (values if len(values) == len(segments) else segments.sum(values))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        """Multiply the gradient that was kept."""
+        return chain_gradient(ctx.saved_tensors[0], ctx.scale * grad, ctx.segments), None, None
