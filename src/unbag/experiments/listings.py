@@ -185,27 +185,42 @@ def provenance_table(origins: Sequence[Provenance]) -> Table:
 
 
 def cost_table(rows: Sequence[Row]) -> Table:
-    """List what each table took.
+    """List what each table took, how many of its trials are missing, and about how long these will take.
 
     Examples
     --------
     >>> cost_table([]).headings
-    ('Table', 'Trials', 'Hours', 'Seconds a trial')
+    ('Table', 'Trials', 'Hours', 'Seconds a trial', 'Missing', 'Hours to come')
     """
-    tables = dict.fromkeys(row.key.table for row in rows)
-    of_table = {name: [row for row in rows if row.key.table == name] for name in tables}
-    counts = {name: sum(row.trials - row.copied for row in found) for name, found in of_table.items()}
-    seconds = {name: sum(row.seconds for row in found) for name, found in of_table.items()}
+    of_table: dict[str, list[Row]] = {}
+    for row in rows:
+        of_table.setdefault(row.key.table, []).append(row)
+
+    def seconds(found: Sequence[Row]) -> float | None:
+        """Return the mean of a trial that was not copied."""
+        trials = sum(row.trials - row.copied for row in found)
+        return sum(row.seconds for row in found) / trials if trials else None
+
+    def missing(found: Sequence[Row]) -> int:
+        return sum(max(0, row.planned - row.trials) for row in found)
+
+    def to_come(found: Sequence[Row]) -> float | None:
+        """Return what missing trials take, if each takes as long as others of its cell, or else of its table."""
+        usual = seconds(found)
+        return None if usual is None else sum(missing([row]) * (seconds([row]) or usual) for row in found)
+
+    def hours(value: float | None) -> Field:
+        return Field(NONE) if value is None else Field(f"{value / 3600:.2f}", value)
+
     return _table(
-        [name for name in tables if counts[name]],
+        list(of_table.items()),
         [
-            ("Table", TEXT, lambda name: Field(TABLES.get(name, name), name)),
-            ("Trials", FIGURE, lambda name: Field(str(counts[name]), counts[name])),
-            ("Hours", FIGURE, lambda name: Field(f"{seconds[name] / 3600:.2f}", seconds[name])),
-            (
-                *("Seconds a trial", FIGURE),
-                lambda name: Field(f"{seconds[name] / counts[name]:.1f}", seconds[name] / counts[name]),
-            ),
+            ("Table", TEXT, lambda item: Field(TABLES.get(item[0], item[0]), item[0])),
+            ("Trials", FIGURE, lambda item: _count(sum(row.trials for row in item[1]))),
+            ("Hours", FIGURE, lambda item: hours(sum(row.seconds for row in item[1]))),
+            ("Seconds a trial", FIGURE, lambda item: _number(seconds(item[1]))),
+            ("Missing", FIGURE, lambda item: _count(missing(item[1]))),
+            ("Hours to come", FIGURE, lambda item: hours(to_come(item[1]))),
         ],
     )
 
@@ -278,6 +293,10 @@ def _figure(selected: Selected) -> Field:
 
 def _interval(found: tuple[float, float] | None) -> Field:
     return Field(NONE) if found is None else Field(f"{found[0]:.2f} to {found[1]:.2f}", found[0])
+
+
+def _count(value: int) -> Field:
+    return Field(str(value), value)
 
 
 def _number(value: float | None) -> Field:
