@@ -34,7 +34,8 @@ class CountOf(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_is_class(self.label, n_classes, self)
-        return groups.segments.sum((check_labels(labels, groups, n_classes) == self.label).long())
+        of_label = check_labels(labels, groups, n_classes) == self.label
+        return groups.segments.sum(of_label.long())
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_is_class(self.label, check_n_classes(n_classes), self)
