@@ -11,6 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
+from unbag.groups import Groups
 from unbag.segments import Segments
 from unbag.training import Observations
 
@@ -42,6 +43,22 @@ def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
     if all(_fits_as_well(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
         return "any"
     return "reversal" if _fits_as_well(observations, numbers[::-1]) else "none"
+
+
+def symmetry_of(aggregate: Aggregate, n_classes: int) -> Symmetry:
+    """Return the same for a kind of observation, by what it observes of labels drawn at random.
+
+    Examples
+    --------
+    >>> from unbag import FromFunction
+    >>> symmetry_of(FromFunction(lambda labels: len(set(labels))), 3)
+    'any'
+    """
+    size = aggregate.size or 3
+    labels = torch.randint(n_classes, (GROUPS_TO_TRY * size,), generator=torch.Generator().manual_seed(0))
+    groups = Groups.from_sizes([size] * GROUPS_TO_TRY)
+    z = aggregate.observe(labels, groups, n_classes)
+    return find_symmetry([Observations(aggregate, groups, z, n_classes)])
 
 
 def best_order(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from unbag.aggregates import AtLeast, CountOf, Majority
+from unbag import aggregates
 from unbag.fitting import read_settings
-from unbag.inputs import AGGREGATES as NAMED
+from unbag.inputs import NAMES
 from unbag.models.build import MODELS
 from unbag.naming import Symmetry
 from unbag.training.scaling import How
@@ -24,11 +24,8 @@ OWN = ("aggregate", "model", "loss")
 LOCAL = ("checkpoint", "device")
 """Settings that name a place on one machine, and are not saved: whoever loads says them anew."""
 
-AGGREGATES: dict[str, Any] = {
-    **{kind.__name__: kind for kind in NAMED.values()},
-    **{kind.__name__: kind for kind in (AtLeast, CountOf, Majority)},
-}
-"""Those that can be made again from their settings."""
+AGGREGATES: dict[str, Any] = {kind.__name__: kind for kind in aggregates.AGGREGATES.values()}
+"""Those that can be made again from their settings: this package's own, whatever else a caller has imported."""
 
 # NumPy has no arrays of more dimensions, and the first is that of rows.
 MOST_DIMENSIONS = 63
@@ -101,7 +98,7 @@ def make_aggregates(described: Any) -> Any:
 
 def _make_aggregate(described: Any) -> Any:
     if isinstance(described, str):
-        _need(described in NAMED, "settings.aggregate", f"one of {', '.join(NAMED)}", described)
+        _need(described in NAMES, "settings.aggregate", f"one of {', '.join(NAMES)}", described)
         return described
     _check_names("settings.aggregate", described, ("name", "settings"))
     name, settings = described["name"], described["settings"]

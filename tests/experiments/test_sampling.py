@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from unbag.datasets import Dataset
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.ordered import load as load_ordered
-from unbag.experiments.sampling import AGGREGATES, draw_groups, group_size, make_tasks, usual_n_groups
+from unbag.experiments.sampling import draw_groups, group_size, make_tasks, usual_n_groups
 from unbag.experiments.splits import split_fold, split_official, split_together, split_whole
+from unbag.inputs import NAMES, find_aggregate
 
 CPU = torch.device("cpu")
 
@@ -103,7 +104,7 @@ def test_there_are_ten_folds():
         split_fold(np.arange(40) % 2, 10)
 
 
-@pytest.mark.parametrize("problem", [name for name in AGGREGATES if name != "multiple_instance"])
+@pytest.mark.parametrize("problem", [name for name in NAMES if name != "multiple_instance"])
 @pytest.mark.parametrize("data", [table(), images()], ids=["table", "images"])
 def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem, data):
     for task in make_tasks(data, problem, "paper", seeds=[0, 1], n_groups=60, device=CPU):
@@ -117,7 +118,7 @@ def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem,
         assert train | validation | test == set(range(len(data.X)))
         assert len(task.observations.groups) == 60
         assert task.observations.groups.uniform_size == group_size(problem)
-        seen = AGGREGATES[problem].observe(torch.from_numpy(data.y), task.observations.groups, 3)
+        seen = find_aggregate(problem).observe(torch.from_numpy(data.y), task.observations.groups, 3)
         assert torch.equal(task.observations.z, seen)
         assert torch.equal(task.validation.truth, torch.from_numpy(data.y)[task.validation.rows])
         assert torch.equal(task.test.truth, torch.from_numpy(data.y)[task.test.rows])
@@ -165,7 +166,7 @@ def test_members_are_drawn_one_by_one_and_with_replacement():
 def test_only_comparisons_leave_classes_unnamed():
     unnamed = {
         problem: make_tasks(table(), problem, "paper", seeds=[0], n_groups=4, device=CPU)[0].permuted
-        for problem in AGGREGATES
+        for problem in NAMES
         if problem != "multiple_instance"
     }
     assert [problem for problem, is_so in unnamed.items() if is_so] == [

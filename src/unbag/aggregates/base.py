@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from math import log
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from unbag.aggregates.traits import Traits
 from unbag.alignment import align, read_per_group
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
@@ -31,17 +33,15 @@ class Evidence(NamedTuple):
     posterior: Tensor  # (memberships, k), detached; rows sum to one
 
 
-class Aggregate(ABC):
+class Aggregate(Traits, ABC):
     """One kind of aggregate observation: a function of the labels of a group.
 
     A subclass says what the observation is (:meth:`observe`), which values it can take (:meth:`check`) and how
     likely it is. For the last it defines one of two: :meth:`log_prob`, differentiable, from which the posterior
     follows by a gradient; or :meth:`infer`, which returns both by a closed form or a forward-backward pass.
+    What else there is to know of it are class attributes; see :class:`unbag.aggregates.traits.Traits`.
     :func:`unbag.testing.check_aggregate` tests the result.
     """
-
-    size: int | None = None
-    """The number of members that every group must have, or None for any."""
 
     @abstractmethod
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -79,6 +79,34 @@ class Aggregate(ABC):
         Only then can a step on a GPU be captured as a graph.
         """
         return False
+
+    def is_yes_no(self, groups: Groups, n_classes: int) -> bool:
+        """Whether all that can be observed of these groups is 0 or 1."""
+        return self.outcome == "yes_no"
+
+    def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
+        """Return the expected observation of each group, from the log-probabilities of its members.
+
+        Of yes or no it is the probability of yes; a subclass that observes counts returns the expected ones.
+        """
+        n_classes = log_probs.shape[1]
+        if not self.is_yes_no(groups, n_classes):
+            raise ValueError(
+                f"{type(self).__name__} may observe many things; say which with z=, one per group, to get its "
+                "probability"
+            )
+        yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
+        return self.checked_infer(log_probs, groups.segments, yes)[0].exp()
+
+    def information(self, z: Tensor, groups: Groups, n_classes: int) -> float | None:
+        """Return how many bits all observations hold at most, from what :meth:`check` returned.
+
+        By default their entropy, as often as they occur. None of groups of a fixed size, which are small.
+        """
+        if self.size is not None:
+            return None
+        shares = z.unique(dim=0, return_counts=True)[1].double() / len(z)
+        return float(torch.special.entr(shares).sum()) * len(z) / log(2)
 
     def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
         """Return likelihood and posterior from one pass; see the methods of those names."""

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag import inputs
-from unbag.aggregates.base import Aggregate
 from unbag.baselines.base import Judged, Task
 from unbag.datasets import Dataset
 from unbag.experiments.bags import prepare_bags, split_bags
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.splits import split_official, split_whole
 from unbag.groups import Groups
+from unbag.inputs import find_aggregate
+from unbag.naming import Symmetry, symmetry_of
 from unbag.training import Observations
-
-AGGREGATES: dict[str, Aggregate] = {name: kind() for name, kind in inputs.AGGREGATES.items()}
 
 PROPORTION_SIZE = 6
 """Members of a group whose proportions are known."""
 
-UNNAMED = ("pairwise_similarity", "triplet_comparison")
-"""Problems that leave classes without names, so that accuracy is that of the best renaming."""
 
-REVERSIBLE = ("ordinal_triplet",)
-"""Problems that leave open which end of the classes is the low one; accuracy is that of the better direction."""
+@cache
+def symmetry(problem: str, n_classes: int) -> Symmetry:
+    """Return which classes a problem leaves without names, so that accuracy is that of the best renaming."""
+    return symmetry_of(find_aggregate(problem), n_classes)
 
 
 def group_size(problem: str) -> int:
     """Return how many members the groups of a problem have, where all have the same number."""
-    return AGGREGATES[problem].size or PROPORTION_SIZE
+    return find_aggregate(problem).size or PROPORTION_SIZE
 
 
 def usual_n_groups(problem: str, n: int) -> int:
@@ -106,7 +105,7 @@ def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, 
     labels = _tensor(y, X.device)
     drawn = draw_groups(split.train, n_groups or usual_n_groups(problem, n), group_size(problem), rng)
     groups = Groups.from_tuples(_tensor(drawn, X.device), n_rows=n)
-    aggregate = AGGREGATES[problem]
+    aggregate = find_aggregate(problem)
     train, validation, test = (_tensor(side, X.device) for side in split)
     return Task(
         X=X,
@@ -116,7 +115,7 @@ def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, 
         validation=Judged(validation, labels[validation]),
         test=Judged(test, labels[test]),
         n_classes=k,
-        permuted=problem in UNNAMED,
+        permuted=symmetry(problem, k) == "any",
     )
 
 
@@ -134,7 +133,7 @@ def _bag_tasks(data: Dataset, protocol: str, seeds: Sequence[int], device: torch
         train = judged(split.train)
         assert train.bags is not None
         groups = Groups.from_offsets(train.bags.offsets, train.rows)
-        observations = Observations(AGGREGATES["multiple_instance"], groups, train.truth, 2)
+        observations = Observations(find_aggregate("multiple_instance"), groups, train.truth, 2)
         tasks.append(
             Task(
                 X=X,
