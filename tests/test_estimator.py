@@ -543,7 +543,7 @@ def target_of_blobs(k: int = 3):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"aggregate": "pairs"}, "aggregate must be one of pairwise_similarity, .*; got 'pairs'"),
+        ({"aggregate": "pairs"}, "aggregate must be one of label_proportions, .*; got 'pairs'"),
         ({"aggregate": unbag.OrdinalRank}, "got the class OrdinalRank"),
         ({"aggregate": []}, "aggregate is an empty list"),
         ({"model": "forest"}, "model must be one of linear, logistic, mlp"),

@@ -40,8 +40,8 @@ class AggregateClassifier(Predictor):
     ----------
     aggregate
         What is observed of a group: ``"label_proportions"``, ``"pairwise_similarity"``, ``"triplet_comparison"``,
-        ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, or an :class:`unbag.Aggregate`. A list of
-        them learns from several sets at once; see :meth:`fit`.
+        ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, ``"majority"``, or an
+        :class:`unbag.Aggregate`. A list of them learns from several sets at once; see :meth:`fit`.
     model
         ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a
         function that returns one.

@@ -73,7 +73,7 @@ def find_kind(written: str) -> type[Aggregate]:
     if found["module"] is None:
         return AGGREGATES[found["name"]]
     if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` has it
+        sys.path.append("")  # the current folder; behind all others, so that it hides no module
     try:
         kind = getattr(importlib.import_module(found["module"]), found["name"], None)
     except ImportError as error:
@@ -109,9 +109,8 @@ def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Agg
     try:
         given = inspect.signature(kind).bind(*in_order, **named).arguments
     except TypeError as error:
-        raise ValueError(
-            f"{written!r} does not fit {kind.name}({', '.join(map(str, parameters(kind).values()))}): {error}"
-        ) from error
+        takes = ", ".join(str(one.replace(annotation=one.empty)) for one in parameters(kind).values())
+        raise ValueError(f"{written!r} does not fit {kind.name}({takes}): {error}") from error
     if "label" in given and given["label"] not in classes:
         raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
     values = {name: classes.index(word) if name == "label" else _plain(word) for name, word in given.items()}
