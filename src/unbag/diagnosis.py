@@ -14,6 +14,7 @@ from unbag.aggregates import Aggregate
 from unbag.alignment import align, read_per_group
 from unbag.checks import check_n_classes, name_some
 from unbag.groups import Groups
+from unbag.symmetry import CheckedSet, find_symmetry
 
 # Below this correlation between group and class, proportions hardly differ. Rows put together at random in groups of m
 # have about 1 / sqrt(m), so that only groups of ten thousand and more would reach it by chance.
@@ -73,7 +74,7 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
         findings += _little_information(aggregate.information(checked, groups, n_classes), groups, n_classes)
     if counted:
         findings += _missing_classes(checked)
-    findings += _unnamed_classes(aggregate, groups, z, n_classes)
+    findings += _unnamed_classes(aggregate, groups, checked, n_classes)
     return [*findings, *find_rows_without_group([groups], groups.n_rows)]
 
 
@@ -170,12 +171,9 @@ def _missing_classes(counts: Tensor) -> Iterator[Finding]:
         )
 
 
-def _unnamed_classes(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> Iterator[Finding]:
-    from unbag.naming import find_symmetry  # noqa: PLC0415 (training and SciPy are slow to import)
-    from unbag.training import Observations  # noqa: PLC0415
-
+def _unnamed_classes(aggregate: Aggregate, groups: Groups, z: Tensor, n_classes: int) -> Iterator[Finding]:
     name, advice = type(aggregate).__name__, "name them with name_classes and a few labelled rows"
-    symmetry = find_symmetry([Observations(aggregate, groups, z, n_classes)])
+    symmetry = find_symmetry([CheckedSet(aggregate, groups, z, n_classes)])
     if symmetry == "any":
         yield Finding(
             "unnamed_classes",

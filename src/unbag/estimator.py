@@ -19,8 +19,9 @@ from unbag.diagnosis import Finding, diagnose, find_rows_without_group
 from unbag.fitting import Fitted, first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
-from unbag.naming import best_order, find_symmetry
+from unbag.naming import best_order
 from unbag.predictor import Predictor
+from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
 

@@ -16,8 +16,8 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from unbag.checks import check_choice
-from unbag.naming import find_symmetry
 from unbag.parts import join
+from unbag.symmetry import find_symmetry
 from unbag.training import (
     Bar,
     Checkpoint,

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from unbag.aggregates import Aggregate
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
-from unbag.naming import Symmetry, best_order, choose_names
+from unbag.naming import best_order, choose_names
 from unbag.parts import join
+from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
 

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from math import log
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -80,10 +79,6 @@ class Aggregate(Traits, ABC):
         """
         return False
 
-    def is_yes_no(self, groups: Groups, n_classes: int) -> bool:
-        """Whether all that can be observed of these groups is 0 or 1."""
-        return self.outcome == "yes_no"
-
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         """Return the expected observation of each group, from the log-probabilities of its members.
 
@@ -97,16 +92,6 @@ class Aggregate(Traits, ABC):
             )
         yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
         return self.checked_infer(log_probs, groups.segments, yes)[0].exp()
-
-    def information(self, z: Tensor, groups: Groups, n_classes: int) -> float | None:
-        """Return how many bits all observations hold at most, from what :meth:`check` returned.
-
-        By default their entropy, as often as they occur. None of groups of a fixed size, which are small.
-        """
-        if self.size is not None:
-            return None
-        shares = z.unique(dim=0, return_counts=True)[1].double() / len(z)
-        return float(torch.special.entr(shares).sum()) * len(z) / log(2)
 
     def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
         """Return likelihood and posterior from one pass; see the methods of those names."""

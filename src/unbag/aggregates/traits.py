@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import log
 from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from unbag.groups import Groups
 
 Outcome = Literal["yes_no", "class_counts", "class", "number"]
 """What an observation is: 0 or 1; a count for each class; a class; or any other number, or tuple of numbers."""
@@ -64,3 +70,17 @@ class Traits:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         if "wording" not in vars(cls):
             cls.wording = Wording(cls.__name__, f"what {cls.__name__} observes")
+
+    def is_yes_no(self, groups: Groups, n_classes: int) -> bool:
+        """Whether all that can be observed of these groups is 0 or 1."""
+        return self.outcome == "yes_no"
+
+    def information(self, z: Tensor, groups: Groups, n_classes: int) -> float | None:
+        """Return how many bits all observations hold at most, from what ``check`` returned.
+
+        By default their entropy, as often as they occur. None of groups of a fixed size, which are small.
+        """
+        if self.size is not None:
+            return None
+        shares = z.unique(dim=0, return_counts=True)[1].double() / len(z)
+        return float(torch.special.entr(shares).sum()) * len(z) / log(2)

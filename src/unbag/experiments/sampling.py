@@ -16,7 +16,7 @@ from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.splits import split_official, split_whole
 from unbag.groups import Groups
 from unbag.inputs import find_aggregate
-from unbag.naming import Symmetry, symmetry_of
+from unbag.symmetry import Symmetry, symmetry_of
 from unbag.training import Observations
 
 PROPORTION_SIZE = 6

@@ -15,11 +15,11 @@ from torch import Tensor
 from unbag.constant import best_constant
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
-from unbag.naming import find_symmetry
 from unbag.report.bins import evenly, plain
 from unbag.report.judged import Judged, find_held_out, judge
 from unbag.report.labelled import judge_labels
 from unbag.report.observed import describe_set
+from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 
 FORMAT = 1

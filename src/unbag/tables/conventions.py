@@ -199,20 +199,25 @@ def _answered(found: SourceColumns, names: Sequence[str], source: Source) -> Sou
 
 
 def _members_in_source(names: Sequence[str], source: Source, count: int) -> tuple[str, ...]:
-    members = _members(names, source, count)
-    if members is None:
-        some = " or ".join(",".join(words[:count]) for words in _member_words(count)[:2])
-        raise fail(
-            f"no {count} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
-            "--members",
-            str(source.file),
-        )
-    return members
-
-
-def _member_words(count: int) -> list[tuple[str, ...]]:
-    numbered = (tuple(f"{word}_{place + 1}" for place in range(count)) for word in ("id", "row"))
-    return [words for words in MEMBERS if len(words) >= count] or [*numbered]
+    file = str(source.file)
+    if source.members is not None:
+        for name in source.members:
+            _refuse_unknown(name, names, file, "--members")
+        if len(source.members) != count or len(set(source.members)) != count:
+            raise fail(f"--members must name {count} different columns, got {', '.join(source.members)}", file)
+        return source.members
+    plain = {_plain(name): name for name in names}
+    numbered = [tuple(f"{word}_{place + 1}" for place in range(count)) for word in ("id", "row")]
+    known = [words[:count] for words in MEMBERS if len(words) >= count] or numbered
+    for words in known:
+        if all(word in plain for word in words):
+            return tuple(plain[word] for word in words)
+    some = " or ".join(",".join(words) for words in known[:2])
+    raise fail(
+        f"no {count} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
+        "--members",
+        file,
+    )
 
 
 def _group_in_source(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
@@ -227,21 +232,6 @@ def _group_in_source(names: Sequence[str], source: Source, instances: InstanceCo
             file,
         )
     return found
-
-
-def _members(names: Sequence[str], source: Source, count: int) -> tuple[str, ...] | None:
-    file = str(source.file)
-    if source.members is not None:
-        for name in source.members:
-            _refuse_unknown(name, names, file, "--members")
-        if len(source.members) != count or len(set(source.members)) != count:
-            raise fail(f"--members must name {count} different columns, got {', '.join(source.members)}", file)
-        return source.members
-    plain = {_plain(name): name for name in names}
-    for words in _member_words(count):
-        if all(word in plain for word in words[:count]):
-            return tuple(plain[word] for word in words[:count])
-    return None
 
 
 def _observed(own: AnswerColumn, names: Sequence[str], taken: Collection[str], source: Source) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.naming import symmetry_of
+from unbag.symmetry import symmetry_of
 from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.tables.keys import find, is_missing, label_texts
 from unbag.tables.matching import Match
