@@ -273,5 +273,8 @@ def test_an_aggregate_of_ones_own():
         def check(self, z, groups, n_classes):
             return torch.as_tensor(z)
 
+        def log_prob(self, log_probs, segments, z):
+            return log_probs[segments.offsets[:-1], z]
+
     assert diagnose(FirstLabel(), BAGS, [0, 1, 0], 2) == []
     assert kinds(diagnose(FirstLabel(), BAGS, [1, 1, 1], 2)) == ["one_class_explains_all"]

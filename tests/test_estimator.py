@@ -543,7 +543,7 @@ def target_of_blobs(k: int = 3):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"aggregate": "pairs"}, "aggregate must be one of pairwise_similarity, .*; got 'pairs'"),
+        ({"aggregate": "pairs"}, "aggregate must be one of label_proportions, .*; got 'pairs'"),
         ({"aggregate": unbag.OrdinalRank}, "got the class OrdinalRank"),
         ({"aggregate": []}, "aggregate is an empty list"),
         ({"model": "forest"}, "model must be one of linear, logistic, mlp"),
@@ -744,7 +744,9 @@ def test_observations_of_many_values_are_asked_for_by_value():
     fours = unbag.CountOf(1)
     classifier = AggregateClassifier(fours, n_classes=3, **{**FAST, "epochs": 2})
     classifier.fit(X, fours.observe(labels, groups, 3), groups=groups)
-    with pytest.raises(ValueError, match="CountOf may observe many things; say which with z="):
+    probs = np.stack([classifier.predict_groups(X, groups, z=[value] * 50) for value in range(5)], 1)
+    np.testing.assert_allclose(probs.sum(1), 1)
+    np.testing.assert_allclose(classifier.predict_groups(X, groups), probs @ np.arange(5))
+    classifier.aggregate = unbag.Majority()
+    with pytest.raises(ValueError, match="Majority may observe many things; say which with z="):
         classifier.predict_groups(X, groups)
-    total = sum(classifier.predict_groups(X, groups, z=[value] * 50) for value in range(5))
-    np.testing.assert_allclose(total, 1)

@@ -269,6 +269,15 @@ class RaisesTooOften(MultipleInstance):
         return super().evidence(logits, groups, z, **options)
 
 
+class ExpectsTheOpposite(MultipleInstance):
+    def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
+        return 1 - super().expect(log_probs, groups)
+
+
+class CallsCountsAnswers(Enumerated):
+    outcome = "yes_no"
+
+
 WRONG: list[tuple[str, Callable[[], Aggregate], str]] = [
     ("observations", RefusesPositives, "raised ValueError: there must be a negative bag"),
     ("observations", TakesNegativesForImpossible, r"\(1 members, z = 0\): expected a finite .*, got -inf"),
@@ -294,6 +303,8 @@ WRONG: list[tuple[str, Callable[[], Aggregate], str]] = [
     ("impossible", NothingIsImpossible, "log-likelihood of logits with -inf .*: expected -inf, got -1"),
     ("impossible", NeverRaises, "expected ImpossibleObservation"),
     ("impossible", RaisesTooOften, "it raised ImpossibleObservation: a logit is -inf"),
+    ("expectation", ExpectsTheOpposite, r"expected observation of group 0 \(1 members, z = 0\): expected 0"),
+    ("expectation", lambda: CallsCountsAnswers(count_of(1)), "observation of .*: expected 0 or 1, .*, got 2"),
 ]
 
 

@@ -10,7 +10,6 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from unbag.aggregates import LabelProportions
 from unbag.training import Observations
 
 # From one start, a search for a distribution whose classes are unnamed may end where all of them are alike.
@@ -30,7 +29,7 @@ class Distinct:
     def log_likelihood(self, log_probs: Tensor) -> Tensor:
         """Return the log-likelihood of each case, if every row has these logits, ``(k,)``."""
         one = self.observations
-        if isinstance(one.aggregate, LabelProportions):  # the multinomial, whatever the sizes
+        if one.aggregate.outcome == "class_counts":  # the multinomial, whatever the sizes
             counts = one.checked.double()
             ways = torch.lgamma(counts.sum(1) + 1) - torch.lgamma(counts + 1).sum(1)
             return ways + torch.where(counts > 0, counts * log_probs.log_softmax(0), 0.0).sum(1)
@@ -73,13 +72,13 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
 
     Examples
     --------
-    >>> from unbag import Groups
+    >>> from unbag import Groups, LabelProportions
     >>> counts = Observations(LabelProportions(), Groups.from_sizes([2, 2]), [[2, 0], [1, 1]], 2)
     >>> best_constant([counts])[0].tolist()
     [0.75, 0.25]
     """
     distinct = [find_distinct(one) for one in sets]
-    if all(isinstance(one.aggregate, LabelProportions) for one in sets):
+    if all(one.aggregate.outcome == "class_counts" for one in sets):
         frequencies = torch.stack([one.checked.double().sum(0) / len(one.groups) for one in sets]).sum(0)
         probs = frequencies / frequencies.sum()
     else:

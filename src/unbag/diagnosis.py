@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log, log2
+from math import log2
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unbag.aggregates import (
-    Aggregate,
-    LabelProportions,
-    MultipleInstance,
-    OrdinalTriplet,
-    PairwiseSimilarity,
-    TripletComparison,
-)
+from unbag.aggregates import Aggregate
 from unbag.alignment import align, read_per_group
 from unbag.checks import check_n_classes, name_some
 from unbag.groups import Groups
+from unbag.symmetry import CheckedSet, find_symmetry
 
 # Below this correlation between group and class, proportions hardly differ. Rows put together at random in groups of m
 # have about 1 / sqrt(m), so that only groups of ten thousand and more would reach it by chance.
@@ -60,6 +54,7 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
 
     Examples
     --------
+    >>> from unbag import MultipleInstance
     >>> for finding in diagnose(MultipleInstance(), Groups.from_sizes([3, 2]), [1, 1], n_classes=2):
     ...     print(finding.fatal, finding.message)
     True a model that calls every row class 1 explains all 2 observations, so that nothing else can be learned from them
@@ -69,17 +64,18 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
     z = align(z, groups.ids, len(groups))
     checked = aggregate.check(z, groups, n_classes)
     findings = [*_single_group(groups)] or [*_one_class_explains_all(aggregate, groups, checked, n_classes)]
-    if isinstance(aggregate, LabelProportions):
-        if not findings:
+    counted = aggregate.outcome == "class_counts"
+    if not findings:
+        if counted:
             findings += _few_directions(checked)
-            findings += _little_information(_bits_of_counts(groups, n_classes), groups, n_classes)
+        else:
+            findings += _same_observations(read_per_group(z, groups))
+            findings += _few_observations(groups, n_classes)
+        findings += _little_information(aggregate.information(checked, groups, n_classes), groups, n_classes)
+    if counted:
         findings += _missing_classes(checked)
-    elif not findings:
-        findings += _same_observations(read_per_group(z, groups))
-        findings += _few_observations(groups, n_classes)
-        if isinstance(aggregate, MultipleInstance):
-            findings += _little_information(_bits_of_answers(checked), groups, n_classes)
-    return [*findings, *_unnamed_classes(aggregate, n_classes), *find_rows_without_group([groups], groups.n_rows)]
+    findings += _unnamed_classes(aggregate, groups, checked, n_classes)
+    return [*findings, *find_rows_without_group([groups], groups.n_rows)]
 
 
 def _single_group(groups: Groups) -> Iterator[Finding]:
@@ -153,7 +149,9 @@ def _correlations(counts: Tensor) -> Tensor:
     return torch.linalg.eigvalsh(excess.mT @ excess).clamp(0, 1).sqrt().flip(0)[:-1]
 
 
-def _little_information(bits: float, groups: Groups, n_classes: int) -> Iterator[Finding]:
+def _little_information(bits: float | None, groups: Groups, n_classes: int) -> Iterator[Finding]:
+    if bits is None:
+        return
     per_member, label = bits / len(groups.members), log2(n_classes)
     if per_member < LITTLE * label:
         yield Finding(
@@ -161,18 +159,6 @@ def _little_information(bits: float, groups: Groups, n_classes: int) -> Iterator
             f"the observations of {len(groups)} groups, of {len(groups.members) / len(groups):.4g} members on average, "
             f"hold at most {per_member:.2g} bits per member, where a label holds {label:.2g}; smaller groups hold more",
         )
-
-
-def _bits_of_counts(groups: Groups, n_classes: int) -> float:
-    """Return log2 of the number of count vectors, (m + k - 1 choose k - 1), summed over groups."""
-    m, k = groups.sizes.double(), torch.tensor(n_classes, dtype=torch.float64, device=groups.device)
-    return float((torch.lgamma(m + k) - torch.lgamma(m + 1) - torch.lgamma(k)).sum()) / log(2)
-
-
-def _bits_of_answers(yes: Tensor) -> float:
-    """Return the entropy of yes or no, as often as they occur, times the number of groups."""
-    share = yes.double().mean()
-    return float(torch.special.entr(torch.stack([share, 1 - share])).sum()) * len(yes) / log(2)
 
 
 def _missing_classes(counts: Tensor) -> Iterator[Finding]:
@@ -185,14 +171,15 @@ def _missing_classes(counts: Tensor) -> Iterator[Finding]:
         )
 
 
-def _unnamed_classes(aggregate: Aggregate, n_classes: int) -> Iterator[Finding]:
+def _unnamed_classes(aggregate: Aggregate, groups: Groups, z: Tensor, n_classes: int) -> Iterator[Finding]:
     name, advice = type(aggregate).__name__, "name them with name_classes and a few labelled rows"
-    if isinstance(aggregate, PairwiseSimilarity | TripletComparison):
+    symmetry = find_symmetry([CheckedSet(aggregate, groups, z, n_classes)])
+    if symmetry == "any":
         yield Finding(
             "unnamed_classes",
             f"{name} tells which rows are alike, but not which of the {n_classes} classes they are: {advice}",
         )
-    elif isinstance(aggregate, OrdinalTriplet):
+    elif symmetry == "reversal":
         yield Finding(
             "unnamed_classes",
             f"{name} cannot tell the order of the {n_classes} classes from its reverse: {advice}",

@@ -19,8 +19,9 @@ from unbag.diagnosis import Finding, diagnose, find_rows_without_group
 from unbag.fitting import Fitted, first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.models import build
-from unbag.naming import best_order, find_symmetry
+from unbag.naming import best_order
 from unbag.predictor import Predictor
+from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
 
@@ -40,8 +41,8 @@ class AggregateClassifier(Predictor):
     ----------
     aggregate
         What is observed of a group: ``"label_proportions"``, ``"pairwise_similarity"``, ``"triplet_comparison"``,
-        ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, or an :class:`unbag.Aggregate`. A list of
-        them learns from several sets at once; see :meth:`fit`.
+        ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, ``"majority"``, or an
+        :class:`unbag.Aggregate`. A list of them learns from several sets at once; see :meth:`fit`.
     model
         ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a
         function that returns one.

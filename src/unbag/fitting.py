@@ -15,10 +15,9 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from unbag.aggregates import MultipleInstance, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
 from unbag.checks import check_choice
-from unbag.naming import find_symmetry
 from unbag.parts import join
+from unbag.symmetry import find_symmetry
 from unbag.training import (
     Bar,
     Checkpoint,
@@ -33,8 +32,6 @@ from unbag.training import (
 from unbag.training.identity import digest
 from unbag.training.scaling import How, Scaling, fit_scaling
 from unbag.training.selection import take_rows
-
-COMPARISONS = (PairwiseSimilarity, TripletComparison, OrdinalRank, OrdinalTriplet)
 
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
@@ -172,14 +169,14 @@ def read_settings(choices: dict[str, Any], observations: Sequence[Observations])
     if choices["method"] == "likelihood":
         warm_up = epochs
     elif warm_up == "auto":
-        # Where classes can be interchanged, weights that favour none of them would teach nothing at first.
-        compared = any(isinstance(one, COMPARISONS) for one in aggregates) or find_symmetry(observations) != "none"
+        # Where a few rows are compared, or classes can be interchanged, weights that favour no class would teach
+        # nothing at first.
+        compared = any(one.size is not None for one in aggregates) or find_symmetry(observations) != "none"
         warm_up = epochs // 2 if compared else 0
     if weights == "auto":
         # A label says all there is to say of its row: there is nothing to remember.
         labels = all(one.groups.max_size == 1 for one in observations)
-        bags = any(isinstance(one, MultipleInstance) for one in aggregates)
-        weights = "current" if labels or bags else "remembered"
+        weights = "current" if labels or any(one.weights == "current" for one in aggregates) else "remembered"
     return Settings(
         epochs=epochs,
         warm_up=warm_up,

@@ -14,15 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from unbag.aggregates import (
-    Aggregate,
-    LabelProportions,
-    MultipleInstance,
-    OrdinalRank,
-    OrdinalTriplet,
-    PairwiseSimilarity,
-    TripletComparison,
-)
+from unbag.aggregates import AGGREGATES, Aggregate
+from unbag.aggregates.registry import needs_arguments
 from unbag.alignment import align
 from unbag.checks import as_tensor, check_n_classes, describe, name_some, refuse_masked
 from unbag.groups import Groups
@@ -30,14 +23,8 @@ from unbag.targets import is_target, read_target
 from unbag.training import Observations
 from unbag.training.scaling import check_finite
 
-AGGREGATES: dict[str, type[Aggregate]] = {
-    "pairwise_similarity": PairwiseSimilarity,
-    "triplet_comparison": TripletComparison,
-    "label_proportions": LabelProportions,
-    "multiple_instance": MultipleInstance,
-    "ordinal_rank": OrdinalRank,
-    "ordinal_triplet": OrdinalTriplet,
-}
+NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(kind))
+"""Aggregates that a name is enough for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +38,9 @@ class Seen:
 
     def tells_n_classes(self) -> int | None:
         """Return how many classes there are, where the observations show it."""
-        if isinstance(self.aggregate, MultipleInstance):
-            return 2
-        if isinstance(self.aggregate, LabelProportions) and self.labels is None:
-            return int(self.z.shape[1]) if self.z.ndim == 2 else None
-        return None
+        if self.aggregate.outcome == "class_counts" and self.labels is None and self.z.ndim == 2:
+            return int(self.z.shape[1])
+        return self.aggregate.n_classes
 
     def observations(self, classes: np.ndarray) -> Observations:
         """Return the set as training takes it, with classes by their numbers."""
@@ -130,11 +115,11 @@ def find_aggregate(aggregate: Any) -> Aggregate:
     """
     if isinstance(aggregate, Aggregate):
         return aggregate
-    if isinstance(aggregate, str) and aggregate in AGGREGATES:
+    if isinstance(aggregate, str) and aggregate in NAMES:
         return AGGREGATES[aggregate]()
     got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else repr(aggregate)
     raise ValueError(
-        f"aggregate must be one of {', '.join(AGGREGATES)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
+        f"aggregate must be one of {', '.join(NAMES)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
     )
 
 
@@ -170,7 +155,7 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
     check_groups_fit(groups, n_rows)
     groups = groups.to("cpu")
     y = align(y.cpu() if isinstance(y, Tensor) else y, groups.ids, len(groups), "y")
-    if isinstance(aggregate, LabelProportions) and groups.max_size == 1 and np.ndim(y) == 1:
+    if aggregate.outcome == "class_counts" and groups.max_size == 1 and np.ndim(y) == 1:
         labels = read_labels(y)
         if len(labels) != len(groups):
             raise ValueError(f"y has {len(labels)} labels for {len(groups)} groups of one row")
@@ -253,7 +238,7 @@ def _as_names(classes: Any) -> np.ndarray:
 
 
 def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarray:
-    if not isinstance(aggregate, LabelProportions):
+    if aggregate.outcome != "class_counts":
         raise ValueError(
             f"y holds no groups, but {type(aggregate).__name__} observes groups: use fit(X, z, groups=groups) or "
             "fit(X, unbag.target(ids, z)); scikit-learn gives groups= to splitters, not to fit; to learn from plain "

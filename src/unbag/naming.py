@@ -1,47 +1,11 @@
-"""Classes that observations leave without names: finding out which, and naming them."""
+"""Naming classes that observations leave without names, by a few labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
 import numpy as np
-import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
 
-from unbag.aggregates import Aggregate
-from unbag.segments import Segments
-from unbag.training import Observations
-
-Symmetry = Literal["none", "reversal", "any"]
-"""Which renamings of the classes fit the observations as well."""
-
-# A symmetry that holds for random predictions and so many groups, taken from everywhere, is no accident.
-GROUPS_TO_TRY = 200
-MEMBERSHIPS_AT_ONCE = 2**17
-
-
-def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
-    """Return which renamings of the classes leave the likelihood of all observations as it is.
-
-    Examples
-    --------
-    >>> from unbag import Groups, OrdinalRank, OrdinalTriplet, PairwiseSimilarity
-    >>> pairs = Groups.from_tuples([[0, 1], [1, 2]])
-    >>> find_symmetry([Observations(PairwiseSimilarity(), pairs, [1, 0], 3)])
-    'any'
-    >>> find_symmetry([Observations(OrdinalRank(), pairs, [1, 0], 3)])
-    'none'
-    >>> find_symmetry([Observations(OrdinalTriplet(), Groups.from_tuples([[0, 1, 2]]), [1], 3)])
-    'reversal'
-    """
-    k = observations[0].n_classes
-    numbers = list(range(k))
-    # A swap and a rotation together make all permutations.
-    if all(_fits_as_well(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
-        return "any"
-    return "reversal" if _fits_as_well(observations, numbers[::-1]) else "none"
+from unbag.symmetry import Symmetry
 
 
 def best_order(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
@@ -95,25 +59,3 @@ def choose_names(labels: np.ndarray, classes: np.ndarray, symmetry: Symmetry, *,
             f"{len(distinct)}: {distinct[:10].tolist()}"
         )
     return classes
-
-
-def _fits_as_well(observations: Sequence[Observations], order: list[int]) -> bool:
-    return all(_set_fits_as_well(one, order) for one in observations)
-
-
-def _set_fits_as_well(one: Observations, order: list[int]) -> bool:
-    n = len(one.groups)
-    some = one.to("cpu").take(torch.arange(0, n, max(1, n // GROUPS_TO_TRY)))
-    random = torch.Generator().manual_seed(0)
-    for which, _, run in some.groups.segments.runs(MEMBERSHIPS_AT_ONCE):
-        z = some.checked[which]
-        logits = torch.randn(run.total, one.n_classes, generator=random, dtype=torch.float64)
-        as_named, renamed = (_log_likelihood(one.aggregate, own, run, z) for own in (logits, logits[:, order]))
-        if not torch.allclose(as_named, renamed, rtol=1e-6, atol=1e-6):
-            return False
-    return True
-
-
-def _log_likelihood(aggregate: Aggregate, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Tensor:
-    with torch.no_grad():
-        return aggregate.checked_evidence(logits_of_members, segments, z).log_likelihood

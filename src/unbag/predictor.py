@@ -12,12 +12,12 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from unbag.aggregates import AtLeast, LabelProportions, MultipleInstance
-from unbag.fitting import COMPARISONS
+from unbag.aggregates import Aggregate
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
-from unbag.naming import Symmetry, best_order, choose_names
+from unbag.naming import best_order, choose_names
 from unbag.parts import join
+from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
 
@@ -93,9 +93,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         Returns
         -------
         ndarray
-            With z, the probability of each of these observations, ``(groups,)``. Without, what says most in short: the
-            probability of 1 where observations are 0 or 1, ``(groups,)``; for label proportions the expected count of
-            each class, ``(groups, classes)``. A list of them for a list of aggregates.
+            With z, the probability of each of these observations, ``(groups,)``. Without, what is to be expected: the
+            probability of 1 where observations are 0 or 1, ``(groups,)``; of counts the expected ones, of each class
+            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates.
         """
         log_probs = self._log_probs(X)
         if z is not None:
@@ -188,15 +188,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows)]
 
 
-def _expect(aggregate: Any, log_probs: Tensor, groups: Groups) -> np.ndarray:
+def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:
     aggregate.check_sizes(groups)
     check_groups_fit(groups, len(log_probs))
     groups = groups.to("cpu")
-    if isinstance(aggregate, LabelProportions):
-        return groups.segments.sum(groups.rows_of(log_probs.exp())).numpy()
-    if isinstance(aggregate, (*COMPARISONS, MultipleInstance, AtLeast)):
-        yes = torch.ones(len(groups), dtype=torch.int64)
-        return aggregate.log_likelihood(log_probs, groups, yes).exp().numpy()
-    raise ValueError(
-        f"{type(aggregate).__name__} may observe many things; say which with z=, one per group, to get its probability"
-    )
+    return aggregate.expect(groups.rows_of(log_probs), groups).numpy()

@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from unbag.aggregates import AtLeast, CountOf, Majority
+from unbag.aggregates import AGGREGATES
 from unbag.fitting import read_settings
-from unbag.inputs import AGGREGATES as NAMED
+from unbag.inputs import NAMES
 from unbag.models.build import MODELS
-from unbag.naming import Symmetry
+from unbag.symmetry import Symmetry
 from unbag.training.scaling import How
 
 OWN = ("aggregate", "model", "loss")
@@ -23,12 +23,6 @@ OWN = ("aggregate", "model", "loss")
 
 LOCAL = ("checkpoint", "device")
 """Settings that name a place on one machine, and are not saved: whoever loads says them anew."""
-
-AGGREGATES: dict[str, Any] = {
-    **{kind.__name__: kind for kind in NAMED.values()},
-    **{kind.__name__: kind for kind in (AtLeast, CountOf, Majority)},
-}
-"""Those that can be made again from their settings."""
 
 # NumPy has no arrays of more dimensions, and the first is that of rows.
 MOST_DIMENSIONS = 63
@@ -101,13 +95,15 @@ def make_aggregates(described: Any) -> Any:
 
 def _make_aggregate(described: Any) -> Any:
     if isinstance(described, str):
-        _need(described in NAMED, "settings.aggregate", f"one of {', '.join(NAMED)}", described)
+        _need(described in NAMES, "settings.aggregate", f"one of {', '.join(NAMES)}", described)
         return described
     _check_names("settings.aggregate", described, ("name", "settings"))
     name, settings = described["name"], described["settings"]
-    _need(_is_text(name) and name in AGGREGATES, "settings.aggregate.name", f"one of {', '.join(AGGREGATES)}", name)
+    # Only what this package has can be made again from its settings, whatever else a caller has imported.
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in AGGREGATES.values()}
+    _need(_is_text(name) and name in kinds, "settings.aggregate.name", f"one of {', '.join(kinds)}", name)
     try:
-        return AGGREGATES[name](**settings)
+        return kinds[name](**settings)
     except (TypeError, ValueError):
         _need(False, "settings.aggregate.settings", f"those of {name}", settings)
 

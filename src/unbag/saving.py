@@ -17,13 +17,14 @@ import numpy as np
 import torch
 
 import unbag
+from unbag.aggregates import AGGREGATES
 from unbag.checks import check_device
 from unbag.diagnosis import Finding
 from unbag.estimator import AggregateClassifier
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
-from unbag.saved_content import AGGREGATES, LOCAL, OWN, check_content, make_aggregates, read_classes
+from unbag.saved_content import LOCAL, OWN, check_content, make_aggregates, read_classes
 from unbag.saved_weights import read_models, weights_as_bytes
 
 FORMAT = 1

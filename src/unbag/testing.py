@@ -35,7 +35,8 @@ def check_aggregate(
     Parameters
     ----------
     aggregate
-        Anything with the methods ``observe``, ``check``, ``log_likelihood``, ``posterior`` and ``evidence``.
+        Anything with the methods ``observe``, ``check``, ``log_likelihood``, ``posterior``, ``evidence``,
+        ``is_yes_no`` and ``expect``.
     n_classes
         How many classes there are.
     sizes
@@ -293,6 +294,24 @@ def _impossible(trial: Trial) -> None:
             )
 
 
+def _expectation(trial: Trial) -> None:
+    """Require that observations are what the aggregate says they are, and that it expects what enumeration does."""
+    for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
+        yes_no = trial.aggregate.is_yes_no(batch.groups, trial.n_classes)
+        if yes_no:
+            inside = (batch.z == 0) | (batch.z == 1)
+            _require("observation", batch.z, inside, "0 or 1, as is_yes_no says", (batch.groups, batch.z))
+        try:
+            found = trial.aggregate.expect(batch.logits.log_softmax(-1), batch.groups)
+        except ValueError:
+            if yes_no:
+                raise
+            continue  # there may be no such thing
+        probs = batch.log_likelihood.exp().view(-1, len(enumeration.z))
+        expected = (probs @ enumeration.z.double()).repeat_interleave(len(enumeration.z), 0)
+        _require_close("expected observation", found, expected, batch)
+
+
 def _raises_impossible(trial: Trial, batch: Batch) -> bool:
     try:
         trial.aggregate.evidence(batch.logits, batch.groups, batch.z, impossible="raise")
@@ -344,5 +363,6 @@ CHECKS: dict[str, Callable[[Trial], None]] = {
     "finite": _finite,
     "extremes": _extremes,
     "impossible": _impossible,
+    "expectation": _expectation,
 }
 """The checks by name, in the order in which they run."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unbag
-from unbag import Groups, LabelProportions, naming
+from unbag import Groups, LabelProportions, symmetry
 from unbag.aggregates import base
 from unbag.kernels import poisson_binomial
 from unbag.segments import Segments
@@ -129,13 +129,13 @@ def test_blocks_of_members_say_the_same_as_all_together(sizes, scale, monkeypatc
 def test_few_members_at_a_time_show_the_same_symmetry(monkeypatch):
     names = {"LabelProportions": "none", "PairwiseSimilarity": "any", "OrdinalTriplet": "reversal"}
     observed = []
-    for name, symmetry in names.items():
+    for name, expected in names.items():
         aggregate, logits, groups, z = problem(name)
-        observed.append((Observations(aggregate, groups, z, logits.shape[1]), symmetry))
+        observed.append((Observations(aggregate, groups, z, logits.shape[1]), expected))
     # Equal counts are as likely under other names: only the last group tells them apart.
     counts = Observations(LabelProportions(), Groups.from_sizes([2, 4, 6, 2]), [[1, 1], [2, 2], [3, 3], [2, 0]], 2)
-    for one, symmetry in [*observed, (counts, "none")]:
-        assert naming.find_symmetry([one]) == symmetry
+    for one, expected in [*observed, (counts, "none")]:
+        assert symmetry.find_symmetry([one]) == expected
         with monkeypatch.context() as patched:
-            patched.setattr(naming, "MEMBERSHIPS_AT_ONCE", 4)
-            assert naming.find_symmetry([one]) == symmetry
+            patched.setattr(symmetry, "MEMBERSHIPS_AT_ONCE", 4)
+            assert symmetry.find_symmetry([one]) == expected

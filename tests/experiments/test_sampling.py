@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from unbag.datasets import Dataset
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.ordered import load as load_ordered
-from unbag.experiments.sampling import AGGREGATES, draw_groups, make_tasks, usual_n_groups
+from unbag.experiments.sampling import draw_groups, make_tasks, usual_n_groups
 from unbag.experiments.splits import split_fold, split_official, split_together, split_whole
+from unbag.inputs import NAMES, find_aggregate
 
 CPU = torch.device("cpu")
 
@@ -112,7 +113,7 @@ def test_a_size_must_be_given_where_a_problem_leaves_it_open():
         make_tasks(table(), "label_proportions", "paper", seeds=[0], device=CPU)
 
 
-@pytest.mark.parametrize("problem", [name for name in AGGREGATES if name != "multiple_instance"])
+@pytest.mark.parametrize("problem", [name for name in NAMES if name != "multiple_instance"])
 @pytest.mark.parametrize("data", [table(), images()], ids=["table", "images"])
 def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem, data):
     for task in make_tasks(data, problem, "paper", seeds=[0, 1], n_groups=60, group_size=6, device=CPU):
@@ -125,8 +126,8 @@ def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem,
         assert not validation & test
         assert train | validation | test == set(range(len(data.X)))
         assert len(task.observations.groups) == 60
-        assert task.observations.groups.uniform_size == (AGGREGATES[problem].size or 6)
-        seen = AGGREGATES[problem].observe(torch.from_numpy(data.y), task.observations.groups, 3)
+        assert task.observations.groups.uniform_size == (find_aggregate(problem).size or 6)
+        seen = find_aggregate(problem).observe(torch.from_numpy(data.y), task.observations.groups, 3)
         assert torch.equal(task.observations.z, seen)
         assert torch.equal(task.validation.truth, torch.from_numpy(data.y)[task.validation.rows])
         assert torch.equal(task.test.truth, torch.from_numpy(data.y)[task.test.rows])
@@ -135,7 +136,7 @@ def test_groups_hold_training_rows_and_what_is_observed_of_them_is_true(problem,
         assert set(held_out.groups.members.tolist()) <= validation
         assert len(held_out.groups) == round(60 * len(validation) / len(train))
         assert held_out.groups.uniform_size == task.observations.groups.uniform_size
-        seen = AGGREGATES[problem].observe(torch.from_numpy(data.y), held_out.groups, 3)
+        seen = find_aggregate(problem).observe(torch.from_numpy(data.y), held_out.groups, 3)
         assert torch.equal(held_out.z, seen)
 
 
@@ -182,7 +183,7 @@ def test_members_are_drawn_one_by_one_and_with_replacement():
 def test_only_comparisons_leave_classes_unnamed():
     unnamed = {
         problem: make_tasks(table(), problem, "paper", seeds=[0], n_groups=4, group_size=6, device=CPU)[0].permuted
-        for problem in AGGREGATES
+        for problem in NAMES
         if problem != "multiple_instance"
     }
     assert [problem for problem, is_so in unnamed.items() if is_so] == [

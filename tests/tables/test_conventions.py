@@ -114,7 +114,7 @@ def test_columns_that_leave_a_doubt(instances, groups, options, sentence):
 def test_a_contrary_column_is_read_as_what_it_says(groups, kind, meaning):
     _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
     assert source.certain
-    (note,) = source.reading.note(source.aggregate, "groups.csv", source.observed)
+    (note,) = source.reading.note(source.kind, "groups.csv", source.observed)
     assert str(note) == f"groups.csv, column {source.observed}: by the name of the column, 1 is read as: {meaning}"
 
 
@@ -135,7 +135,7 @@ def test_a_contrary_column_is_read_as_what_it_says(groups, kind, meaning):
 )
 def test_a_column_that_says_what_is_expected_needs_no_note(groups, kind):
     _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
-    assert source.reading.note(source.aggregate, "groups.csv", source.observed) == []
+    assert source.reading.note(source.kind, "groups.csv", source.observed) == []
 
 
 @pytest.mark.parametrize(

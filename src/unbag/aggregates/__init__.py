@@ -1,4 +1,4 @@
-"""One file per kind of observation: what it means, its likelihood, its check of z."""
+"""One file per kind of observation: what it means, its likelihood, its check of z, its words; and all by name."""
 
 from unbag.aggregates.base import Aggregate as Aggregate
 from unbag.aggregates.base import Evidence as Evidence
@@ -12,4 +12,7 @@ from unbag.aggregates.multiple_instance import MultipleInstance as MultipleInsta
 from unbag.aggregates.ordinal_rank import OrdinalRank as OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates.registry import AGGREGATES as AGGREGATES
+from unbag.aggregates.traits import AnswerColumn as AnswerColumn
+from unbag.aggregates.traits import Wording as Wording
 from unbag.aggregates.triplet import TripletComparison as TripletComparison

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unbag.aggregates.traits import Traits
 from unbag.alignment import align, read_per_group
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
 from unbag.groups import Groups
@@ -31,17 +32,15 @@ class Evidence(NamedTuple):
     posterior: Tensor  # (memberships, k), detached; rows sum to one
 
 
-class Aggregate(ABC):
+class Aggregate(Traits, ABC):
     """One kind of aggregate observation: a function of the labels of a group.
 
     A subclass says what the observation is (:meth:`observe`), which values it can take (:meth:`check`) and how
     likely it is. For the last it defines one of two: :meth:`log_prob`, differentiable, from which the posterior
     follows by a gradient; or :meth:`infer`, which returns both by a closed form or a forward-backward pass.
+    What else there is to know of it are class attributes; see :class:`unbag.aggregates.traits.Traits`.
     :func:`unbag.testing.check_aggregate` tests the result.
     """
-
-    size: int | None = None
-    """The number of members that every group must have, or None for any."""
 
     @abstractmethod
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -79,6 +78,20 @@ class Aggregate(ABC):
         Only then can a step on a GPU be captured as a graph.
         """
         return False
+
+    def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
+        """Return the expected observation of each group, from the log-probabilities of its members.
+
+        Of yes or no it is the probability of yes; a subclass that observes counts returns the expected ones.
+        """
+        n_classes = log_probs.shape[1]
+        if not self.is_yes_no(groups, n_classes):
+            raise ValueError(
+                f"{type(self).__name__} may observe many things; say which with z=, one per group, to get its "
+                "probability"
+            )
+        yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
+        return self.checked_infer(log_probs, groups.segments, yes)[0].exp()
 
     def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
         """Return likelihood and posterior from one pass; see the methods of those names."""

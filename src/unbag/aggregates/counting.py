@@ -9,6 +9,8 @@ from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.fold import FromFold
+from unbag.aggregates.multiple_instance import MultipleInstance
+from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.alignment import read_per_group
 from unbag.checks import check_n_classes, name_some
 from unbag.groups import Groups
@@ -28,6 +30,9 @@ class CountOf(Aggregate):
     >>> CountOf(2).observe([2, 0, 2, 1], Groups.from_sizes([3, 1]), n_classes=3)
     tensor([2, 0])
     """
+
+    wording = Wording("Counts of one class", "how many of its rows are of one class")
+    column = AnswerColumn(yes=("count", "counts", "number", "n"))
 
     def __init__(self, label: int) -> None:
         self.label = _check_label(label)
@@ -54,6 +59,9 @@ class CountOf(Aggregate):
             )
         return counts
 
+    def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
+        return groups.segments.sum(log_probs[:, self.label].exp())
+
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         exact = log_softmax(log_probs.double())  # the roundings of many members would add up
         others = [place for place in range(log_probs.shape[1]) if place != self.label]
@@ -75,6 +83,20 @@ class AtLeast(FromFold):
     >>> AtLeast(2, label=1).observe([1, 0, 1, 1], Groups.from_sizes([3, 1]), n_classes=2)
     tensor([1, 0])
     """
+
+    outcome = "yes_no"
+    wording = Wording("Thresholds", "whether at least so many of its rows are of one class", yes="yes", no="no")
+    column = AnswerColumn(
+        yes=("enough", "positive"),
+        contrary=("few", "negative"),
+        doubtful=MultipleInstance.column.doubtful,
+        meanings=(
+            "enough members are of the class",
+            "too few members are of the class",
+            "too few members are of the class",
+            "enough members are of the class",
+        ),
+    )
 
     def __init__(self, count: int, label: int = 1) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -102,6 +124,10 @@ class Majority(FromFold):
     >>> Majority().observe([2, 2, 0, 1, 0], Groups.from_sizes([3, 2]), n_classes=3)
     tensor([2, 0])
     """
+
+    outcome = "class"
+    wording = Wording("Majorities", "which class most of its rows are of")
+    column = AnswerColumn(yes=("majority", "most"))
 
     def __init__(self) -> None:
         # Sorted labels hold just what counts hold, without knowing the number of classes.

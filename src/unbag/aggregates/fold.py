@@ -103,6 +103,18 @@ class FromFold(Aggregate):
             wanted.append(number)
         return torch.tensor(wanted, device=groups.device)
 
+    def is_yes_no(self, groups: Groups, n_classes: int) -> bool:
+        sizes = groups.sizes.unique().tolist()
+        possible = frozenset().union(*(self._outcomes_after(size, n_classes).possible for size in sizes))
+        return all(value in (0, 1) for value, number in list(self._numbers.items()) if number in possible)
+
+    def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
+        if not self.is_yes_no(groups, log_probs.shape[1]):
+            return super().expect(log_probs, groups)
+        # A number that no state has where no labels are observed as yes.
+        yes = torch.full((len(groups),), self._numbers.get(1, -1), device=groups.device)
+        return self.checked_infer(log_probs, groups.segments, yes)[0].exp()
+
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
         with _EXPLORING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log2, prod
+from math import log, log2, prod
 from typing import Any, Literal
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.counts import check_counts
+from unbag.aggregates.traits import Wording
 from unbag.alignment import read_per_group
 from unbag.checks import name_some
 from unbag.groups import Groups
@@ -126,6 +127,9 @@ class LabelProportions(Aggregate):
     tensor([0.1111, 0.2222])
     """
 
+    outcome = "class_counts"
+    wording = Wording("Counts of classes", "how many of its rows are of each class")
+
     def __init__(self, method: Literal["auto", "exact", "saddle_point"] = "auto", max_states: int = 2**17) -> None:
         if method not in ("auto", "exact", "saddle_point"):
             raise ValueError(f"method must be 'auto', 'exact' or 'saddle_point', got {method!r}")
@@ -143,6 +147,14 @@ class LabelProportions(Aggregate):
         if self.method == "exact":
             self._refuse_out_of_reach(groups, counts)
         return counts
+
+    def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
+        return groups.segments.sum(log_probs.exp())
+
+    def information(self, z: Tensor, groups: Groups, n_classes: int) -> float:
+        """Return log2 of the number of count vectors, (m + k - 1 choose k - 1), summed over groups."""
+        m, k = groups.sizes.double(), torch.tensor(n_classes, dtype=torch.float64, device=groups.device)
+        return float((torch.lgamma(m + k) - torch.lgamma(m + 1) - torch.lgamma(k)).sum()) / log(2)
 
     def plan(self, groups: Groups, z: Any) -> Plan:
         """Say which method will run on which group."""

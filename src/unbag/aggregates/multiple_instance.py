@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import log1mexp
 from unbag.segments import Segments
@@ -31,6 +32,17 @@ class MultipleInstance(Aggregate):
     >>> MultipleInstance().log_likelihood(logits, bags, [0, 1]).exp()
     tensor([0.2500, 0.8750])
     """
+
+    outcome = "yes_no"
+    n_classes = 2
+    weights = "current"
+    wording = Wording("Bags", "whether any of its rows is of the second class", "bag", "bags", "positive", "negative")
+    column = AnswerColumn(
+        yes=("positive",),
+        contrary=("negative",),
+        doubtful=("healthy", "normal", "benign", "absent", "clean", "same", "different"),
+        meanings=("a member is positive", "no member is positive", "no member is positive", "a member is positive"),
+    )
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import cumulate, normalise
 from unbag.segments import Segments
@@ -32,6 +33,14 @@ class OrdinalRank(Aggregate):
     """
 
     size = 2
+    outcome = "yes_no"
+    wording = Wording("Ranks", "whether its two rows stand in a given order", "pair", "pairs", "yes", "no")
+    column = AnswerColumn(
+        yes=("lower", "less", "smaller", "below"),
+        contrary=("higher", "greater", "larger", "bigger", "above", "more"),
+        doubtful=("better", "worse", "preferred", "wins", "won", "winner", "beats", "before", "after", "same", "equal"),
+        meanings=("the first is lower", "the first is higher", "the first is not lower", "the first is not higher"),
+    )
 
     def __init__(self, relation: Relation = "<") -> None:
         if relation not in _COMPARE:

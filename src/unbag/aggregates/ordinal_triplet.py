@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.traits import Wording
+from unbag.aggregates.triplet import TripletComparison
 from unbag.groups import Groups
 from unbag.kernels.logspace import cumulate, normalise
 from unbag.segments import Segments
@@ -26,6 +28,12 @@ class OrdinalTriplet(Aggregate):
     """
 
     size = 3
+    outcome = "yes_no"
+    wording = Wording(
+        *("Ordered triplets", "whether its first row is closer to the second than to the third"),
+        *("triplet", "triplets", "yes", "no"),
+    )
+    column = TripletComparison.column
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         self.check_sizes(groups)

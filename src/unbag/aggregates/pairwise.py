@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_complement, normalise
 from unbag.segments import Segments
@@ -33,6 +34,18 @@ class PairwiseSimilarity(Aggregate):
     """
 
     size = 2
+    outcome = "yes_no"
+    wording = Wording("Pairs", "whether its two rows are of one class", "pair", "pairs", "same", "different")
+    column = AnswerColumn(
+        yes=("similar", "same", "equal", "alike", "match", "positive"),
+        contrary=(
+            *("different", "dissimilar", "unequal", "unlike", "distinct", "differ", "differs", "mismatch"),
+            *("unsimilar", "inequal", "opposite", "negative"),
+        ),
+        doubtful=("distance", "lower", "higher", "greater", "closer", "farther"),
+        meanings=("the two are alike", "the two differ", "the two differ", "the two are alike"),
+        symmetric=True,
+    )
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         self.check_sizes(groups)

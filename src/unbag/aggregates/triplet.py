@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_complement, log_sum_others, logsumexp, normalise
 from unbag.segments import Segments
@@ -27,6 +28,22 @@ class TripletComparison(Aggregate):
     """
 
     size = 3
+    outcome = "yes_no"
+    wording = Wording(
+        "Triplets", "whether its first row is like the second and unlike the third", "triplet", "triplets", "yes", "no"
+    )
+    column = AnswerColumn(
+        yes=("closer", "nearer"),
+        contrary=("farther", "further"),
+        doubtful=("similar", "same", "different", "dissimilar", "positive", "negative"),
+        meanings=(
+            "the second is nearer to the first than the third is",
+            "the second is farther from the first than the third is",
+            "the second is not nearer to the first than the third is",
+            "the second is not farther from the first than the third is",
+        ),
+        contrary_order=(0, 2, 1),
+    )
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         self.check_sizes(groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -10,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from unbag.aggregates import AGGREGATES
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_learned, show_problems
 from unbag.terminal import Terminal, visible
-
-KINDS = "label_proportions, multiple_instance, pairwise_similarity, triplet_comparison, ordinal_rank or ordinal_triplet"
 
 Instances = Annotated[Path, typer.Argument(help="One row per instance: CSV, Parquet, or a folder of Parquet files.")]
 Groups = Annotated[Path, typer.Argument(help="One row per group, pair or triplet, with what was observed of it.")]
@@ -33,7 +33,16 @@ Drop = Annotated[
 ]
 
 COLUMNS = "Columns"
-Aggregate = Annotated[str | None, typer.Option("--aggregate", "-a", help=f"What was observed: {KINDS}.")]
+Aggregate = Annotated[
+    str | None,
+    typer.Option(
+        "--aggregate",
+        "-a",
+        metavar="KIND",
+        help=f"What was observed: {', '.join(AGGREGATES)}; with arguments as in at_least(2), or your own as in "
+        "my_module:MyKind.",
+    ),
+]
 Also = Annotated[
     list[str] | None,
     typer.Option(metavar="KIND=FILE", help="A further file of observations; may be given several times."),
@@ -294,10 +303,10 @@ def _split(names: str | None) -> list[str] | None:
 
 
 def _read_also(given: str) -> dict[str, str]:
-    kind, equals, file = given.partition("=")
-    if not equals:
+    found = re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", given)
+    if found is None:
         raise typer.BadParameter(f"--also takes KIND=FILE, for example pairwise_similarity=pairs.csv; got {given!r}")
-    return {"aggregate": kind, "file": file}
+    return {"aggregate": found[1], "file": found[2]}
 
 
 def _say_how_to_go_on(run: Any) -> None:

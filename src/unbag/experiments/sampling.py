@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag import inputs
-from unbag.aggregates.base import Aggregate
 from unbag.baselines.base import Judged, Task
 from unbag.datasets import Dataset
 from unbag.experiments.bags import prepare_bags, split_bags
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.splits import split_official, split_whole
 from unbag.groups import Groups
+from unbag.inputs import find_aggregate
+from unbag.symmetry import Symmetry, symmetry_of
 from unbag.training import Observations
 
-AGGREGATES: dict[str, Aggregate] = {name: kind() for name, kind in inputs.AGGREGATES.items()}
 
-UNNAMED = ("pairwise_similarity", "triplet_comparison")
-"""Problems that leave classes without names, so that accuracy is that of the best renaming."""
-
-REVERSIBLE = ("ordinal_triplet",)
-"""Problems that leave open which end of the classes is the low one; accuracy is that of the better direction."""
+@cache
+def symmetry(problem: str, n_classes: int) -> Symmetry:
+    """Return which classes a problem leaves without names, so that accuracy is that of the best renaming."""
+    return symmetry_of(find_aggregate(problem), n_classes)
 
 
 def usual_n_groups(problem: str, n: int) -> int:
@@ -85,7 +84,7 @@ def make_tasks(
     if not isinstance(data, OrderedTable) and data.bags is not None:
         return _bag_tasks(data, protocol, seeds, device)
     X = _tensor(data.X, device)
-    size = AGGREGATES[problem].size or group_size
+    size = find_aggregate(problem).size or group_size
     if size is None:
         raise ValueError(f"group_size must be given for {problem}, whose groups may be of any size")
     shape = (n_groups or usual_n_groups(problem, len(X)), size)
@@ -105,7 +104,7 @@ def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, 
     else:
         y, k = data.y, len(data.classes)
     labels = _tensor(y, X.device)
-    aggregate = AGGREGATES[problem]
+    aggregate = find_aggregate(problem)
 
     def observe(rows: np.ndarray, n_groups: int) -> Observations:
         drawn = draw_groups(rows, n_groups, size, rng)
@@ -123,7 +122,7 @@ def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, 
         validation=Judged(validation, labels[validation]),
         test=Judged(test, labels[test]),
         n_classes=k,
-        permuted=problem in UNNAMED,
+        permuted=symmetry(problem, k) == "any",
         held_out=held_out,
     )
 
@@ -139,7 +138,7 @@ def _bag_tasks(data: Dataset, protocol: str, seeds: Sequence[int], device: torch
     def observed(judged: Judged) -> Observations:
         assert judged.bags is not None
         groups = Groups.from_offsets(judged.bags.offsets, judged.rows)
-        return Observations(AGGREGATES["multiple_instance"], groups, judged.truth, 2)
+        return Observations(find_aggregate("multiple_instance"), groups, judged.truth, 2)
 
     tasks = []
     for seed in seeds:

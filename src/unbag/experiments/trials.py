@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unbag.baselines import METHODS, Judged, Method, Task, accuracy
 from unbag.experiments.plan import SELECTIONS, Cell, Choice
-from unbag.experiments.sampling import REVERSIBLE
+from unbag.experiments.sampling import symmetry
 from unbag.groups import Groups
 from unbag.segments import Segments
 from unbag.training import Checkpoint, Settings, Silent, Trained, train
@@ -313,7 +313,7 @@ def _accuracy(cell: Cell, outputs: Tensor, judged: Judged, task: Task) -> float:
         return math.nan
     guessed = METHODS[cell.method].predict(outputs, judged, task)
     found = accuracy(guessed, judged.truth, task.permuted)
-    if cell.problem in REVERSIBLE:
+    if symmetry(cell.problem, task.n_classes) == "reversal":
         return max(found, accuracy(task.n_classes - 1 - guessed, judged.truth, task.permuted))
     return found
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from unbag.aggregates import Wording
 from unbag.report import plots
-from unbag.report.kinds import kind_of
 from unbag.report.parts import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
 
 
@@ -70,7 +70,7 @@ def say_accuracy(given: dict[str, Any]) -> str:
 def _say_known(summary: dict[str, Any]) -> list[str]:
     pairs = zip(summary["labels"]["known_observation"], summary["sets"], strict=True)
     return [
-        f"Inside the {kind_of(one['kind']).groups} ({count(known['memberships'], 'labelled member')}): "
+        f"Inside the {Wording(**one['wording']).groups} ({count(known['memberships'], 'labelled member')}): "
         f"{percent(known['before'])} are right from the row alone, {percent(known['after'])} with the observation "
         "known."
         for known, one in pairs

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from unbag.inputs import number_labels, read_labels
-from unbag.naming import Symmetry, best_order
+from unbag.naming import best_order
 from unbag.report.judged import Judged
 from unbag.report.observed import reliability
+from unbag.symmetry import Symmetry
 
 # A larger matrix can neither be drawn nor read; the most frequent mistakes are listed all the same.
 LARGEST_MATRIX = 20

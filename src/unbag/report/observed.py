@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.aggregates import Aggregate, AtLeast, LabelProportions, MultipleInstance
-from unbag.fitting import COMPARISONS
-from unbag.inputs import AGGREGATES
+from unbag.aggregates import Wording
 from unbag.report.bins import evenly, histogram, histogram_of_sizes, span
 from unbag.report.judged import Judged
 from unbag.training import Observations
@@ -19,19 +18,10 @@ from unbag.training import Observations
 MOST_POINTS = 1000
 MOST_LISTED = 15
 
+LABELS = Wording("Labels", "its label", "row", "rows")
+
 SHARES = np.linspace(0, 1, 21)
 TENTHS = np.linspace(0, 1, 11)
-
-
-def name_of(aggregate: Aggregate) -> str:
-    """Return the short name of a kind of observation, or the name of its class.
-
-    Examples
-    --------
-    >>> name_of(MultipleInstance()), name_of(AtLeast(2))
-    ('multiple_instance', 'AtLeast')
-    """
-    return next((name for name, kind in AGGREGATES.items() if type(aggregate) is kind), type(aggregate).__name__)
 
 
 def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> dict[str, Any]:
@@ -39,7 +29,8 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
     one = judged.observations
     sizes = one.groups.sizes.numpy()
     return {
-        "kind": "labels" if plain_labels else name_of(one.aggregate),
+        "kind": "labels" if plain_labels else one.aggregate.name,
+        "wording": asdict(LABELS if plain_labels else one.aggregate.wording),
         "aggregate": repr(one.aggregate),
         "groups": len(one.groups),
         "memberships": len(one.groups.members),
@@ -86,9 +77,9 @@ def _likelihood(judged: Judged) -> dict[str, Any]:
 
 def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
     chosen = judged.observations.take(judged.chosen)
-    if isinstance(chosen.aggregate, LabelProportions):
+    if chosen.aggregate.outcome == "class_counts":
         return _counts(chosen, judged.log_probs, classes)
-    if isinstance(chosen.aggregate, (*COMPARISONS, MultipleInstance, AtLeast)):
+    if chosen.aggregate.is_yes_no(chosen.groups, chosen.n_classes):
         return _answers(judged, chosen)
     seen = judged.log_likelihood[judged.chosen].exp().numpy()
     return {"form": "other", "edges": TENTHS.tolist(), "counts": histogram(seen, TENTHS)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unbag.report.kinds import kind_of
+from unbag.aggregates import Wording
 from unbag.report.label_section import say_accuracy
 from unbag.report.parts import count, listed, number, percent
 from unbag.report.set_sections import say_failures, say_gain, say_judged
@@ -31,7 +31,7 @@ def _learned(summary: dict[str, Any]) -> list[str]:
         f"({listed(data['classes'], 6)}), from {count(data['features'], 'feature')}."
     ]
     for one in summary["sets"]:
-        kind, least, most = kind_of(one["kind"]), one["sizes"]["min"], one["sizes"]["max"]
+        kind, least, most = Wording(**one["wording"]), one["sizes"]["min"], one["sizes"]["max"]
         size = number(least) if least == most else f"{number(least)} to {number(most)}"
         of = "" if most == 1 else f" of {size} rows"
         said.append(

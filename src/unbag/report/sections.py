@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from unbag.aggregates import Wording
 from unbag.report import plots
-from unbag.report.kinds import kind_of
 from unbag.report.parts import (
     Cell,
     Picture,
@@ -48,7 +48,7 @@ def data(summary: dict[str, Any]) -> Section:
     about = summary["data"]
     rows = [
         (
-            Cell(kind_of(one["kind"]).title),
+            Cell(Wording(**one["wording"]).title),
             in_number(one["groups"]),
             in_number(one["rows"]),
             in_number(one["sizes"]["min"]),
@@ -80,7 +80,7 @@ def data(summary: dict[str, Any]) -> Section:
                 )
                 for two in sizes
             ]
-            title = f"Sizes of groups: {kind_of(one['kind']).title.lower()}" + (f" {place + 1}" if place else "")
+            title = f"Sizes of groups: {Wording(**one['wording']).title.lower()}" + (f" {place + 1}" if place else "")
             section.tables.append(Table(title, ("size", "groups", "share"), table_rows))
     section.tables.append(facts("Rows, features and classes", given))
     if summary["inputs"]:

@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
+from unbag.aggregates import Wording
 from unbag.report import plots
-from unbag.report.kinds import kind_of
 from unbag.report.parts import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
 
 # Means over fewer groups than this say little about the next ones.
@@ -18,7 +18,7 @@ ADVICE = "Do not rely on it: train for longer or with a lower learning rate, and
 
 def set_sections(one: dict[str, Any], place: int, n_sets: int) -> list[Section]:
     """Return all sections on one set; with several sets, headings say which."""
-    which = "" if n_sets == 1 else f" (set {place + 1}: {kind_of(one['kind']).title.lower()})"
+    which = "" if n_sets == 1 else f" (set {place + 1}: {Wording(**one['wording']).title.lower()})"
     return [
         _likelihood(one, f"likelihood-{place}", which),
         _outcome(one, f"outcome-{place}", which),
@@ -28,7 +28,7 @@ def set_sections(one: dict[str, Any], place: int, n_sets: int) -> list[Section]:
 
 def say_judged(one: dict[str, Any]) -> str:
     """Say which groups figures of quality are about."""
-    judged, kind = one["judged"], kind_of(one["kind"])
+    judged, kind = one["judged"], Wording(**one["wording"])
     if not judged["held_out"]:
         return (
             f"Judged on all {count(judged['groups'], kind.group, kind.groups)}, those that were trained on included: "
@@ -44,7 +44,7 @@ def say_judged(one: dict[str, Any]) -> str:
 
 def say_gain(one: dict[str, Any]) -> str:
     """Say how much better than the trivial predictor the model explains the groups."""
-    likelihood, kind = one["likelihood"], kind_of(one["kind"])
+    likelihood, kind = one["likelihood"], Wording(**one["wording"])
     if likelihood["model"] is None:
         return f"The model rules out what was observed of every {kind.group} it is judged on."
     gain = likelihood["model"] - likelihood["trivial"]
@@ -74,7 +74,7 @@ def _is_worse(likelihood: dict[str, Any]) -> bool:
 
 
 def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
-    likelihood, kind = one["likelihood"], kind_of(one["kind"])
+    likelihood, kind = one["likelihood"], Wording(**one["wording"])
     section = Section(name, f"Against the trivial predictor{which}")
     section.text = [
         say_judged(one),
@@ -118,7 +118,7 @@ def _outcome(one: dict[str, Any], name: str, which: str) -> Section:
 
 
 def _counts(one: dict[str, Any], name: str, section: Section) -> None:
-    outcome, kind = one["outcome"], kind_of(one["kind"])
+    outcome, kind = one["outcome"], Wording(**one["wording"])
     rows = outcome["classes"]
     error = sum(row["error"] for row in rows) / len(rows)
     trivial = sum(row["trivial_error"] for row in rows) / len(rows)
@@ -147,7 +147,7 @@ def _counts(one: dict[str, Any], name: str, section: Section) -> None:
 
 
 def _answers(one: dict[str, Any], name: str, section: Section) -> None:
-    outcome, kind = one["outcome"], kind_of(one["kind"])
+    outcome, kind = one["outcome"], Wording(**one["wording"])
     said = (
         f"Called by the more likely answer, {percent(outcome['right'])} of the {kind.groups} are right; the most "
         f"common answer every time would be right for {percent(outcome['most_common'])}."
@@ -174,7 +174,7 @@ def _answers(one: dict[str, Any], name: str, section: Section) -> None:
 
 
 def _other(one: dict[str, Any], name: str, section: Section) -> None:
-    outcome, kind = one["outcome"], kind_of(one["kind"])
+    outcome, kind = one["outcome"], Wording(**one["wording"])
     likely = sum(outcome["counts"][5:]) / max(sum(outcome["counts"]), 1)
     section.pictures.append(
         Picture(
@@ -198,7 +198,7 @@ def _say_reliability(bins: list[dict[str, Any]], what: str) -> str:
 
 
 def _confidence(one: dict[str, Any], name: str, which: str) -> Section:
-    confidence, kind = one["confidence"], kind_of(one["kind"])
+    confidence, kind = one["confidence"], Wording(**one["wording"])
     section = Section(name, f"Confidence{which}")
     section.text.append(
         "How likely the most likely class of each member is: from the row alone, and with what was observed of its "

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.aggregates import LabelProportions, MultipleInstance
 from unbag.constant import best_constant
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
@@ -20,6 +19,7 @@ from unbag.report.bins import evenly, plain
 from unbag.report.judged import Judged, find_held_out, judge
 from unbag.report.labelled import judge_labels
 from unbag.report.observed import describe_set
+from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 
 FORMAT = 1
@@ -164,9 +164,8 @@ def _balance(sets: Sequence[Judged], classes: list[str]) -> list[dict[str, Any]]
     predicted = sets[0].log_probs[members].exp()
     called = torch.bincount(predicted.argmax(1), minlength=len(classes)) / len(members)
     after = torch.cat([one.posterior for one in sets]).nanmean(0)
-    telling = [
-        one.observations for one in sets if isinstance(one.observations.aggregate, LabelProportions | MultipleInstance)
-    ]
+    seen = [one.observations for one in sets if one.observations.aggregate.size is None]
+    telling = [one for one in seen if find_symmetry([one]) == "none"]
     implied = best_constant(telling)[0] if telling else [None] * len(classes)
     return [
         {"class": name, "predicted": mean, "called": share, "known": known, "implied": told}

@@ -12,6 +12,10 @@ kind                                       columns of the second file
 ``pairwise_similarity``                    two row ids, and 0 or 1
 ``ordinal_rank``                           two row ids, and 0 or 1, or one of < > <= >=
 ``triplet_comparison, ordinal_triplet``    three row ids, and 0 or 1
+``at_least(2), at_least(2, label=ill)``    group id, and 0 or 1
+``count_of(ill)``                          group id, and how many members are of the class
+``majority``                               group id, and the name of a class
+``my_module:MyKind``                       by the traits of the class, which is imported
 =========================================  ==========================================================================
 
 Columns are found by their names, in which capitals, spaces and dashes do not matter, unless options name others:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
+from unbag.aggregates.registry import parameters
 from unbag.tables.plan import Source
 from unbag.tables.problems import Problem, fail
 
@@ -16,54 +18,8 @@ NOT = ("not", "no", "non")
 HARMLESS = ("is", "are", "was", "class", "label", "first", "rank")
 
 
-@dataclass(frozen=True)
-class Words:
-    """How people call a column of answers to one question, and of answers to the contrary one."""
-
-    yes: tuple[str, ...]
-    contrary: tuple[str, ...]
-    doubtful: tuple[str, ...]
-    """Names from which nobody can tell."""
-    meanings: tuple[str, str, str, str]
-    """What 1 means in a column of the first words, of the contrary ones, and of both behind a "not"."""
-
-
-_TRIPLETS = Words(
-    yes=("closer", "nearer"),
-    contrary=("farther", "further"),
-    doubtful=("similar", "same", "different", "dissimilar", "positive", "negative"),
-    meanings=(
-        "the second is nearer to the first than the third is",
-        "the second is farther from the first than the third is",
-        "the second is not nearer to the first than the third is",
-        "the second is not farther from the first than the third is",
-    ),
-)
-WORDS = {
-    "multiple_instance": Words(
-        yes=("positive",),
-        contrary=("negative",),
-        doubtful=("healthy", "normal", "benign", "absent", "clean", "same", "different"),
-        meanings=("a member is positive", "no member is positive", "no member is positive", "a member is positive"),
-    ),
-    "pairwise_similarity": Words(
-        yes=("similar", "same", "equal", "alike", "match", "positive"),
-        contrary=(
-            *("different", "dissimilar", "unequal", "unlike", "distinct", "differ", "differs", "mismatch"),
-            *("unsimilar", "inequal", "opposite", "negative"),
-        ),
-        doubtful=("distance", "lower", "higher", "greater", "closer", "farther"),
-        meanings=("the two are alike", "the two differ", "the two differ", "the two are alike"),
-    ),
-    "triplet_comparison": _TRIPLETS,
-    "ordinal_triplet": _TRIPLETS,
-    "ordinal_rank": Words(
-        yes=("lower", "less", "smaller", "below"),
-        contrary=("higher", "greater", "larger", "bigger", "above", "more"),
-        doubtful=("better", "worse", "preferred", "wins", "won", "winner", "beats", "before", "after", "same", "equal"),
-        meanings=("the first is lower", "the first is higher", "the first is not lower", "the first is not higher"),
-    ),
-}
+NO_WORDS = AnswerColumn(yes=())
+"""Of an aggregate that has no words for its column."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +43,18 @@ class Reading:
             return "<=" if self.negated else ">"
         return ">=" if self.negated else "<"
 
-    def note(self, kind: str, file: str, column: str) -> list[Problem]:
+    def note(self, kind: type[Aggregate], file: str, column: str) -> list[Problem]:
         """Say how answers are read, where it is not the default."""
         if not (self.contrary or self.negated):
             return []
-        meaning = WORDS[kind].meanings[self.contrary + 2 * self.negated]
+        assert kind.column is not None  # without words, no name is understood
+        meaning = kind.column.meanings[self.contrary + 2 * self.negated]
         return [Problem("note", f"by the name of the column, 1 is read as: {meaning}", file, None, column)]
 
 
-def read_name(kind: str, column: str, words: Sequence[str], members: Sequence[str], source: Source) -> Reading:
+def read_name(
+    kind: type[Aggregate], column: str, words: Sequence[str], members: Sequence[str], source: Source
+) -> Reading:
     """Return what the name of a column of answers says of 1; refuse a name that leaves it open.
 
     Parameters
@@ -112,11 +71,16 @@ def read_name(kind: str, column: str, words: Sequence[str], members: Sequence[st
     Examples
     --------
     >>> from pathlib import Path
-    >>> read_name("pairwise_similarity", "Is Different", ["is", "different"], ["a", "b"], Source(Path("pairs.csv")))
+    >>> from unbag import PairwiseSimilarity
+    >>> read_name(PairwiseSimilarity, "Is Different", ["is", "different"], ["a", "b"], Source(Path("pairs.csv")))
     Reading(contrary=True, negated=False)
     """
-    known = WORDS[kind]
-    if kind == "ordinal_rank" and (source.relation is not None or "relation" in words):
+    if kind.column is None:
+        _refuse_denial(kind, column, words, source)
+    known, relations = kind.column or NO_WORDS, "relation" in parameters(kind)
+    if not known.contrary:
+        return Reading()
+    if relations and (source.relation is not None or "relation" in words):
         return Reading()
     said = [word for word in words if word in known.yes or word in known.contrary]
     doubt = any(word in known.doubtful for word in words) or len(said) > 1
@@ -127,9 +91,9 @@ def read_name(kind: str, column: str, words: Sequence[str], members: Sequence[st
         fine = {*said, *NOT, *HARMLESS, *subject.split("_"), *(("second",) if len(members) == 3 else ())}
         if len(members) == 3:
             fine -= {"first"}
-        doubt = doubt or (kind != "pairwise_similarity" and not fine.issuperset(words[:until]))
+        doubt = doubt or (not known.symmetric and not fine.issuperset(words[:until]))
     if doubt:
-        option = ", or say what 1 means with --relation" if kind == "ordinal_rank" else ""
+        option = ", or say what 1 means with --relation" if relations else ""
         raise fail(
             f"the name of the column does not tell what 1 means; call it {known.yes[0]} if it is: {known.meanings[0]}, "
             f"or {known.contrary[0]} if it is: {known.meanings[1]}{option}",
@@ -140,3 +104,16 @@ def read_name(kind: str, column: str, words: Sequence[str], members: Sequence[st
     if not said:
         return Reading()
     return Reading(said[0] in known.contrary, any(word in NOT for word in words))
+
+
+def _refuse_denial(kind: type[Aggregate], column: str, words: Sequence[str], source: Source) -> None:
+    """Refuse a name that may say the contrary of what an aggregate without words for its column observes."""
+    contrary = {word for one in AGGREGATES.values() if one.column for word in one.column.contrary}
+    if contrary.union(NOT).intersection(words):
+        raise fail(
+            f"the name of the column may say the contrary of what {kind.__name__} observes; call it {NEUTRAL[-1]} if "
+            "it does not",
+            str(source.file),
+            None,
+            column,
+        )

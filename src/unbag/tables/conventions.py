@@ -6,9 +6,11 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from unbag.tables.answers import NEUTRAL, WORDS, Reading, read_name
-from unbag.tables.plan import GROUPED, PAIRS, TRIPLETS, Plan, Source
-from unbag.tables.problems import fail, list_some
+from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
+from unbag.aggregates.registry import find_kind, needs_arguments, parameters
+from unbag.tables.answers import NEUTRAL, NO_WORDS, Reading, read_name
+from unbag.tables.plan import Plan, Source
+from unbag.tables.problems import fail, failing, list_some
 
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
@@ -41,6 +43,8 @@ class SourceColumns:
     """What the columns of a file of observations mean, and of which kind these are."""
 
     aggregate: str
+    """As it was written, with its arguments."""
+    kind: type[Aggregate]
     certain: bool
     """Whether the columns tell the kind, or it was given."""
     group: str | None = None
@@ -101,28 +105,35 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
 def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
     """Find out what kind of observations a file holds, and in which columns."""
     file = str(source.file)
-    kind, certain = (source.aggregate, True) if source.aggregate else _guess(names, source, instances)
-    found = _grouped(kind, names, source, plan, instances) if kind in GROUPED else _tuples(kind, names, source)
+    written, certain = (source.aggregate, True) if source.aggregate else _guess(names, source, instances)
+    with failing(file):
+        kind = find_kind(written)
+    found = SourceColumns(written, kind, certain)
+    if kind.size is None:
+        found = replace(found, group=_group_in_source(names, source, instances))
+    else:
+        found = replace(found, members=_members_in_source(names, source, kind.size))
+    found = _counted(found, names, source, plan) if kind.outcome == "class_counts" else _answered(found, names, source)
     used = {*found.keys, found.observed, found.size, *found.classes}
     unused = tuple(name for name in names if name not in used)
-    if kind in GROUPED and instances.group is None:
+    if kind.size is None and instances.group is None:
         raise fail(
             f"no column tells which group a row belongs to; call it group, or name it with --group, and write the "
             f"same ids as in column {found.group} of {file}",
             str(plan.instances),
         )
-    if kind not in GROUPED and instances.id is None:
+    if kind.size is not None and instances.id is None:
         raise fail(
             f"no column holds the ids that {', '.join(found.members)} of {file} refer to; call it id, or name it with "
             "--id",
             str(plan.instances),
         )
-    return replace(found, certain=certain, unused=unused)
+    return replace(found, unused=unused)
 
 
 def find_column(
     names: Sequence[str],
-    words: Sequence[str],
+    words: Collection[str],
     *,
     given: str | None,
     file: str,
@@ -158,42 +169,55 @@ def find_column(
     return like[0] if like else None
 
 
-def _grouped(kind: str, names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
-    file = str(source.file)
-    group = _group_in_source(names, source, instances)
-    others = [name for name in names if name != group]
-    if kind == "multiple_instance":
-        observed = _observed(kind, names, (group,), source)
-        return SourceColumns(kind, True, group, observed=observed, reading=_reading(kind, observed, (), source))
-    size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=(group, *(plan.classes or ())))
+def _counted(found: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
+    """Find the columns that count classes."""
+    file, taken = str(source.file), (*found.keys, *(plan.classes or ()))
+    size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=taken)
     for name in plan.classes or ():
         _refuse_unknown(name, names, file, "--classes")
-    classes = plan.classes or tuple(name for name in others if name != size)
+    classes = plan.classes or tuple(name for name in names if name not in {*found.keys, size})
     if len(classes) < 2:
         raise fail(
-            f"proportions need a column of counts for each of at least two classes, but besides {group} there is "
+            f"proportions need a column of counts for each of at least two classes, but besides "
+            f"{', '.join(found.keys)} there is "
             f"{'only ' + classes[0] if classes else 'none'}; for one column of 0 and 1 use --aggregate "
             "multiple_instance",
             file,
         )
-    return SourceColumns(kind, True, group, size=size, classes=tuple(classes))
+    return replace(found, size=size, classes=tuple(classes))
 
 
-def _tuples(kind: str, names: Sequence[str], source: Source) -> SourceColumns:
-    count = 2 if kind in PAIRS else 3
-    members = _members(names, source, count)
-    if members is None:
-        some = " or ".join(",".join(words[:count]) for words in MEMBERS[:2])
-        raise fail(
-            f"no {count} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
-            "--members",
-            str(source.file),
-        )
-    observed = _observed(kind, names, members, source)
-    reading = _reading(kind, observed, members, source)
-    if kind in TRIPLETS and reading.contrary:  # what is said of the second holds of the third
-        members = (members[0], members[2], members[1])
-    return SourceColumns(kind, True, members=members, observed=observed, reading=reading)
+def _answered(found: SourceColumns, names: Sequence[str], source: Source) -> SourceColumns:
+    """Find the column of what was observed, and what 1 means in it."""
+    words, members = found.kind.column or NO_WORDS, found.members
+    observed = _observed(words, names, found.keys, source)
+    plain = [_plain(name) for name in members]
+    reading = read_name(found.kind, observed, _plain(observed).split("_"), plain, source)
+    if words.contrary_order is not None and reading.contrary:  # what is said of the second holds of the third
+        members = tuple(members[place] for place in words.contrary_order)
+    return replace(found, members=members, observed=observed, reading=reading)
+
+
+def _members_in_source(names: Sequence[str], source: Source, count: int) -> tuple[str, ...]:
+    file = str(source.file)
+    if source.members is not None:
+        for name in source.members:
+            _refuse_unknown(name, names, file, "--members")
+        if len(source.members) != count or len(set(source.members)) != count:
+            raise fail(f"--members must name {count} different columns, got {', '.join(source.members)}", file)
+        return source.members
+    plain = {_plain(name): name for name in names}
+    numbered = [tuple(f"{word}_{place + 1}" for place in range(count)) for word in ("id", "row")]
+    known = [words[:count] for words in MEMBERS if len(words) >= count] or numbered
+    for words in known:
+        if all(word in plain for word in words):
+            return tuple(plain[word] for word in words)
+    some = " or ".join(",".join(words) for words in known[:2])
+    raise fail(
+        f"no {count} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
+        "--members",
+        file,
+    )
 
 
 def _group_in_source(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
@@ -210,28 +234,10 @@ def _group_in_source(names: Sequence[str], source: Source, instances: InstanceCo
     return found
 
 
-def _members(names: Sequence[str], source: Source, count: int) -> tuple[str, ...] | None:
+def _observed(own: AnswerColumn, names: Sequence[str], taken: Collection[str], source: Source) -> str:
     file = str(source.file)
-    if source.members is not None:
-        for name in source.members:
-            _refuse_unknown(name, names, file, "--members")
-        if len(source.members) != count or len(set(source.members)) != count:
-            raise fail(f"--members must name {count} different columns, got {', '.join(source.members)}", file)
-        return source.members
-    plain = {_plain(name): name for name in names}
-    for words in MEMBERS:
-        if len(words) >= count and all(word in plain for word in words[:count]):
-            return tuple(plain[word] for word in words[:count])
-    return None
-
-
-def _reading(kind: str, observed: str, members: Sequence[str], source: Source) -> Reading:
-    return read_name(kind, observed, _plain(observed).split("_"), [_plain(name) for name in members], source)
-
-
-def _observed(kind: str, names: Sequence[str], taken: Collection[str], source: Source) -> str:
-    file = str(source.file)
-    words = (*NEUTRAL, "relation", *(word for one in WORDS.values() for word in one.yes), *WORDS[kind].contrary)
+    known = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
+    words = {*NEUTRAL, "relation", *(word for one in (own, *known) for word in one.yes), *own.contrary}
     free = [name for name in names if name not in taken]
     found = find_column(names, words, given=source.observed, file=file, option="--observed", taken=taken)
     if found is None and len(free) == 1:
@@ -251,16 +257,29 @@ def _guess(names: Sequence[str], source: Source, instances: InstanceColumns) -> 
     """Return the kind of observation that columns look like, and whether they leave no doubt."""
     plain = {_plain(name) for name in names}
     if len(source.members or ()) == 3 or any(len(w) == 3 and plain >= {*w} for w in MEMBERS):
-        return "triplet_comparison", False
-    if source.members is not None or any(plain >= {*words[:2]} for words in MEMBERS):
-        words = {word for name in plain for word in name.split("_")}
-        ranks, pairs = WORDS["ordinal_rank"], WORDS["pairwise_similarity"]
-        ranked = bool(source.relation or words & {"relation", *ranks.yes, *ranks.contrary})
-        alike = bool(words & {*pairs.yes, *pairs.contrary})
-        return ("ordinal_rank", True) if ranked and not alike else ("pairwise_similarity", alike and not ranked)
-    group = _group_in_source(names, source, instances)
-    others = [name for name in names if name != group and _plain(name) not in SIZE]
-    return ("multiple_instance" if len(others) == 1 or source.observed else "label_proportions"), True
+        size = 3
+    elif source.members is not None or any(plain >= {*words[:2]} for words in MEMBERS):
+        size = 2
+    else:
+        group = _group_in_source(names, source, instances)
+        others = [name for name in names if name != group and _plain(name) not in SIZE]
+        outcome = "yes_no" if len(others) == 1 or source.observed else "class_counts"
+        return next(kind.name for kind in kinds_of_size(None) if kind.outcome == outcome), True
+    words = {word for name in plain for word in name.split("_")}
+    words |= {"relation"} if source.relation else set()
+    fitting = kinds_of_size(size)
+    meant = [kind for kind in fitting if words & _words_for(kind)]
+    return (meant[0].name, True) if len(meant) == 1 else (fitting[0].name, False)
+
+
+def kinds_of_size(size: int | None) -> list[type[Aggregate]]:
+    """Return the kinds of observation with so many members, of those that a name is enough for."""
+    return [kind for kind in AGGREGATES.values() if kind.size == size and not needs_arguments(kind)]
+
+
+def _words_for(kind: type[Aggregate]) -> set[str]:
+    words = kind.column or NO_WORDS
+    return {*words.yes, *words.contrary, *(["relation"] if "relation" in parameters(kind) else [])}
 
 
 def _plain(name: str) -> str:

@@ -9,16 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.symmetry import symmetry_of
 from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
-from unbag.tables.keys import find, is_missing
+from unbag.tables.keys import find, is_missing, label_texts
 from unbag.tables.matching import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, in_rows, list_some
 from unbag.tables.read import Table, column_names, read_table
-
-UNNAMED = ("pairwise_similarity", "triplet_comparison")
-"""Observations under which classes can be interchanged, so that labels may bring their own names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,21 +72,16 @@ def gather(plan: Plan) -> Gathered:
         of_sources.append(columns_of_source(own, source, within, of_instances))
     keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, *plan.categorical}
     instances = read_table(plan.instances, as_text=[name for name in keys if name is not None])
+    classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
     for source, columns in zip(plan.sources, of_sources, strict=True):
         table = read_table(source.file, as_text=columns.keys)
-        match = Match(table, columns, instances, of_instances, plan.drop_unmatched, alone=len(plan.sources) == 1)
+        alone = len(plan.sources) == 1
+        match = Match(table, columns, instances, of_instances, plan.drop_unmatched, alone, classes)
         observed.append(read_observations(match, source.relation))
-    classes = _classes(plan, of_sources, of_instances, instances)
     problems = [problem for one in observed for problem in one.problems]
-    labels, labelled_rows, found = _labels(instances, of_instances, classes, of_sources)
+    labels, labelled_rows, found = _labels(instances, of_instances, classes, observed)
     return Gathered(plan, instances, of_instances, observed, classes, labels, labelled_rows, [*problems, *found])
-
-
-def label_texts(table: Table, column: str) -> pa.Array:
-    """Return labels as text, as class names are: 1.0 is 1."""
-    text = table.column(column).cast(pa.string())
-    return pc.replace_substring_regex(text, r"^([0-9]+)\.0+$", r"\1")
 
 
 def _classes(
@@ -96,12 +89,11 @@ def _classes(
 ) -> tuple[str, ...]:
     """Return the names of the classes: those given, those of the counts, or numbers from 0 on."""
     counted = next((one.classes for one in sources if one.classes), None)
-    bags = any(one.aggregate == "multiple_instance" for one in sources)
     names = plan.classes or counted
     if names is not None and len(set(names)) != len(names):
         raise fail(f"--classes must name different classes, got {', '.join(names)}")
     told = {"--n-classes": plan.n_classes, "the names of the classes": len(names) if names else None}
-    told["multiple_instance"] = 2 if bags else None
+    told |= {one.aggregate: one.kind.n_classes for one in sources}
     counts = {count for count in told.values() if count is not None}
     if len(counts) > 1:
         said = ", ".join(f"{count} by {name}" for name, count in told.items() if count is not None)
@@ -120,7 +112,7 @@ def _classes(
 
 
 def _labels(
-    instances: Table, columns: InstanceColumns, classes: Sequence[str], sources: Sequence[SourceColumns]
+    instances: Table, columns: InstanceColumns, classes: Sequence[str], observed: Sequence[Observed]
 ) -> tuple[np.ndarray | None, np.ndarray | None, list[Problem]]:
     """Return the true classes of rows that have one, or name the rows whose class is none."""
     if columns.label is None:
@@ -132,8 +124,9 @@ def _labels(
     missing = is_missing(texts)
     distinct = texts.drop_null().unique()
     problems = []
-    own_names = all(one.aggregate in UNNAMED for one in sources) and len(distinct) <= len(classes)
-    if not own_names:
+    # Where classes can be interchanged, labels may bring their own names.
+    unnamed = all(symmetry_of(one.aggregate, len(classes)) == "any" for one in observed)
+    if not (unnamed and len(distinct) <= len(classes)):
         unknown = (find(texts, pa.array(classes)) < 0) & ~missing
         problems = list(
             in_rows(

@@ -8,9 +8,8 @@ import torch
 
 from unbag.groups import Groups
 from unbag.tables.keys import find, is_missing, missing_keys, repeated, shared_keys
-from unbag.tables.matching import Match, Strangers, read_answers, without_group
+from unbag.tables.matching import Match, Strangers, without_group
 from unbag.tables.problems import Problem, in_rows
-from unbag.tables.proportions import read_counts
 
 
 def read_grouped(match: Match) -> tuple[Groups | None, np.ndarray | None, np.ndarray, list[Problem]]:
@@ -37,10 +36,7 @@ def read_grouped(match: Match) -> tuple[Groups | None, np.ndarray | None, np.nda
     problems += Strangers(instances, own, of_rows, unknown, of_groups, lacks).problems(drop)
     problems += without_group(match, nowhere)
     kept = np.flatnonzero(sizes > 0)
-    if match.columns.aggregate == "label_proportions":
-        z, found = read_counts(match.columns, table, of_groups, sizes)
-    else:
-        z, found = read_answers(table, str(match.columns.observed))
+    z, found = match.read_observed(of_groups, sizes)
     problems += found
     if z is None or any(one.severity == "error" for one in problems):
         return None, None, kept, problems

@@ -162,3 +162,9 @@ def _converted(table: Table, name: str, other: Table) -> Problem:
         None,
         name,
     )
+
+
+def label_texts(table: Table, column: str) -> pa.Array:
+    """Return labels as text, as class names are: 1.0 is 1."""
+    text = table.column(column).cast(pa.string())
+    return pc.replace_substring_regex(text, r"^([0-9]+)\.0+$", r"\1")

@@ -75,12 +75,12 @@ class Candidate:
         for one in self.found.observed:
             if one.groups is None:
                 continue
-            if one.columns.aggregate == "label_proportions":
+            if one.aggregate.outcome == "class_counts":
                 yield from self._tallies(one)
-            elif one.columns.aggregate == "multiple_instance":
-                yield from self._bags(one)
             else:
-                yield from self._comparisons(one)
+                if one.aggregate.size is None and one.aggregate.outcome == "yes_no":
+                    yield from self._bags(one)
+                yield from self._answers(one)
         yield from self._row_ids()
         yield from self._group_ids()
 
@@ -124,7 +124,7 @@ class Candidate:
         assert one.groups is not None
         members, start = one.groups.members.numpy(), one.groups.offsets.numpy()[:-1]
         yes = np.asarray(one.z, dtype=bool)
-        log_chance = -_log_choose(len(yes), int(yes.sum()))  # of all ways to label so many bags, one fits
+        log_chance = -_log_orders(torch.from_numpy(yes))  # of all ways to label so many bags, one fits
         if pa.types.is_string(self.column.type):
             values = np.unique(self.codes[members])
             log_chance += log(2 * len(values))  # any of them may be the one, in two ways
@@ -170,23 +170,23 @@ class Candidate:
                 return f"{word} is not alone", "is alone"
         return None
 
-    def _comparisons(self, one: Observed) -> Iterator[str]:
-        """Look whether the values, as classes, would give every answer of pairs and triplets."""
+    def _answers(self, one: Observed) -> Iterator[str]:
+        """Look whether the values, as classes, would give every answer."""
         assert one.groups is not None
         rows = np.unique(one.groups.members.numpy())
         values = pc.unique(self.column.take(pa.array(rows)))
         if len(values) < 2 or len(values) > len(self.found.classes) or (self.codes[rows] < 0).any():
             return
-        z = torch.as_tensor(one.z).long()
+        z = torch.as_tensor(one.z)
         # Answers about the same few rows are not independent: there are only so many ways to fill the rows.
-        log_chance = log(2) + max(-_log_choose(len(z), int(z.sum())), -len(rows) * log(len(values)))
+        log_chance = log(2) + max(-_log_orders(z), -len(rows) * log(len(values)))
         if not self.is_unlikely(log_chance):
             return
         order = values.take(pc.sort_indices(values))
         classes = pc.index_in(self.column, value_set=order).fill_null(0).to_numpy(zero_copy_only=False)
         for labels in (classes, len(values) - 1 - classes):
             seen = one.aggregate.observe(torch.from_numpy(labels.astype(np.int64)), one.groups, len(self.found.classes))
-            if torch.equal(seen, z):
+            if torch.equal(seen.double(), z.double()):
                 yield (
                     f"its {len(values)} values, taken for classes, give all {len(z):,} answers, as chance does "
                     f"{_once_in(log_chance)}"
@@ -241,9 +241,10 @@ def _loosely(name: str) -> str:
     return name.strip().casefold()
 
 
-def _log_choose(n: int, k: int) -> float:
-    """Return the logarithm of how many sets of k there are among n."""
-    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+def _log_orders(answers: torch.Tensor) -> float:
+    """Return the logarithm of how many orders these answers could stand in."""
+    counts = answers.unique(dim=0, return_counts=True)[1].tolist()
+    return lgamma(len(answers) + 1) - sum(lgamma(count + 1) for count in counts)
 
 
 def _once_in(log_chance: float) -> str:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from unbag.files import write_whole
 from unbag.tables.checking import examine_features, examine_observations
-from unbag.tables.conventions import SourceColumns
+from unbag.tables.conventions import SourceColumns, kinds_of_size
 from unbag.tables.features import fit_preparation
-from unbag.tables.gathering import Gathered, gather, label_texts
-from unbag.tables.keys import is_missing
+from unbag.tables.gathering import Gathered, gather
+from unbag.tables.keys import is_missing, label_texts
 from unbag.tables.observations import Observed
 from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, raise_errors
@@ -159,9 +159,8 @@ def _refuse_doubt(found: Gathered) -> None:
     """Refuse to train on observations whose kind was only guessed."""
     for one in found.observed:
         if not one.columns.certain:
-            other = {"triplet_comparison": "ordinal_triplet", "pairwise_similarity": "ordinal_rank"}
-            kind = one.columns.aggregate
-            raise fail(f"this may be {kind} or {other[kind]}; say which with --aggregate", one.table.file)
+            kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
+            raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
 
 
 def _settings(plan: Plan) -> dict[str, Any]:

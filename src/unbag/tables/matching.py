@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.aggregates.registry import parameters
 from unbag.tables.conventions import InstanceColumns, SourceColumns
-from unbag.tables.keys import is_missing, written_differently
+from unbag.tables.keys import find, is_missing, label_texts, written_differently
 from unbag.tables.plan import RELATIONS
 from unbag.tables.problems import Problem, in_rows, list_some
+from unbag.tables.proportions import read_counts
 from unbag.tables.read import Table
 
 
@@ -28,6 +30,25 @@ class Match:
     """Whether what has no partner is left out, with a note; otherwise it is an error."""
     alone: bool
     """Whether there are no other observations: otherwise rows may well have no group here."""
+    classes: tuple[str, ...]
+    """What the classes are called."""
+
+    def read_observed(self, ids: pa.Array, sizes: np.ndarray) -> tuple[np.ndarray | None, list[Problem]]:
+        """Return what was observed of each group, by its kind, or say what is wrong, and in which row.
+
+        Parameters
+        ----------
+        ids, sizes
+            What each group is called, and how many rows it has; groups without rows are not looked at.
+        """
+        outcome, column = self.columns.kind.outcome, str(self.columns.observed)
+        if outcome == "class_counts":
+            return read_counts(self.columns, self.source, ids, sizes)
+        if outcome == "yes_no":
+            return read_answers(self.source, column, relations="relation" in parameters(self.columns.kind))
+        if outcome == "class":
+            return _read_classes(self.source, column, self.classes)
+        return _read_numbers(self.source, column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +134,34 @@ def read_answers(table: Table, column: str, *, relations: bool = False) -> tuple
         return None, problems
     answers = values.to_numpy(zero_copy_only=False)
     return (answers if answers.dtype == object else answers.astype(np.int64)), []
+
+
+def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> tuple[np.ndarray | None, list[Problem]]:
+    """Return a column of names of classes as their numbers, or say which rows hold others."""
+    texts = label_texts(table, column)
+    found = find(texts, pa.array(classes))
+
+    def say(row: int) -> str:
+        return f"what was observed must be one of the classes {list_some(classes)}, got {texts[row].as_py()!r}"
+
+    problems = list(in_rows(found < 0, say, file=table.file, column=column))
+    return (None, problems) if problems else (found.astype(np.int64), [])
+
+
+def _read_numbers(table: Table, column: str) -> tuple[np.ndarray | None, list[Problem]]:
+    """Return a column of numbers, or say which rows hold none."""
+    given = table.column(column)
+    numeric = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+    numbers = np.full(len(given), np.nan)
+    if any(fits(given.type) for fits in numeric):
+        numbers = given.cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+    def say(row: int) -> str:
+        return f"what was observed must be a number, got {given[row].as_py()!r}"
+
+    if problems := list(in_rows(~np.isfinite(numbers), say, file=table.file, column=column)):
+        return None, problems
+    return (numbers.astype(np.int64) if (numbers == np.rint(numbers)).all() else numbers), []
 
 
 def _rows(count: int) -> str:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from unbag.aggregates import Aggregate, OrdinalRank
+from unbag.aggregates import Aggregate
+from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.groups import Groups
-from unbag.inputs import AGGREGATES
+from unbag.tables.answers import NO_WORDS
 from unbag.tables.conventions import SourceColumns
 from unbag.tables.grouped import read_grouped
 from unbag.tables.matching import Match
-from unbag.tables.plan import GROUPED, TRIPLETS
-from unbag.tables.problems import Problem
+from unbag.tables.problems import Problem, failing
 from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples
 
@@ -46,26 +46,33 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
     match
         The two files and what their columns mean.
     relation
-        What 1 means for ranks; None: that the first is lower.
+        What 1 means for ranks; None: what the name of the column says, or else that the first is lower.
     """
     columns, table = match.columns, match.source
-    ranks = columns.aggregate == "ordinal_rank"
+    ranks = "relation" in parameters(columns.kind)
     reading = columns.reading
-    aggregate: Aggregate = OrdinalRank(relation or reading.relation()) if ranks else AGGREGATES[columns.aggregate]()
+    with failing(table.file):
+        aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation or reading.relation())
     notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
-    groups, z, source_rows, problems = (read_grouped if columns.aggregate in GROUPED else read_tuples)(match)
+    groups, z, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
     turned = None
     if groups is not None and z is not None and z.dtype == object:  # relations, not answers
-        aggregate = OrdinalRank("<")
+        aggregate = make_aggregate(columns.kind.name, match.classes, relation="<")
         groups, z, turned = as_lower(groups, z)
     elif columns.observed is not None:
-        notes += reading.note(columns.aggregate, table.file, columns.observed)
+        notes += reading.note(columns.kind, table.file, columns.observed)
         if z is not None and not ranks and _is_exchanged(columns):
             z = 1 - z
+    if groups is not None:
+        try:
+            aggregate.check(z, groups, len(match.classes))
+        except (TypeError, ValueError) as error:
+            groups, z = None, None
+            problems.append(Problem("error", str(error), table.file, None, columns.observed))
     return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], turned)
 
 
 def _is_exchanged(columns: SourceColumns) -> bool:
     """Whether 1 stands for what the aggregate calls 0; of triplets, the contrary is about other members instead."""
-    contrary = columns.reading.contrary and columns.aggregate not in TRIPLETS
+    contrary = columns.reading.contrary and (columns.kind.column or NO_WORDS).contrary_order is None
     return contrary != columns.reading.negated

@@ -8,12 +8,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from unbag.tables.problems import fail
+from unbag.aggregates.registry import find_kind
+from unbag.tables.problems import fail, failing
 
-GROUPED = ("label_proportions", "multiple_instance")
-PAIRS = ("pairwise_similarity", "ordinal_rank")
-TRIPLETS = ("triplet_comparison", "ordinal_triplet")
-KINDS = (*GROUPED, *PAIRS, *TRIPLETS)
 RELATIONS = ("<", ">", "<=", ">=")
 
 TRAINING: dict[str, type | tuple[type, ...]] = {
@@ -46,7 +43,8 @@ class Source:
     file
         One row per group, pair or triplet.
     aggregate
-        Which kind of observation it holds, one of :data:`KINDS`; None: found from the columns.
+        Which kind of observation it holds, as :mod:`unbag.aggregates.registry` reads it: ``majority``, ``at_least(2)``
+        or ``my_module:MyKind``, which is imported; None: found from the columns.
     group
         The column of group ids, for proportions and bags.
     members
@@ -68,8 +66,9 @@ class Source:
     relation: str | None = None
 
     def __post_init__(self) -> None:
-        if self.aggregate is not None and self.aggregate not in KINDS:
-            raise fail(f"there is no aggregate {self.aggregate!r}; choose one of {', '.join(KINDS)}")
+        if self.aggregate is not None and ":" not in self.aggregate:  # that is imported when it is needed
+            with failing():
+                find_kind(self.aggregate)
         if self.relation is not None and self.relation not in RELATIONS:
             raise fail(f"there is no relation {self.relation!r}; choose one of {' '.join(RELATIONS)}")
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from unbag.aggregates.registry import is_own
 from unbag.files import refuse_input, remove_drafts, whole_file
 from unbag.tables.conventions import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
@@ -21,7 +22,7 @@ from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.gathering import gather
 from unbag.tables.observations import Observed
-from unbag.tables.plan import GROUPED, Plan
+from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
 from unbag.tables.read import Table, column_names, stream_table
 from unbag.tables.runs import Run
@@ -210,7 +211,10 @@ def _load(run: Run, device: str) -> tuple[dict[str, Any], Preparation, Any]:
     from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
     content = run.read_finished()
-    parts = Preparation.load(run.preparation), load(run.model, device=device)
+    # No class of the caller's own is made from what a folder says; for predictions, none is needed.
+    own = all(is_own(one["aggregate"]) for one in content["inputs"]["observations"])
+    classifier = load(run.model, device=device, aggregate=None if own else "label_proportions")
+    parts = Preparation.load(run.preparation), classifier
     run.check_files(content)
     return content, *parts
 
@@ -243,6 +247,8 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
     kind = aggregate or kinds[0]
     if kind not in kinds:
         raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
+    if aggregate is None and not is_own(kind):
+        raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
     source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind)
     names = tuple(map(str, classes.tolist()))
     return replace(plan, instances=instances, sources=(source,), classes=names, n_classes=None)
@@ -252,7 +258,7 @@ def _memberships(one: Observed, instances: Table, own_id: str | None, group: str
     """Return columns that say which row each line is about, and the memberships in the order of the lines."""
     assert one.groups is not None
     members = one.groups.members.numpy()
-    if one.columns.aggregate in GROUPED:
+    if one.columns.group is not None:
         order = np.argsort(members, kind="stable")
         kept = [name for name in (own_id, group) if name is not None]
         return instances.data.select(kept).take(pa.array(members[order])), order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -72,6 +73,15 @@ class TableError(ValueError):
 def fail(message: str, file: str | None = None, row: int | None = None, column: str | None = None) -> TableError:
     """Return an error with one problem, to be raised."""
     return TableError([Problem("error", message, file, row, column)])
+
+
+@contextmanager
+def failing(file: str | None = None) -> Iterator[None]:
+    """Turn what an aggregate refuses into such an error, which names the file."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise fail(str(error), file) from error
 
 
 def raise_errors(problems: Iterable[Problem]) -> None:

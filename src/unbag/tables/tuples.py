@@ -10,7 +10,7 @@ import torch
 
 from unbag.groups import Groups
 from unbag.tables.keys import codes_of, find, is_missing, missing_keys, repeated, shared_keys
-from unbag.tables.matching import Match, Strangers, read_answers
+from unbag.tables.matching import Match, Strangers
 from unbag.tables.problems import Problem, in_rows
 from unbag.tables.read import Table
 
@@ -41,7 +41,8 @@ def read_tuples(match: Match) -> tuple[Groups | None, np.ndarray | None, np.ndar
         file=table.file,
     )
     kept = np.flatnonzero(known)
-    z, found = read_answers(table, str(match.columns.observed), relations=match.columns.aggregate == "ordinal_rank")
+    sizes = np.full(len(table), places.shape[1])
+    z, found = match.read_observed(pa.array(range(1, len(table) + 1)), sizes)
     problems += found
     if z is None or any(one.severity == "error" for one in problems):
         return None, None, kept, problems

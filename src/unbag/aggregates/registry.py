@@ -1,0 +1,126 @@
+"""Aggregates by name, and by what is written on a command line: ``majority``, ``at_least(2)``, ``my_module:MyKind``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unbag.aggregates.base import Aggregate
+from unbag.aggregates.counting import AtLeast, CountOf, Majority
+from unbag.aggregates.label_proportions import LabelProportions
+from unbag.aggregates.multiple_instance import MultipleInstance
+from unbag.aggregates.ordinal_rank import OrdinalRank
+from unbag.aggregates.ordinal_triplet import OrdinalTriplet
+from unbag.aggregates.pairwise import PairwiseSimilarity
+from unbag.aggregates.triplet import TripletComparison
+
+AGGREGATES: dict[str, type[Aggregate]] = {
+    kind.name: kind
+    for kind in (
+        LabelProportions,
+        MultipleInstance,
+        PairwiseSimilarity,
+        OrdinalRank,
+        TripletComparison,
+        OrdinalTriplet,
+        AtLeast,
+        CountOf,
+        Majority,
+    )
+}
+"""Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""
+
+_WRITTEN = re.compile(r"(?:(?P<module>[\w.]+):)?(?P<name>\w+)\s*(?:\((?P<arguments>.*)\))?", re.DOTALL)
+
+
+def parameters(kind: type[Aggregate]) -> Mapping[str, inspect.Parameter]:
+    """Return what a kind of observation is made with, by name."""
+    return inspect.signature(kind).parameters
+
+
+def needs_arguments(kind: type[Aggregate]) -> bool:
+    """Whether a kind of observation cannot be made by its name alone."""
+    return any(one.default is one.empty for one in parameters(kind).values())
+
+
+def is_own(written: str) -> bool:
+    """Whether a name is one of this package; otherwise it stands for code that must be imported.
+
+    Examples
+    --------
+    >>> is_own("at_least(2)"), is_own("my_module:MyKind"), is_own("median")
+    (True, False, False)
+    """
+    found = _WRITTEN.fullmatch(written)
+    return found is not None and found["module"] is None and found["name"] in AGGREGATES
+
+
+def find_kind(written: str) -> type[Aggregate]:
+    """Return the class that is meant; one of another module is imported, also from the current folder.
+
+    Examples
+    --------
+    >>> find_kind("at_least(2, label=1)").__name__
+    'AtLeast'
+    """
+    found = _WRITTEN.fullmatch(written)
+    if found is None or (found["module"] is None and found["name"] not in AGGREGATES):
+        raise ValueError(f"there is no aggregate {written!r}; choose one of {', '.join(AGGREGATES)}")
+    if found["module"] is None:
+        return AGGREGATES[found["name"]]
+    if "" not in sys.path:
+        sys.path.append("")  # the current folder; behind all others, so that it hides no module
+    try:
+        kind = getattr(importlib.import_module(found["module"]), found["name"], None)
+    except ImportError as error:
+        raise ValueError(f"the aggregate {written!r} could not be imported: {error}") from error
+    if not isinstance(kind, type) or not issubclass(kind, Aggregate):
+        raise ValueError(f"{found['name']} in {found['module']} is no subclass of unbag.Aggregate")
+    return kind
+
+
+def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Aggregate:
+    """Return the aggregate that is meant, with its arguments: whole numbers, names of classes, other words.
+
+    Parameters
+    ----------
+    written
+        A name, with arguments in parentheses where there are any, as in ``at_least(2, label=ill)``.
+    classes
+        What the classes are called: an argument ``label`` is the name of one.
+    defaults
+        Arguments for kinds that have such a parameter, where they are not written.
+
+    Examples
+    --------
+    >>> make_aggregate("at_least(2, label=ill)", ["well", "ill"])
+    AtLeast(count=2, label=1)
+    """
+    kind = find_kind(written)
+    found = _WRITTEN.fullmatch(written)
+    assert found is not None
+    words = [word.strip() for word in (found["arguments"] or "").split(",") if word.strip()]
+    named = dict(re.split(r"\s*=\s*", word, maxsplit=1) for word in words if re.match(r"\w+\s*=[^=]", word))
+    in_order = [word for word in words if not re.match(r"\w+\s*=[^=]", word)]
+    try:
+        given = inspect.signature(kind).bind(*in_order, **named).arguments
+    except TypeError as error:
+        takes = ", ".join(str(one.replace(annotation=one.empty)) for one in parameters(kind).values())
+        raise ValueError(f"{written!r} does not fit {kind.name}({takes}): {error}") from error
+    if "label" in given and given["label"] not in classes:
+        raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
+    values = {name: classes.index(word) if name == "label" else _plain(word) for name, word in given.items()}
+    return kind(**{name: value for name, value in defaults.items() if name in parameters(kind)} | values)
+
+
+def _plain(word: str) -> int | float | str:
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            pass
+    return word

@@ -1,0 +1,215 @@
+"""A new kind of observation is one file: all that the package does with kinds it does with this one."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from table_files import blobs, call, write
+
+import unbag
+from unbag import Groups, diagnose
+from unbag.aggregates.registry import AGGREGATES, find_kind, make_aggregate
+from unbag.saved_content import make_aggregates
+from unbag.symmetry import symmetry_of
+from unbag.testing import check_aggregate
+
+NEW_KIND = '''
+from unbag import FromFold
+from unbag.aggregates import Wording
+
+
+class SomePositive(FromFold):
+    """Whether at least so many members are positive."""
+
+    outcome = "yes_no"
+    wording = Wording("Crowds", "whether some of its rows are positive", "crowd", "crowds", "some", "hardly any")
+
+    def __init__(self, count=2):
+        self.count = count
+        super().__init__(0, lambda met, label: min(met + (label == 1), count), lambda met: met == count)
+'''
+ARGUMENTS = {"at_least": "(2)", "count_of": "(1)"}
+FAST = {"model": "linear", "scaling": "standard", "epochs": 40, "learning_rate": 0.1, "random_state": 0}
+QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
+
+
+@pytest.fixture
+def kind(tmp_path, monkeypatch):
+    """Make a file with a new kind of observation in the current folder, and return the class."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
+    write(tmp_path / "crowds_of_ours.py", NEW_KIND)
+    yield find_kind("crowds_of_ours:SomePositive")
+    del sys.modules["crowds_of_ours"]
+
+
+def observed(folder, least=2):
+    """Write observations of people.csv, and return the labels of its rows, and what was observed."""
+    y = blobs(folder)
+    z = (y.reshape(40, 4).sum(1) >= least).astype(int)
+    write(folder / "crowds.csv", "group,observed\n" + "".join(f"g{g},{answer}\n" for g, answer in enumerate(z)))
+    return y, z
+
+
+def test_in_python(kind, tmp_path):
+    y, z = observed(tmp_path)
+    X = np.stack([y + np.random.default_rng(0).normal(size=len(y)) / 10], 1)
+    check_aggregate(kind(), n_classes=2, sizes=(1, 2, 4))
+    groups = Groups.from_sizes([4] * 40)
+    assert diagnose(kind(), groups, z, 2) == []
+    (finding,) = diagnose(kind(), Groups.from_sizes([400] * 4), [0, 1, 0, 1], 2)
+    assert finding.kind == "little_information"
+    classifier = unbag.AggregateClassifier(kind(), n_classes=2, **FAST).fit(X, z, groups=groups)
+    assert classifier.score(X, y) > 0.95
+    likely = classifier.predict_groups(X, groups)
+    np.testing.assert_allclose(likely, classifier.predict_groups(X, groups, z=[1] * 40))
+    assert ((likely > 0.5) == z).all()
+    assert classifier.predict_groups(X, Groups.from_tuples([[0]])) == [0]  # one member is never two
+
+
+def test_on_the_command_line(kind, tmp_path):
+    observed(tmp_path)
+    files = ["people.csv", "crowds.csv"]
+    given = ["--aggregate", "crowds_of_ours:SomePositive(2)"]
+    checked = call("check", *files, *given, "--n-classes", 2)
+    assert checked.exit_code == 0, checked.output
+    assert "aggregate    crowds_of_ours:SomePositive(2)" in checked.stdout
+    write(tmp_path / "fit.toml", 'aggregate = "crowds_of_ours:SomePositive(2)"\nn_classes = 2\n')
+    fitted = call("fit", *files, "--config", "fit.toml", "--out", "run", *QUICK)
+    assert fitted.exit_code == 0, fitted.output
+    assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
+    told = call("disaggregate", "run", *files, *given, "--out", "labels.csv")
+    assert told.stdout == "160 lines written to labels.csv\n", told.output
+    reported = call("report", "run", "--out", "page.html")
+    assert reported.exit_code == 0, reported.output
+    page = (tmp_path / "page.html").read_text()
+    assert "all that was known of each was whether some of its rows are positive" in page
+    assert "predicted probability of “hardly any”" not in page
+    assert "predicted probability of “some”" in page
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["sets"][0]["kind"] == "some_positive"
+
+
+def test_nothing_is_imported_or_made_because_a_folder_says_so(kind, tmp_path):
+    observed(tmp_path)
+    files = ["people.csv", "crowds.csv"]
+    given = ["--aggregate", "crowds_of_ours:SomePositive", "--n-classes", 2]
+    assert call("fit", *files, *given, "--out", "run", *QUICK).exit_code == 0
+    write(tmp_path / "crowds_of_ours.py", "raise SystemExit('this ran')")
+    del sys.modules["crowds_of_ours"]
+    assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
+    refused = call("disaggregate", "run", *files, "--out", "labels.csv")
+    assert refused.exit_code == 2
+    assert "learned from crowds_of_ours:SomePositive, which is code of your own; name it with --agg" in refused.stderr
+    assert "crowds_of_ours" not in sys.modules
+    sys.modules["crowds_of_ours"] = sys.modules[__name__]  # for the fixture
+    for name in ("SomePositive", "some_positive", "crowds_of_ours:SomePositive", "FromFold"):
+        with pytest.raises(ValueError, match=r"settings\.aggregate.* must be one of"):
+            make_aggregates({"name": name, "settings": {}})
+        with pytest.raises(ValueError, match=r"settings\.aggregate must be one of"):
+            make_aggregates(name)
+
+
+WRITTEN = {
+    "at_least(2)": ("enough", lambda n: int(n >= 2), unbag.AtLeast(2)),
+    "at_least(2, label=high)": ("few", lambda n: int(n < 2), unbag.AtLeast(2, label=1)),
+    "at_least(count=3, label=low)": ("z", lambda n: int(4 - n >= 3), unbag.AtLeast(3, label=0)),
+    "count_of(high)": ("count", lambda n: n, unbag.CountOf(1)),
+    "count_of(1)": ("how many", lambda n: n, unbag.CountOf(1)),
+    "majority": ("majority", lambda n: ["low", "high"][n > 2], unbag.Majority()),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    column, answer, aggregate = WRITTEN[written]
+    numbers = blobs(tmp_path).reshape(40, 4).sum(1).tolist()
+    lines = (tmp_path / "people.csv").read_text().splitlines()
+    write(tmp_path / "people.csv", "".join(f"{line.rsplit(',', 1)[0]}\n" for line in lines))  # no labels
+    rows = "".join(f"g{g},{answer(n)}\n" for g, n in enumerate(numbers))
+    write(tmp_path / "seen.csv", f"group,{column}\n{rows}")
+    options = ["--n-classes", 2] if "(1)" in written or "(2)" in written else ["--classes", "low,high"]
+    files = ["people.csv", "seen.csv"]
+    checked = call("check", *files, "--aggregate", written, *options, "--json")
+    assert checked.exit_code == 0, checked.output
+    assert json.loads(checked.stdout)["understood"]["observations"][0]["aggregate"] == written
+    fitted = call("fit", *files, "--aggregate", written, *options, "--out", "run", *QUICK, "--json")
+    assert fitted.exit_code == 0, fitted.output
+    (seen,) = json.loads(fitted.stdout)["summary"]["sets"]
+    assert (seen["kind"], seen["aggregate"]) == (aggregate.name, repr(aggregate))
+    assert repr(unbag.load("run/model").aggregate) == repr(aggregate)
+    assert call("disaggregate", "run", *files, "--out", "labels.parquet").exit_code == 0
+    assert call("report", "run", "--out", "page.html").exit_code == 0
+    assert aggregate.wording.observed in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("written", "column", "answer", "words"),
+    [
+        (
+            "count_of(1)",
+            "count",
+            "5",
+            r"0 to the size of the group, not so for group 0 .id .g0..: .* has 4 members",
+        ),
+        ("count_of(1)", "count", "some", r"seen\.csv, row 1, column count: what was observed must be a number"),
+        ("count_of(7)", "count", "1", r"'count_of\(7\)' looks for class '7', but the classes are 0, 1"),
+        ("count_of", "count", "1", r"'count_of' does not fit count_of\(label\): missing a required argument: 'label'"),
+        ("at_least(2, 1, 1)", "z", "1", r"does not fit at_least\(count, label=1\): too many positional arguments"),
+        ("at_least(0)", "z", "1", "count must be a whole number of at least 1, got 0"),
+        (
+            "at_least(5)",
+            "z",
+            "1",
+            r"is 1, which no labels of group 0 .id .g0.., of size 4, give; possible are 0",
+        ),
+        ("at_least(2)", "healthy", "1", "call it enough if it is: enough members are of the class, or few if"),
+        ("majority", "majority", "high", "column majority: what was observed must be one of the classes '0', '1', got"),
+        ("median(2)", "z", "1", r"there is no aggregate 'median\(2\)'; choose one of label_proportions, .*, majority"),
+        ("no_such_module:Kind", "z", "1", "'no_such_module:Kind' could not be imported: No module named"),
+        ("unbag:Groups", "z", "1", "Groups in unbag is no subclass of unbag.Aggregate"),
+        ("crowds_of_ours:SomePositive", "not_many", "1", "may say the contrary of what SomePositive observes; call it"),
+    ],
+)
+@pytest.mark.usefixtures("kind")
+def test_what_does_not_fit_is_told(written, column, answer, words, tmp_path):
+    blobs(tmp_path)
+    rows = "".join(f"g{g},{answer if g == 0 else g % 2}\n" for g in range(40))
+    write(tmp_path / "seen.csv", f"group,{column}\n{rows}")
+    checked = call("check", "people.csv", "seen.csv", "--aggregate", written, "--n-classes", 2, width=400)
+    assert checked.exit_code == 2
+    assert re.search(words, " ".join(checked.output.split())), checked.output
+
+
+def test_a_further_file_has_arguments_too(kind, tmp_path):
+    observed(tmp_path)
+    also = ["--also", "at_least(count=2,label=1)=crowds.csv", "--also", "crowds_of_ours:SomePositive=crowds.csv"]
+    checked = call("check", "people.csv", "counts.csv", *also, "--json")
+    seen = json.loads(checked.stdout)["understood"]["observations"]
+    assert [one["aggregate"] for one in seen[1:]] == ["at_least(count=2,label=1)", "crowds_of_ours:SomePositive"]
+
+
+def test_classes_that_ones_own_function_leaves_unnamed():
+    same = unbag.FromFunction(lambda labels: labels[0] == labels[1])
+    pairs = Groups.from_tuples(np.arange(100).reshape(50, 2))
+    y = np.random.default_rng(0).integers(0, 3, 100)
+    X = np.stack([y, -y], 1) + np.random.default_rng(1).normal(size=(100, 2)) / 10
+    z = same.observe(y, pairs, 3)
+    classifier = unbag.AggregateClassifier(same, n_classes=3, epochs=2, random_state=0).fit(X, z, groups=pairs)
+    assert [found.kind for found in classifier.diagnosis_] == ["unnamed_classes"]
+    likely = classifier.predict_groups(X, pairs)
+    by_kind = unbag.PairwiseSimilarity().expect(torch.from_numpy(classifier.predict_log_proba(X)), pairs)
+    np.testing.assert_allclose(likely, by_kind)
+
+
+def test_what_kinds_leave_unnamed_is_computed():
+    made = {name: make_aggregate(f"{name}{ARGUMENTS.get(name, '')}", ["0", "1"]) for name in AGGREGATES}
+    found = {name: symmetry_of(aggregate, 2) for name, aggregate in made.items()}
+    found |= {name: symmetry_of(made[name], 3) for name in ("pairwise_similarity", "ordinal_triplet")}
+    unnamed = {name: symmetry for name, symmetry in found.items() if symmetry != "none"}
+    assert unnamed == {"pairwise_similarity": "any", "triplet_comparison": "any", "ordinal_triplet": "reversal"}
