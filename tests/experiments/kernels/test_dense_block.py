@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, conv2d, relu
 
-from unbag.gpu import dense_block as dense
+from unbag.experiments.kernels import dense_block as dense
 
 SMALL = dense.Tuning(
     forward_positions=16, forward_programs=3, backward_positions=16, backward_channels=32, backward_programs=3,

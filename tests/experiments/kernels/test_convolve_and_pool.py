@@ -10,9 +10,10 @@ from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.functional import conv2d, max_pool2d, relu
 
-from unbag.gpu.convolve_and_pool import ConvolveAndPool
+from unbag.experiments.kernels import fuse_conv_relu_pool
+from unbag.experiments.kernels.convolve_and_pool import ConvolveAndPool
 from unbag.models import LeNet
-from unbag.training.convolutions import convolve_by_products, join_pooling
+from unbag.training.convolutions import use_im2col
 
 SHAPES = {
     "first layer of LeNet": (2, 3, (1, 8, 8), 6, 5, 2),
@@ -64,8 +65,8 @@ def test_models_of_several_replicas_say_the_same_with_it():
         nn.init.normal_(parameter)
     parameters, _ = stack_module_state(models)
     joined = copy.deepcopy(models[0])
-    join_pooling(joined)
-    convolve_by_products(joined)
+    assert fuse_conv_relu_pool(joined)
+    use_im2col(joined)
     assert [type(part) for part in joined][:3] == [ConvolveAndPool, nn.Identity, nn.Identity]
     x = torch.randn(3, 1, 8, 8)
     found = torch.vmap(lambda state, x: functional_call(joined, state, (x,)))(
@@ -82,7 +83,7 @@ def test_models_of_several_replicas_say_the_same_with_it():
 
 def test_all_of_lenet_is_joined():
     model = LeNet(10)
-    join_pooling(model)
+    assert fuse_conv_relu_pool(model)
     assert [type(part) for part in model.convolutions] == [ConvolveAndPool, nn.Identity, nn.Identity] * 2
 
 
@@ -111,5 +112,5 @@ def test_other_precisions_take_the_layers_of_torch():
 def test_what_it_does_not_compute_is_left_alone(layers):
     model = nn.Sequential(*layers)
     kinds = [type(part) for part in model]
-    join_pooling(model)
+    assert not fuse_conv_relu_pool(model)
     assert [type(part) for part in model] == kinds
