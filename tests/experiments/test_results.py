@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiments.lines import trial
+from result_lines import trial
 
 from unbag.experiments import circumstances, results
 from unbag.experiments.plan import Cell, Work

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from training.problems import (
+from training_problems import (
     COLUMNS,
     assert_close,
     assert_identical,
