@@ -18,7 +18,7 @@ LAYERS = {
     "files and pages": "tables report",
     "estimator": "unbag saving estimator saved_weights saved_content predictor fitting naming inputs targets",
     "training": "constant training models",
-    "risks": "testing enumeration diagnosis risks losses",
+    "risks": "testing enumeration diagnosis risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups",
     "kernels": "kernels",
@@ -28,8 +28,6 @@ LAYERS = {
 
 CIRCLES = {
     ("predictor", "saving"): "predictors have a method that saves them",
-    ("unbag", "estimator"): "the package's own name for it, imported when it is asked for",
-    ("unbag", "saving"): "the package's own name for it, imported when it is asked for",
     ("report", "tables"): "both know the folder of a run",
 }
 """Imports that close a circle, each with its reason; there are no others."""
@@ -69,15 +67,17 @@ def read_imports(package: Path) -> Iterator[Import]:
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         inside = {id(node) for function in functions for node in ast.walk(function)}
         for node in ast.walk(tree):
-            for name in _imported(node):
+            for name in _imported(node, package.name):
                 if name.partition(".")[0] == package.name:
                     yield Import(importer, name if name in modules else name.rpartition(".")[0], id(node) in inside)
 
 
-def _imported(node: ast.AST) -> list[str]:
-    """Return the full names that a statement imports, or a call of `import_module`."""
+def _imported(node: ast.AST, package: str) -> list[str]:
+    """Return the full names that a statement imports, or a call of `import_module`, or a name of the package uses."""
     if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
+        return [alias.name for alias in node.names if alias.name != package]  # which is there already
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == package:
+        return [] if node.attr == "__version__" else [f"{package}.{node.attr}"]
     if isinstance(node, ast.ImportFrom):
         if node.level:
             raise ValueError(f"line {node.lineno}: a relative import; write the full name")

@@ -44,6 +44,8 @@ def test_only_the_command_line_imports_experiments_and_waits_until_it_must():
         ("from made.low import name", "made.low", False),
         ("from made import low", "made.low", False),
         ("from made import name", "made", False),
+        ("import made\nmade.name()", "made", False),
+        ("import made\nmade.low.name()", "made.low", False),
         ("def f():\n    from made.low import name", "made.low", True),
         ("def f():\n    import_module('made.low')", "made.low", True),
         ("def f():\n    import_module(f'made.low.{name}')", "made.low", True),

@@ -330,4 +330,4 @@ def test_trials_offer_their_models_to_the_kernels(monkeypatch):
     given = []
     monkeypatch.setattr(trials, "accelerate", lambda model, **how: given.append(how) or model)
     run_trials(replace(PAIRS, epochs=1), pairs())
-    assert given == [{"replicas": 6, "half": False}] * 2
+    assert given == [{"replicas": 6, "half": False}] * 3
