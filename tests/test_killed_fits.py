@@ -13,7 +13,7 @@ import pytest
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_fits_that_are_killed_end_in_the_same_bits(tmp_path):
-    script = Path(__file__).with_name("killed_fits.py")
+    script = Path(__file__).parent / "helpers" / "killed_fits.py"
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path), "4", "1"], capture_output=True, text=True, timeout=300, check=False
     )

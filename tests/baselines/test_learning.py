@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from baselines.runs import run, task
+from baseline_runs import run, task
 
 from unbag import baselines
 from unbag.baselines import METHODS, find_methods

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from baselines.runs import QUICK, task
+from baseline_runs import QUICK, task
 
 from unbag import Groups
 from unbag.baselines import METHODS, Judged, Method, accuracy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+import plain_baselines as plain
 import pytest
 import torch
-from baselines import plain
 from hypothesis import given
 from hypothesis import strategies as st
 

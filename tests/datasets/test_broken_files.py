@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets.made import cifar_batches, idx, make, prepared, published
+from made_datasets import cifar_batches, idx, make, prepared, published
 from PIL import Image
 from scipy.io import savemat
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets.made import cifar_batches, make, prepared, published
-from datasets.server import Behaviour, serving
+from dataset_server import Behaviour, serving
+from made_datasets import cifar_batches, make, prepared, published
 
 from unbag import datasets
 from unbag.datasets import Content, Layout, Recipe, Remote, sets

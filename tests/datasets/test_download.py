@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from datasets.server import Behaviour, serving
+from dataset_server import Behaviour, serving
 from rich.console import Console
 
 from unbag.datasets import download

@@ -6,9 +6,9 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from experiments.lines import trial
 from hypothesis import given
 from hypothesis import strategies as st
+from result_lines import trial
 
 from unbag.experiments.claims import claims
 from unbag.experiments.comparison import Key, Row, Selected, compare, families, shortfalls

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from experiments.lines import trial
+from result_lines import trial
 
 from unbag.datasets import Dataset
 from unbag.experiments import estimates

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import matplotlib as mpl
 import pytest
-from experiments.lines import trial
+from result_lines import trial
 
 from unbag.baselines import METHODS
 from unbag.experiments.comparison import Key, Row, Selected, compare

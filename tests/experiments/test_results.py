@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiments.lines import trial
+from result_lines import trial
 
-from unbag.experiments import circumstances, results
+from unbag.experiments import circumstances
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import append, belongs, finished, missing_seeds, read
 from unbag.experiments.unfinished import checkpoint_folder, claim, clear
@@ -209,7 +209,3 @@ import unbag.files, unbag.experiments.results, unbag.experiments.unfinished, unb
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_results_names_what_every_line_has():
-    assert set(results.KEYS) <= set(line())

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from experiments.lines import trial
+from result_lines import trial
 
 from unbag.datasets import Dataset
 from unbag.experiments import circumstances, golden, runner
@@ -77,6 +77,7 @@ def test_every_trial_is_saved_with_where_it_comes_from(tmp_path):
             ),
             *("plan", "golden", "data", "settings", "seconds", "hardware", "versions", "commit", "date"),
         }
+        assert set(trial(cell)) <= set(line)  # lines that other tests make are like those that are written
 
 
 def test_single_seeds_are_run_and_nothing_else(tmp_path):

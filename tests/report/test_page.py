@@ -9,7 +9,7 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
-from report.runs import HOSTILE, RUNS, summary_of
+from report_runs import HOSTILE, RUNS, summary_of
 
 from unbag.report import FORMAT, plots, render
 from unbag.report.parts import Cell, Picture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from problems_of_groups import FAST, blobs, count, tuples
-from report.runs import HOSTILE, RUNS, fitted, summary_of
+from report_runs import HOSTILE, RUNS, fitted, summary_of
 from sklearn.metrics import confusion_matrix, precision_score, recall_score
 
 import unbag

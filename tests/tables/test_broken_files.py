@@ -360,10 +360,6 @@ def files_in(folder):
     return {str(path): path.is_file() and path.read_bytes() for path in sorted(folder.rglob("*"))}
 
 
-def test_there_are_enough():
-    assert len(BROKEN) >= 30
-
-
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_pair_of_files(name, tmp_path):
     make, options, sentence = BROKEN[name]

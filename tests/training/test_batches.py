@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from training.problems import drawn, observe, table
+from training_problems import drawn, observe, table
 
 from unbag import Groups, LabelProportions
 from unbag.training import Observations

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from damaged_checkpoints import count_accepted
 from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from torch import nn
-from training.damaged import count_accepted
-from training.problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
+from training_problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import FromFold, Groups
 from unbag.files import FolderInUse, remove_drafts, write_whole
@@ -219,7 +219,7 @@ def test_going_on_is_logged(tmp_path, caplog):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_random_moments_and_during_writes_it_ends_the_same(tmp_path):
-    script = Path(__file__).with_name("killed.py")
+    script = Path(__file__).parents[1] / "helpers" / "killed_training.py"
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
     )

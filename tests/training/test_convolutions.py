@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from unbag.models import LeNet
-from unbag.training.convolutions import convolve_by_products
+from unbag.training.convolutions import use_im2col
 
 MODELS = {
     "lenet": (lambda: LeNet(10), (3, 1, 28, 28)),
@@ -22,7 +22,7 @@ def test_values_and_slopes_are_the_same(make, shape):
     torch.manual_seed(0)
     model = make().double()
     other = copy.deepcopy(model)
-    convolve_by_products(other)
+    use_im2col(other)
     found = []
     for one in (model, other):
         x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -42,5 +42,5 @@ def test_other_kinds_of_convolutions_are_left_alone():
         nn.Conv2d(4, 4, 3, padding="same"),
         nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
     )
-    convolve_by_products(others)
+    use_im2col(others)
     assert all(type(part) is nn.Conv2d for part in others)

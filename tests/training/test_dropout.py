@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from training.problems import COLUMNS, assert_identical, network, pairs_problem, weights_of
+from training_problems import COLUMNS, assert_identical, network, pairs_problem, weights_of
 
 from unbag.training import Checkpoint, OutOfTime, Settings, train
 from unbag.training.dropout import ColumnDropout

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 import torch
+from algorithm_1 import train_naively
 from torch import nn
-from training.algorithm_1 import train_naively
-from training.problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
+from training_problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import FromFold, Groups, LabelProportions
 from unbag.losses import cross_entropy

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from training.problems import bags, drawn, observe, table
+from training_problems import bags, drawn, observe, table
 
 from unbag import Groups, LabelProportions, PairwiseSimilarity
 from unbag.training import Observations

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from training.problems import assert_close, bags, drawn, network, observe, table
+from training_problems import assert_close, bags, drawn, network, observe, table
 
 from unbag import FromFold, Groups
 from unbag.training import Observations, Settings, passes, train

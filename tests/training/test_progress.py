@@ -11,7 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
-from training.problems import network, pairs_problem
+from training_problems import network, pairs_problem
 
 from unbag.training import Bar, Settings, held_out_likelihood, train
 from unbag.training.progress import summary

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from training.problems import (
+from training_problems import (
     COLUMNS,
     assert_close,
     assert_identical,
@@ -364,3 +364,53 @@ def test_at_once_is_the_same_as_in_turn(shape):
         outputs = run(replicas.state, inputs)
         found.append([outputs, *torch.autograd.grad(outputs.square().sum(), replicas.parameters())])
     torch.testing.assert_close(*found)
+
+
+# ------------------------------------------------------------------------------------------------ accelerated
+
+
+class Doubled(nn.Sequential):
+    """Says twice what the same layers would say."""
+
+    def forward(self, inputs):
+        return 2 * super().forward(inputs)
+
+
+@pytest.mark.parametrize("seeds", [[5], SEEDS])
+def test_accelerate_exchanges_the_model_that_runs_and_no_other(seeds):
+    X, seen = pairs_problem()
+    given = []
+
+    def accelerate(model, **how):
+        given.append(how)
+        return Doubled(*model)
+
+    found = train(partial(network, 3), X, [seen], SETTINGS, seeds=seeds, accelerate=accelerate)
+    expected = train(lambda: Doubled(*network(3)), X, [seen], SETTINGS, seeds=seeds)
+    assert given == [{"replicas": len(seeds), "half": False}]
+    for model, doubled in zip(found.models, expected.models, strict=True):
+        assert type(model) is nn.Sequential
+        assert_close(model, doubled)
+
+
+def test_an_accelerated_model_is_not_compiled_too(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or model)
+    Replicas([network(3)], compiled=True, accelerate=lambda model, **how: Doubled(*model))
+    assert not compiled
+    Replicas([network(3)], compiled=True, accelerate=lambda model, **how: model)
+    assert len(compiled) == 1
+
+
+def test_models_trained_in_turn_are_accelerated_one_by_one():
+    X, labels = table(40, 2)
+    given = []
+
+    def accelerate(model, **how):
+        given.append(how["replicas"])
+        return model
+
+    settings = replace(SETTINGS, batch_size=8)
+    make_model = partial(network, 2, partial(nn.BatchNorm1d, 6))
+    train(make_model, X, [bags(labels)], settings, seeds=[5, 1], accelerate=accelerate)
+    assert given == [1, 1]

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from training.problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
+from training_problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import Groups, NegativeLogLikelihood
 from unbag.training import (

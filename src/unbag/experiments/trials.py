@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag.baselines import METHODS, Judged, Method, Task, accuracy
+from unbag.experiments.kernels import accelerate
 from unbag.experiments.plan import SELECTIONS, Cell, Choice
 from unbag.experiments.sampling import symmetry
 from unbag.groups import Groups
@@ -241,6 +242,7 @@ def train_choices(
         objective=method.objective,
         n_criteria=len(SELECTIONS),
         keep_diverged=True,
+        accelerate=accelerate,
     )
 
 

@@ -1,4 +1,7 @@
-"""On a GPU, many small operations as few kernels."""
+"""Compile what a step computes between model and optimiser: on an H200, a few kernels in place of 110.
+
+Of a captured step of five LeNets that is about 0.11 of 0.45 ms.
+"""
 
 from __future__ import annotations
 

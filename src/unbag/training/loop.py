@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unbag import gpu
 from unbag.aggregates.base import Aggregate, full_precision
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.losses import cross_entropy
@@ -39,6 +38,7 @@ from unbag.training.observations import Observations, check_sets
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.progress import Silent, logger
 from unbag.training.replicas import (
+    Accelerate,
     Replicas,
     can_be_stacked,
     check_outputs,
@@ -85,6 +85,7 @@ def train(
     objective: Objective | None = None,
     n_criteria: int = 1,
     keep_diverged: bool = False,
+    accelerate: Accelerate | None = None,
 ) -> Trained:
     """Train one model for each seed, all at once, on sets of observed groups.
 
@@ -123,6 +124,8 @@ def train(
     keep_diverged
         Return a replica whose weights or whose scores are NaN, with the epoch -1 and the score -inf where no epoch has
         been chosen, instead of ending all of them with an error.
+    accelerate
+        Exchanges the model that runs for one that computes the same faster; None leaves it as it is.
     """
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]
@@ -157,10 +160,11 @@ def train(
                     objective=objective,
                     n_criteria=n_criteria,
                     keep_diverged=keep_diverged,
+                    accelerate=accelerate,
                 )
             )
         return _side_by_side(alone)
-    run = Run(models, X, sets, settings, seeds, score, objective, n_criteria)
+    run = Run(models, X, sets, settings, seeds, score, objective, n_criteria, accelerate)
     with nullcontext() if checkpoint is None else checkpoint.locked(), progress or Silent() as shown:
         if checkpoint is not None:
             resume(run, checkpoint)
@@ -182,6 +186,7 @@ class Run:
     score: Score | None
     objective: Objective | None = None
     n_criteria: int = 1
+    accelerate: Accelerate | None = None
     identity: dict[str, str] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     epoch_number: int = 0
@@ -191,7 +196,7 @@ class Run:
         half = self.settings.precision == "bfloat16"
         if half and self.X.ndim == 4:
             self.X = self.X.contiguous(memory_format=torch.channels_last)
-        self.replicas = Replicas(self.models, half=half, compiled=self.settings.compiled)
+        self.replicas = Replicas(self.models, half=half, compiled=self.settings.compiled, accelerate=self.accelerate)
         on_gpu = self.X.device.type == "cuda"
         self.optimiser = (PiecewiseAdam if on_gpu else torch.optim.Adam)(
             self.replicas.parameters(),
@@ -223,7 +228,7 @@ class Run:
         if self.settings.capture and on_gpu and at_once and can_be_captured(self.batches):
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
         long = self.n_steps * self.settings.epochs >= WORTH_FUSING
-        self._fuses = self.captured is not None and long and gpu.available()
+        self._fuses = self.captured is not None and long
 
     @property
     def finished(self) -> bool:

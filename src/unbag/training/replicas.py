@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,18 @@ from unbag.losses import Loss
 from unbag.models.build import MakeModel
 from unbag.parts import join
 from unbag.random_state import RandomState
-from unbag.training.convolutions import convolve_by_products, join_pooling, run_dense_blocks_fast
+from unbag.training.convolutions import use_im2col
+
+
+class Accelerate(Protocol):
+    """A hook that may exchange the model that replicas run for one that computes the same faster."""
+
+    def __call__(self, model: nn.Module, *, replicas: int, half: bool) -> nn.Module:
+        """Return the model itself or, with parameters and buffers of the same names, another in its place.
+
+        It is given a copy of the first model, on its device, how many run side by side, and whether in bfloat16.
+        """
+        ...
 
 
 def make_models(
@@ -61,34 +73,38 @@ class Replicas:
     half
         Run them in bfloat16 where that is safe.
     compiled
-        Compile the forward pass of a single model, unless there are kernels for it.
+        Compile the forward pass of a single model, unless ``accelerate`` exchanged it.
+    accelerate
+        Exchanges the model that runs for a faster one; None leaves it as it is.
     """
 
     state: dict[str, Tensor]
     """Parameters and buffers by name; with a leading dimension of replicas if there are several."""
 
-    def __init__(self, models: Sequence[nn.Module], *, half: bool = False, compiled: bool = False) -> None:
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        *,
+        half: bool = False,
+        compiled: bool = False,
+        accelerate: Accelerate | None = None,
+    ) -> None:
         self.n = len(models)
-        self._model = copy.deepcopy(models[0])
         self._half = half
+        model = copy.deepcopy(models[0])
+        if half and self.n == 1:  # the order in memory in which convolutions in half precision are fastest
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types lack it
+        self._model = model if accelerate is None else accelerate(model, replicas=self.n, half=half)
         if self.n == 1:
-            if half:  # the order in memory in which convolutions in half precision are fastest
-                self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types lack it
             self.state = _named_tensors(self._model)
-            fast = half and self._on_gpu and run_dense_blocks_fast(self._model)
-            self._single = torch.compile(self._model) if compiled and not fast else self._model
+            self._single = torch.compile(self._model) if compiled and self._model is model else self._model
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
         self._model.to("meta")
-        if self._on_gpu:
-            join_pooling(self._model)
-            convolve_by_products(self._model)
+        if next(iter(self.state.values())).is_cuda:
+            use_im2col(self._model)
         self._vectorised = torch.vmap(self._one, randomness="different")
-
-    @property
-    def _on_gpu(self) -> bool:
-        return next(iter(self.state.values())).is_cuda
 
     def _one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return functional_call(self._model, state, (inputs,))

@@ -56,8 +56,7 @@ class Settings:
         in full precision.
     compiled
         Run the model through ``torch.compile``: a minute at the start, faster steps from then on. For single models
-        and those that are trained one after the other. On a GPU and in bfloat16 a DenseNet with batch norm has kernels
-        of its own and is not compiled.
+        and those that are trained one after the other.
 
     Examples
     --------

@@ -19,9 +19,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from training.problems import bags, network, observe, table, weights_of, without_seconds
+from training_problems import bags, network, observe, table, weights_of, without_seconds
 
 from unbag import Groups
 from unbag.training import Checkpoint, Settings, held_out_likelihood, train

@@ -7,8 +7,8 @@ import copy
 import pytest
 import torch
 
-from unbag.gpu import fast_densenet
-from unbag.gpu.fast_densenet import FastDenseNet, run_blocks_fast
+from unbag.experiments.kernels import fast_densenet
+from unbag.experiments.kernels.fast_densenet import FastDenseNet, use_fast_densenet
 from unbag.models import DenseNet
 
 
@@ -18,13 +18,13 @@ def pair(monkeypatch):
     torch.manual_seed(0)
     model = DenseNet(3, depth=7, growth=4)
     fast = copy.deepcopy(model)
-    assert run_blocks_fast(fast)
+    assert use_fast_densenet(fast)
     monkeypatch.setattr(fast_densenet.torch, "is_autocast_enabled", lambda device: True)
     return model, fast
 
 
 def test_a_step_is_that_of_the_layers(pair):
-    x = torch.randn(3, 3, 8, 8)
+    x = torch.randn(4, 3, 4, 4)
     found = []
     for model in pair:
         logits = model(x)
@@ -41,12 +41,12 @@ def test_predictions_are_those_of_the_layers(pair):
 
 def test_only_models_with_batch_norm_run_fast():
     grouped = DenseNet(3, depth=7, growth=4, norm="group")
-    assert not run_blocks_fast(grouped)
+    assert not use_fast_densenet(grouped)
     assert type(grouped) is DenseNet
     averaged = DenseNet(3, depth=7, growth=4)
     averaged.features[-2].momentum = None  # statistics are means of all batches, which the kernels' side does not keep
-    assert not run_blocks_fast(averaged)
-    assert not run_blocks_fast(torch.nn.Linear(2, 2))
+    assert not use_fast_densenet(averaged)
+    assert not use_fast_densenet(torch.nn.Linear(2, 2))
 
 
 def test_oblong_images_take_the_layers_of_torch(pair):

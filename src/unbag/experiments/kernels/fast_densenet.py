@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from unbag.gpu.dense_block import dense_block
-from unbag.gpu.rectify_and_pool import rectify_and_pool
+from unbag.experiments.kernels.dense_block import dense_block
+from unbag.experiments.kernels.rectify_and_pool import rectify_and_pool
 from unbag.models.densenet import DenseLayer, DenseNet
 
 
@@ -62,7 +62,7 @@ def _run(block: list[DenseLayer], end: nn.BatchNorm2d, x: Tensor) -> Tensor:
     return xhat
 
 
-def run_blocks_fast(model: nn.Module) -> bool:
+def use_fast_densenet(model: nn.Module) -> bool:
     """Have the DenseNets with batch norm in a model run by these kernels; say whether there were any."""
     found = [part for part in model.modules() if type(part) is DenseNet and _is_plain(part.features[-2])]
     for part in found:

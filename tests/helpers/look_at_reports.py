@@ -1,6 +1,7 @@
-"""Open reports in a browser: ``python tests/report/look.py FOLDER``. Looks for script errors and requests, clicks on a
-table, and leaves screenshots at two widths, light and dark, for somebody to look at. Not part of the tests: it needs
-Chromium.
+"""Open reports in a browser: ``python tests/helpers/look_at_reports.py FOLDER``.
+
+Looks for script errors and requests, clicks on a table, and leaves screenshots at two widths, light and dark, for
+somebody to look at. Not part of the tests: it needs Chromium.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from report.runs import summary_of
+from report_runs import summary_of
 
 from unbag.report import render
 

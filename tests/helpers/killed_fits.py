@@ -1,6 +1,6 @@
 """``unbag fit`` and ``fit(checkpoint=)``, killed at random moments; `test_killed_fits.py` runs this file as a script.
 
-    python tests/killed_fits.py FOLDER 100 7
+    python tests/helpers/killed_fits.py FOLDER 100 7
 
 One process imports everything once and forks a child for every attempt. Each child saves after every step, with slow
 writes, and is killed from outside at a random moment; the same fit is tried again until it gets to its end, and what it
@@ -23,12 +23,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from killed_training import PLACES, die_at, fork, killed_by_signal, slow_writes
 from safetensors.torch import save_file
 from table_files import blobs, call
-
-sys.path.insert(0, str(Path(__file__).parent))
-from training.killed import PLACES, die_at, fork, killed_by_signal, slow_writes
-from training.problems import weights_of
+from training_problems import weights_of
 
 import unbag
 import unbag.report

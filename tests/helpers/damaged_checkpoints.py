@@ -1,6 +1,6 @@
 """Checkpoints with flipped bits and cut ends; `test_checkpoints.py` tries some, this file as a script as many as asked.
 
-python tests/training/damaged.py 1000 100
+python tests/helpers/damaged_checkpoints.py 1000 100
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from training.problems import network, pairs_problem
+from training_problems import network, pairs_problem
 
 from unbag.training import Checkpoint, Settings, train
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d, relu
 
-from unbag.gpu.rectify_and_pool import rectify_and_pool
+from unbag.experiments.kernels.rectify_and_pool import rectify_and_pool
 
 SHAPES = {"two by two": ((3, 5, 4, 6), 8, 2), "whole image": ((9, 7, 4, 4), 16, 4), "many": ((5, 3, 8, 8), 3, 2)}
 

@@ -1,0 +1,71 @@
+"""Imports go down the layers, and the drawing shows those that there are."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+import unbag
+
+DOCS = Path(__file__).parents[1] / "docs"
+LAYERS = runpy.run_path(str(DOCS / "layers.py"))
+PACKAGE = Path(unbag.__file__).parent
+IMPORTS = list(LAYERS["read_imports"](PACKAGE))
+LEVEL = {name: -place for place, names in enumerate(LAYERS["LAYERS"].values()) for name in names.split()}
+
+
+def test_every_package_and_module_has_a_layer():
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert (found - {"__init__"}) | {"unbag"} == LEVEL.keys(), "mend LAYERS in docs/layers.py"
+
+
+def test_imports_go_down_or_stay_in_their_layer():
+    up = [one for one in IMPORTS if LEVEL[one.units[0]] < LEVEL[one.units[1]]]
+    assert not up, "move what is shared to the lower layer"
+
+
+def test_there_are_no_circles_but_those_with_a_reason():
+    LAYERS["reduce"](LAYERS["graph"](PACKAGE))  # raises CycleError, which names them
+    assert not LAYERS["CIRCLES"].keys() - {one.units for one in IMPORTS}, "mend CIRCLES in docs/layers.py"
+
+
+def test_only_the_command_line_imports_experiments_and_waits_until_it_must():
+    found = [one for one in IMPORTS if one.units[1] == "experiments" != one.units[0]]
+    assert {one.units[0] for one in found} == {"cli"}
+    assert all(one.lazy for one in found)
+
+
+@pytest.mark.parametrize(
+    ("code", "imported", "lazy"),
+    [
+        ("import made.low", "made.low", False),
+        ("from made.low import name", "made.low", False),
+        ("from made import low", "made.low", False),
+        ("from made import name", "made", False),
+        ("import made\nmade.name()", "made", False),
+        ("import made\nmade.low.name()", "made.low", False),
+        ("def f():\n    from made.low import name", "made.low", True),
+        ("def f():\n    import_module('made.low')", "made.low", True),
+        ("def f():\n    import_module(f'made.low.{name}')", "made.low", True),
+        ("if TYPE_CHECKING:\n    import made.low", "made.low", False),
+    ],
+)
+def test_imports_are_found_wherever_they_are(code, imported, lazy, tmp_path):
+    package = tmp_path / "made"
+    package.mkdir()
+    for name, content in (("__init__", ""), ("low", "import json"), ("high", code)):
+        (package / f"{name}.py").write_text(content)
+    assert list(LAYERS["read_imports"](package)) == [("made.high", imported, lazy)]
+
+
+def test_a_relative_import_is_refused(tmp_path):
+    (tmp_path / "made.py").write_text("\nfrom . import low")
+    with pytest.raises(ValueError, match="line 2: a relative import"):
+        list(LAYERS["read_imports"](tmp_path))
+
+
+def test_the_drawing_shows_the_imports_that_there_are():
+    kept = (DOCS / "_pictures" / "layers.svg").read_text(encoding="utf-8")
+    assert kept == LAYERS["draw"](PACKAGE), "draw it anew: python docs/layers.py"
