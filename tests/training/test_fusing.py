@@ -12,7 +12,7 @@ from unbag.aggregates import label_proportions
 from unbag.aggregates.base import as_if_captured, is_being_captured
 from unbag.baselines import METHODS
 from unbag.models import build
-from unbag.training import Observations, Settings, loop
+from unbag.training import Observations, Settings, fusing
 from unbag.training.fusing import fuse
 from unbag.training.loop import Run
 from unbag.training.replicas import make_models
@@ -40,7 +40,7 @@ def make_run(kind, objective=None, **settings):
 
 def both_ways(run, phase, monkeypatch):
     """Return what a step finds and remembers, as it is and fused."""
-    monkeypatch.setattr(loop, "fuse", partial(fuse, backend="aot_eager"))
+    monkeypatch.setattr(fusing, "fuse", partial(fuse, backend="aot_eager"))
     batch = run.batches[0].batch(0)
     outputs = run.replicas(run.X[batch.rows]).detach()
     before = [memory.clone() for memory in run.memory]
@@ -79,7 +79,7 @@ def test_an_impossible_observation_leaves_nan_when_fused_too(monkeypatch):
     found = []
     for fuses in (False, True):
         run._fuses = fuses
-        monkeypatch.setattr(loop, "fuse", partial(fuse, backend="aot_eager"))
+        monkeypatch.setattr(fusing, "fuse", partial(fuse, backend="aot_eager"))
         found.append(run._objective("likelihood", 0, batch, outputs))
     assert bool(found[0].grad.isnan().any())
     torch.testing.assert_close(found[1].grad, found[0].grad, equal_nan=True)

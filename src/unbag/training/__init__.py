@@ -3,7 +3,6 @@
 from unbag.objectives import Objective as Objective
 from unbag.training.checkpoints import Checkpoint as Checkpoint
 from unbag.training.checkpoints import OutOfTime as OutOfTime
-from unbag.training.loop import Trained as Trained
 from unbag.training.loop import train as train
 from unbag.training.observations import Observations as Observations
 from unbag.training.progress import Bar as Bar
@@ -12,3 +11,4 @@ from unbag.training.selection import held_out_likelihood as held_out_likelihood
 from unbag.training.selection import labelled_accuracy as labelled_accuracy
 from unbag.training.selection import permuted_accuracy as permuted_accuracy
 from unbag.training.settings import Settings as Settings
+from unbag.training.trained import Trained as Trained

@@ -12,8 +12,11 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from unbag.aggregates.base import as_if_captured
+from unbag.objectives import ValueAndGrad
+from unbag.training.progress import logger
 
 Operations = Callable[..., tuple[Tensor, ...]]
+Measure = Callable[..., tuple[Tensor, ValueAndGrad]]
 
 
 def fuse(operations: Operations, inputs: tuple[Tensor, ...], *, backend: str = "inductor") -> Operations:
@@ -31,3 +34,24 @@ def fuse(operations: Operations, inputs: tuple[Tensor, ...], *, backend: str = "
     with as_if_captured():
         recorded = make_fx(operations)(*inputs)
     return torch.compile(recorded, backend=backend, dynamic=False)
+
+
+def fuse_objective(measure: Measure, inputs: tuple[Tensor, ...]) -> Measure:
+    """Return the same with few kernels or, where an objective cannot be compiled, as it is."""
+    scale = measure(*inputs)[1].scale
+
+    def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_probs, found = measure(*inputs)
+        return log_probs, found.values, found.grad
+
+    def run(*inputs: Tensor) -> tuple[Tensor, ValueAndGrad]:
+        log_probs, values, grad = fused(*inputs)
+        return log_probs, ValueAndGrad(values, grad, scale)
+
+    try:
+        fused = fuse(as_tensors, inputs)
+        run(*inputs)  # the first call compiles
+    except Exception as error:
+        logger.warning("what a step computes is not compiled, which failed: %s: %s", type(error).__name__, error)
+        return measure
+    return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,26 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unbag.aggregates.base import Aggregate, full_precision
-from unbag.kernels.logspace import class_by_class, log_softmax
-from unbag.losses import cross_entropy
+from unbag.aggregates.base import full_precision
 from unbag.models.build import MakeModel
 from unbag.objectives import (
     Objective,
     ValueAndGrad,
-    cross_entropy_risk,
-    negative_log_likelihood,
-    value_and_grad,
-    weighted_risk,
 )
 from unbag.random_state import RandomState, may_draw
-from unbag.segments import Segments
 from unbag.training.adam import PiecewiseAdam
+from unbag.training.algorithm import expectation_maximisation, own_objective, warm_up
 from unbag.training.batches import Batch, Batches
 from unbag.training.best import Best
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, OutOfTime
-from unbag.training.fusing import fuse
+from unbag.training.fusing import Measure, fuse_objective
 from unbag.training.observations import Observations, check_sets
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.progress import Silent, logger
@@ -49,27 +43,10 @@ from unbag.training.replicas import (
 from unbag.training.resuming import resume, save
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
+from unbag.training.trained import Trained, side_by_side
 
 WORTH_FUSING = 50_000
 """Steps of a run from which on it pays to spend some seconds on a compiler."""
-
-Measure = Callable[..., tuple[Tensor, ValueAndGrad]]
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """What a training run leaves behind."""
-
-    models: list[nn.Module]
-    """One for each seed, with the weights of its best epoch, ready to predict."""
-    history: list[dict[str, Any]]
-    """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.
-
-    With several criteria, ``score`` is a list of the scores of each."""
-    best_epoch: list[int]
-    best_score: list[float] | None
-    others: list[Trained] = field(default_factory=list)
-    """The same of each criterion after the first, with the same history."""
 
 
 def train(
@@ -163,7 +140,7 @@ def train(
                     accelerate=accelerate,
                 )
             )
-        return _side_by_side(alone)
+        return side_by_side(alone)
     run = Run(models, X, sets, settings, seeds, score, objective, n_criteria, accelerate)
     with nullcontext() if checkpoint is None else checkpoint.locked(), progress or Silent() as shown:
         if checkpoint is not None:
@@ -302,7 +279,7 @@ class Run:
         memory = self.memory[place]
         recalls = phase == "remembered weights" and self.objective is None
         inputs = (outputs, batch.z, *([memory[batch.memory]] if recalls else []))
-        measure: Measure = partial(self._measure, phase, (self.batches[place].aggregate, batch.segments))
+        measure: Measure = partial(self._measure(phase), self.batches[place].aggregate, batch.segments)
         if self._fuses:
             measure = self._fused(measure, (phase, place, len(batch.segments)), inputs)
         log_probs, found = measure(*inputs)
@@ -310,31 +287,17 @@ class Run:
             memory[batch.memory] = log_probs
         return found
 
-    def _measure(
-        self, phase: Phase, seen: tuple[Aggregate, Segments], outputs: Tensor, z: Tensor, memory: Tensor | None = None
-    ) -> tuple[Tensor, ValueAndGrad]:
-        """Return the log-probabilities of the classes, and what is minimised; ``memory`` holds those of the last visit.
-
-        One step of Algorithm 1: the warm-up minimises the negative log-likelihood. After it, the E-step finds the
-        posterior of the labels, and the M-step minimises the loss of each label weighted by it.
-        """
-        aggregate, segments = seen
+    def _measure(self, phase: Phase) -> Measure:
         if self.objective is not None:
-            own = self.objective
-            return outputs, value_and_grad(lambda outputs: own(outputs, segments, z), outputs)
-        log_probs = log_softmax(class_by_class(outputs))
+            return partial(own_objective, self.objective)
         if phase == "likelihood":
-            return log_probs, negative_log_likelihood(aggregate, log_probs, segments, z)
-        _, weights = aggregate.checked_infer(log_probs if memory is None else class_by_class(memory), segments, z)
-        loss = self.settings.loss_function
-        if loss is cross_entropy:
-            return log_probs, cross_entropy_risk(log_probs, weights, segments)
-        return log_probs, value_and_grad(lambda outputs: weighted_risk(loss(outputs), weights, segments), outputs)
+            return warm_up
+        return partial(expectation_maximisation, self.settings.loss_function)
 
     def _fused(self, measure: Measure, key: tuple[Phase, int, int], inputs: tuple[Tensor, ...]) -> Measure:
         """Return the same with few kernels, made when it is first asked for."""
         if key not in self.fused:
-            self.fused[key] = _fuse(measure, inputs)
+            self.fused[key] = fuse_objective(measure, inputs)
         return self.fused[key]
 
     def _scores(self) -> Tensor | None:
@@ -393,60 +356,3 @@ class Run:
             score = None if self.score is None else best.score.tolist()
             found.append(Trained(unstack(own, best.weights), self.history, best.epoch.tolist(), score))
         return replace(found[0], others=found[1:])
-
-
-def _fuse(measure: Measure, inputs: tuple[Tensor, ...]) -> Measure:
-    """Return the same with few kernels or, where an objective cannot be compiled, as it is."""
-    scale = measure(*inputs)[1].scale
-
-    def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_probs, found = measure(*inputs)
-        return log_probs, found.values, found.grad
-
-    def run(*inputs: Tensor) -> tuple[Tensor, ValueAndGrad]:
-        log_probs, values, grad = fused(*inputs)
-        return log_probs, ValueAndGrad(values, grad, scale)
-
-    try:
-        fused = fuse(as_tensors, inputs)
-        run(*inputs)  # the first call compiles
-    except Exception as error:
-        logger.warning("what a step computes is not compiled, which failed: %s: %s", type(error).__name__, error)
-        return measure
-    return run
-
-
-def _side_by_side(runs: Sequence[Trained]) -> Trained:
-    """Put runs of single replicas together; one that stopped early keeps its last numbers."""
-
-    def at(run: Trained, epoch: int) -> dict[str, Any]:
-        return run.history[min(epoch, len(run.history) - 1)]
-
-    def scores_at(run: Trained, epoch: int, criterion: int | None) -> float:
-        scores = at(run, epoch)["score"]
-        if scores is None:
-            return math.nan
-        return float(scores[0] if criterion is None else scores[criterion][0])
-
-    longest = max(runs, key=lambda run: len(run.history)).history
-    criteria = [None] if not runs[0].others else range(1 + len(runs[0].others))
-    history = []
-    for epoch, entry in enumerate(longest):
-        scores = [[scores_at(run, epoch, criterion) for run in runs] for criterion in criteria]
-        history.append(
-            {
-                **entry,
-                "loss": [at(run, epoch)["loss"][0] for run in runs],
-                "score": None if entry["score"] is None else scores[0] if criteria == [None] else scores,
-                "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
-            }
-        )
-
-    def together(parts: Sequence[Trained]) -> Trained:
-        scores = [part.best_score[0] for part in parts if part.best_score is not None]
-        return Trained(
-            [part.models[0] for part in parts], history, [part.best_epoch[0] for part in parts], scores or None
-        )
-
-    others = [together(parts) for parts in zip(*(run.others for run in runs), strict=True)]
-    return replace(together(runs), others=others)

@@ -1,0 +1,62 @@
+"""What a training run leaves behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a training run leaves behind."""
+
+    models: list[nn.Module]
+    """One for each seed, with the weights of its best epoch, ready to predict."""
+    history: list[dict[str, Any]]
+    """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.
+
+    With several criteria, ``score`` is a list of the scores of each."""
+    best_epoch: list[int]
+    best_score: list[float] | None
+    others: list[Trained] = field(default_factory=list)
+    """The same of each criterion after the first, with the same history."""
+
+
+def side_by_side(runs: Sequence[Trained]) -> Trained:
+    """Put runs of single replicas together; one that stopped early keeps its last numbers."""
+
+    def at(run: Trained, epoch: int) -> dict[str, Any]:
+        return run.history[min(epoch, len(run.history) - 1)]
+
+    def scores_at(run: Trained, epoch: int, criterion: int | None) -> float:
+        scores = at(run, epoch)["score"]
+        if scores is None:
+            return math.nan
+        return float(scores[0] if criterion is None else scores[criterion][0])
+
+    longest = max(runs, key=lambda run: len(run.history)).history
+    criteria = [None] if not runs[0].others else range(1 + len(runs[0].others))
+    history = []
+    for epoch, entry in enumerate(longest):
+        scores = [[scores_at(run, epoch, criterion) for run in runs] for criterion in criteria]
+        history.append(
+            {
+                **entry,
+                "loss": [at(run, epoch)["loss"][0] for run in runs],
+                "score": None if entry["score"] is None else scores[0] if criteria == [None] else scores,
+                "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
+            }
+        )
+
+    def together(parts: Sequence[Trained]) -> Trained:
+        scores = [part.best_score[0] for part in parts if part.best_score is not None]
+        return Trained(
+            [part.models[0] for part in parts], history, [part.best_epoch[0] for part in parts], scores or None
+        )
+
+    others = [together(parts) for parts in zip(*(run.others for run in runs), strict=True)]
+    return replace(together(runs), others=others)
