@@ -18,7 +18,7 @@ LAYERS = {
     "files and pages": "tables report",
     "estimator": "unbag saving estimator saved_weights saved_content predictor fitting naming inputs targets",
     "training": "constant training models",
-    "risks": "testing enumeration diagnosis risks objectives losses",
+    "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups",
     "kernels": "kernels",
