@@ -172,6 +172,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
         ("majority", "majority", "high", "column majority: what was observed must be one of the classes '0', '1', got"),
         ("median(2)", "z", "1", r"there is no aggregate 'median\(2\)'; choose one of label_proportions, .*, majority"),
         ("no_such_module:Kind", "z", "1", "'no_such_module:Kind' could not be imported: No module named"),
+        ("ordinal_rank(>)", "z", "1", "no 2 columns of row ids were found among"),
         ("unbag:Groups", "z", "1", "Groups in unbag is no subclass of unbag.Aggregate"),
         ("crowds_of_ours:SomePositive", "not_many", "1", "may say the contrary of what SomePositive observes; call it"),
     ],
@@ -192,6 +193,41 @@ def test_a_further_file_has_arguments_too(kind, tmp_path):
     checked = call("check", "people.csv", "counts.csv", *also, "--json")
     seen = json.loads(checked.stdout)["understood"]["observations"]
     assert [one["aggregate"] for one in seen[1:]] == ["at_least(count=2,label=1)", "crowds_of_ours:SomePositive"]
+
+
+TUPLES = """
+from unbag import FromFold, LabelProportions
+
+
+class Four(FromFold):
+    size = 4
+
+    def __init__(self, scale=1):
+        super().__init__(0, lambda total, label: total + label, lambda total: scale * total)
+
+
+class TwoCounted(LabelProportions):
+    size = 2
+"""
+
+
+def test_tuples_of_any_size(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "tuples_of_ours.py", TUPLES)
+    ids, y = np.arange(160).reshape(40, 4), blobs(tmp_path).reshape(40, 4)
+    rows = [f"p{a},p{b},p{c},p{d},{sum(own) / 2}\n" for (a, b, c, d), own in zip(ids, y, strict=True)]
+    write(tmp_path / "fours.csv", "id_1,id_2,id_3,id_4,seen\n" + "".join(rows))
+    rows = [f"p{a},p{b},{2 - c - d},{c + d}\n" for (a, b, *_), (c, d, *_) in zip(ids, y, strict=True)]
+    write(tmp_path / "twos.csv", "a,b,0,1\n" + "".join([*rows, rows[0]]))
+    for file, written, size in (("fours.csv", "Four(0.5)", 4), ("twos.csv", "TwoCounted", 2)):
+        checked = call("check", "people.csv", file, "-a", f"tuples_of_ours:{written}", "--n-classes", 2, "--json")
+        assert checked.exit_code == 0, checked.output
+        found = json.loads(checked.stdout)
+        assert len(found["understood"]["observations"][0]["members"]) == size
+        again = [one["message"] for one in found["problems"] if one["severity"] == "warning"]
+        assert again == (["1 row repeats an earlier one, and counts once more"] if size == 2 else [])
+    del sys.modules["tuples_of_ours"]
 
 
 def test_classes_that_ones_own_function_leaves_unnamed():

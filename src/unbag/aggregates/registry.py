@@ -83,7 +83,7 @@ def find_kind(written: str) -> type[Aggregate]:
     return kind
 
 
-def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Aggregate:
+def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggregate:
     """Return the aggregate that is meant, with its arguments: whole numbers, names of classes, other words.
 
     Parameters
@@ -92,8 +92,8 @@ def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Agg
         A name, with arguments in parentheses where there are any, as in ``at_least(2, label=ill)``.
     classes
         What the classes are called: an argument ``label`` is the name of one.
-    defaults
-        Arguments for kinds that have such a parameter, where they are not written.
+    others
+        Arguments that are told elsewhere, for kinds that have such a parameter.
 
     Examples
     --------
@@ -113,8 +113,10 @@ def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Agg
         raise ValueError(f"{written!r} does not fit {kind.name}({takes}): {error}") from error
     if "label" in given and given["label"] not in classes:
         raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
+    if twice := [name for name in others if name in given]:
+        raise ValueError(f"{written!r} tells the {twice[0]}, which has an option of its own: --{twice[0]}")
     values = {name: classes.index(word) if name == "label" else _plain(word) for name, word in given.items()}
-    return kind(**{name: value for name, value in defaults.items() if name in parameters(kind)} | values)
+    return kind(**values, **{name: value for name, value in others.items() if name in parameters(kind)})
 
 
 def _plain(word: str) -> int | float | str:
