@@ -114,11 +114,32 @@ def test_nothing_is_imported_or_made_because_a_folder_says_so(kind, tmp_path):
             make_aggregates(name)
 
 
+@pytest.mark.parametrize(
+    ("written", "aggregate"),
+    [
+        ("at_least(2)", unbag.AtLeast(2)),
+        ("at_least( 3 , low )", unbag.AtLeast(3, label=0)),
+        ("at_least(label = low, count=3)", unbag.AtLeast(3, label=0)),
+        ("count_of(high)", unbag.CountOf(1)),
+        ("label_proportions(exact, max_states=9)", unbag.LabelProportions("exact", 9)),
+        ("ordinal_rank(>=)", unbag.OrdinalRank(">=")),
+        ("unbag:OrdinalRank", unbag.OrdinalRank()),
+    ],
+)
+def test_what_is_written_makes_an_aggregate(written, aggregate):
+    assert repr(make_aggregate(written, ["low", "high"])) == repr(aggregate)
+
+
+def test_a_relation_is_told_in_one_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    checked = call("check", "people.csv", "ranks.csv", "--aggregate", "ordinal_rank(>)", "--n-classes", 2)
+    assert checked.exit_code == 2
+    assert "tells the relation, which has an option of its own: --relation" in checked.output
+
+
 WRITTEN = {
-    "at_least(2)": ("enough", lambda n: int(n >= 2), unbag.AtLeast(2)),
     "at_least(2, label=high)": ("few", lambda n: int(n < 2), unbag.AtLeast(2, label=1)),
-    "at_least(count=3, label=low)": ("z", lambda n: int(4 - n >= 3), unbag.AtLeast(3, label=0)),
-    "count_of(high)": ("count", lambda n: n, unbag.CountOf(1)),
     "count_of(1)": ("how many", lambda n: n, unbag.CountOf(1)),
     "majority": ("majority", lambda n: ["low", "high"][n > 2], unbag.Majority()),
 }
@@ -133,7 +154,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
     write(tmp_path / "people.csv", "".join(f"{line.rsplit(',', 1)[0]}\n" for line in lines))  # no labels
     rows = "".join(f"g{g},{answer(n)}\n" for g, n in enumerate(numbers))
     write(tmp_path / "seen.csv", f"group,{column}\n{rows}")
-    options = ["--n-classes", 2] if "(1)" in written or "(2)" in written else ["--classes", "low,high"]
+    options = ["--n-classes", 2] if "(1)" in written else ["--classes", "low,high"]
     files = ["people.csv", "seen.csv"]
     checked = call("check", *files, "--aggregate", written, *options, "--json")
     assert checked.exit_code == 0, checked.output
@@ -172,7 +193,6 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
         ("majority", "majority", "high", "column majority: what was observed must be one of the classes '0', '1', got"),
         ("median(2)", "z", "1", r"there is no aggregate 'median\(2\)'; choose one of label_proportions, .*, majority"),
         ("no_such_module:Kind", "z", "1", "'no_such_module:Kind' could not be imported: No module named"),
-        ("ordinal_rank(>)", "z", "1", "no 2 columns of row ids were found among"),
         ("unbag:Groups", "z", "1", "Groups in unbag is no subclass of unbag.Aggregate"),
         ("crowds_of_ours:SomePositive", "not_many", "1", "may say the contrary of what SomePositive observes; call it"),
     ],
