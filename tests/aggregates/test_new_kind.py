@@ -182,6 +182,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
         ("count_of(7)", "count", "1", r"'count_of\(7\)' looks for class '7', but the classes are 0, 1"),
         ("count_of", "count", "1", r"'count_of' does not fit count_of\(label\): missing a required argument: 'label'"),
         ("at_least(2, 1, 1)", "z", "1", r"does not fit at_least\(count, label=1\): too many positional arguments"),
+        ("at_least(2, label=0, label=1)", "z", "1", "has an argument twice"),
         ("at_least(0)", "z", "1", "count must be a whole number of at least 1, got 0"),
         (
             "at_least(5)",

@@ -47,12 +47,12 @@ def needs_arguments(kind: type[Aggregate]) -> bool:
     return any(one.default is one.empty for one in parameters(kind).values())
 
 
-def is_own(written: str) -> bool:
-    """Whether a name is one of this package; otherwise it stands for code that must be imported.
+def is_built_in(written: str) -> bool:
+    """Whether an aggregate of this package is meant; otherwise it is code of the caller's, or nothing.
 
     Examples
     --------
-    >>> is_own("at_least(2)"), is_own("my_module:MyKind"), is_own("median")
+    >>> is_built_in("at_least(2)"), is_built_in("my_module:MyKind"), is_built_in("median")
     (True, False, False)
     """
     found = _WRITTEN.fullmatch(written)
@@ -101,11 +101,12 @@ def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggre
     AtLeast(count=2, label=1)
     """
     kind = find_kind(written)
-    found = _WRITTEN.fullmatch(written)
-    assert found is not None
-    words = [word.strip() for word in (found["arguments"] or "").split(",") if word.strip()]
-    named = dict(re.split(r"\s*=\s*", word, maxsplit=1) for word in words if re.match(r"\w+\s*=[^=]", word))
-    in_order = [word for word in words if not re.match(r"\w+\s*=[^=]", word)]
+    words = [word.strip() for word in written.partition("(")[2].removesuffix(")").split(",") if word.strip()]
+    parts = [re.fullmatch(r"(?:(\w+)\s*=\s*)?(.+)", word) for word in words]
+    in_order = [part[2] for part in parts if part and part[1] is None]
+    named = {part[1]: part[2] for part in parts if part and part[1] is not None}
+    if len(in_order) + len(named) < len(words):
+        raise ValueError(f"{written!r} has an argument twice, or a line break in one")
     try:
         given = inspect.signature(kind).bind(*in_order, **named).arguments
     except TypeError as error:
