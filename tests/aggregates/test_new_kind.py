@@ -114,11 +114,32 @@ def test_nothing_is_imported_or_made_because_a_folder_says_so(kind, tmp_path):
             make_aggregates(name)
 
 
+@pytest.mark.parametrize(
+    ("written", "aggregate"),
+    [
+        ("at_least(2)", unbag.AtLeast(2)),
+        ("at_least( 3 , low )", unbag.AtLeast(3, label=0)),
+        ("at_least(label = low, count=3)", unbag.AtLeast(3, label=0)),
+        ("count_of(high)", unbag.CountOf(1)),
+        ("label_proportions(exact, max_states=9)", unbag.LabelProportions("exact", 9)),
+        ("ordinal_rank(>=)", unbag.OrdinalRank(">=")),
+        ("unbag:OrdinalRank", unbag.OrdinalRank()),
+    ],
+)
+def test_what_is_written_makes_an_aggregate(written, aggregate):
+    assert repr(make_aggregate(written, ["low", "high"])) == repr(aggregate)
+
+
+def test_a_relation_is_told_in_one_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    checked = call("check", "people.csv", "ranks.csv", "--aggregate", "ordinal_rank(>)", "--n-classes", 2)
+    assert checked.exit_code == 2
+    assert "tells the relation, which has an option of its own: --relation" in checked.output
+
+
 WRITTEN = {
-    "at_least(2)": ("enough", lambda n: int(n >= 2), unbag.AtLeast(2)),
     "at_least(2, label=high)": ("few", lambda n: int(n < 2), unbag.AtLeast(2, label=1)),
-    "at_least(count=3, label=low)": ("z", lambda n: int(4 - n >= 3), unbag.AtLeast(3, label=0)),
-    "count_of(high)": ("count", lambda n: n, unbag.CountOf(1)),
     "count_of(1)": ("how many", lambda n: n, unbag.CountOf(1)),
     "majority": ("majority", lambda n: ["low", "high"][n > 2], unbag.Majority()),
 }
@@ -133,7 +154,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
     write(tmp_path / "people.csv", "".join(f"{line.rsplit(',', 1)[0]}\n" for line in lines))  # no labels
     rows = "".join(f"g{g},{answer(n)}\n" for g, n in enumerate(numbers))
     write(tmp_path / "seen.csv", f"group,{column}\n{rows}")
-    options = ["--n-classes", 2] if "(1)" in written or "(2)" in written else ["--classes", "low,high"]
+    options = ["--n-classes", 2] if "(1)" in written else ["--classes", "low,high"]
     files = ["people.csv", "seen.csv"]
     checked = call("check", *files, "--aggregate", written, *options, "--json")
     assert checked.exit_code == 0, checked.output
@@ -161,6 +182,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
         ("count_of(7)", "count", "1", r"'count_of\(7\)' looks for class '7', but the classes are 0, 1"),
         ("count_of", "count", "1", r"'count_of' does not fit count_of\(label\): missing a required argument: 'label'"),
         ("at_least(2, 1, 1)", "z", "1", r"does not fit at_least\(count, label=1\): too many positional arguments"),
+        ("at_least(2, label=0, label=1)", "z", "1", "has an argument twice"),
         ("at_least(0)", "z", "1", "count must be a whole number of at least 1, got 0"),
         (
             "at_least(5)",
@@ -192,6 +214,41 @@ def test_a_further_file_has_arguments_too(kind, tmp_path):
     checked = call("check", "people.csv", "counts.csv", *also, "--json")
     seen = json.loads(checked.stdout)["understood"]["observations"]
     assert [one["aggregate"] for one in seen[1:]] == ["at_least(count=2,label=1)", "crowds_of_ours:SomePositive"]
+
+
+TUPLES = """
+from unbag import FromFold, LabelProportions
+
+
+class Four(FromFold):
+    size = 4
+
+    def __init__(self, scale=1):
+        super().__init__(0, lambda total, label: total + label, lambda total: scale * total)
+
+
+class TwoCounted(LabelProportions):
+    size = 2
+"""
+
+
+def test_tuples_of_any_size(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "tuples_of_ours.py", TUPLES)
+    ids, y = np.arange(160).reshape(40, 4), blobs(tmp_path).reshape(40, 4)
+    rows = [f"p{a},p{b},p{c},p{d},{sum(own) / 2}\n" for (a, b, c, d), own in zip(ids, y, strict=True)]
+    write(tmp_path / "fours.csv", "id_1,id_2,id_3,id_4,seen\n" + "".join(rows))
+    rows = [f"p{a},p{b},{2 - c - d},{c + d}\n" for (a, b, *_), (c, d, *_) in zip(ids, y, strict=True)]
+    write(tmp_path / "twos.csv", "a,b,0,1\n" + "".join([*rows, rows[0]]))
+    for file, written, size in (("fours.csv", "Four(0.5)", 4), ("twos.csv", "TwoCounted", 2)):
+        checked = call("check", "people.csv", file, "-a", f"tuples_of_ours:{written}", "--n-classes", 2, "--json")
+        assert checked.exit_code == 0, checked.output
+        found = json.loads(checked.stdout)
+        assert len(found["understood"]["observations"][0]["members"]) == size
+        again = [one["message"] for one in found["problems"] if one["severity"] == "warning"]
+        assert again == (["1 row repeats an earlier one, and counts once more"] if size == 2 else [])
+    del sys.modules["tuples_of_ours"]
 
 
 def test_classes_that_ones_own_function_leaves_unnamed():

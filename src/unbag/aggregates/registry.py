@@ -47,12 +47,12 @@ def needs_arguments(kind: type[Aggregate]) -> bool:
     return any(one.default is one.empty for one in parameters(kind).values())
 
 
-def is_own(written: str) -> bool:
-    """Whether a name is one of this package; otherwise it stands for code that must be imported.
+def is_built_in(written: str) -> bool:
+    """Whether an aggregate of this package is meant; otherwise it is code of the caller's, or nothing.
 
     Examples
     --------
-    >>> is_own("at_least(2)"), is_own("my_module:MyKind"), is_own("median")
+    >>> is_built_in("at_least(2)"), is_built_in("my_module:MyKind"), is_built_in("median")
     (True, False, False)
     """
     found = _WRITTEN.fullmatch(written)
@@ -83,7 +83,7 @@ def find_kind(written: str) -> type[Aggregate]:
     return kind
 
 
-def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Aggregate:
+def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggregate:
     """Return the aggregate that is meant, with its arguments: whole numbers, names of classes, other words.
 
     Parameters
@@ -92,8 +92,8 @@ def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Agg
         A name, with arguments in parentheses where there are any, as in ``at_least(2, label=ill)``.
     classes
         What the classes are called: an argument ``label`` is the name of one.
-    defaults
-        Arguments for kinds that have such a parameter, where they are not written.
+    others
+        Arguments that are told elsewhere, for kinds that have such a parameter.
 
     Examples
     --------
@@ -101,11 +101,12 @@ def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Agg
     AtLeast(count=2, label=1)
     """
     kind = find_kind(written)
-    found = _WRITTEN.fullmatch(written)
-    assert found is not None
-    words = [word.strip() for word in (found["arguments"] or "").split(",") if word.strip()]
-    named = dict(re.split(r"\s*=\s*", word, maxsplit=1) for word in words if re.match(r"\w+\s*=[^=]", word))
-    in_order = [word for word in words if not re.match(r"\w+\s*=[^=]", word)]
+    words = [word.strip() for word in written.partition("(")[2].removesuffix(")").split(",") if word.strip()]
+    parts = [re.fullmatch(r"(?:(\w+)\s*=\s*)?(.+)", word) for word in words]
+    in_order = [part[2] for part in parts if part and part[1] is None]
+    named = {part[1]: part[2] for part in parts if part and part[1] is not None}
+    if len(in_order) + len(named) < len(words):
+        raise ValueError(f"{written!r} has an argument twice, or a line break in one")
     try:
         given = inspect.signature(kind).bind(*in_order, **named).arguments
     except TypeError as error:
@@ -113,8 +114,10 @@ def make_aggregate(written: str, classes: Sequence[str], **defaults: Any) -> Agg
         raise ValueError(f"{written!r} does not fit {kind.name}({takes}): {error}") from error
     if "label" in given and given["label"] not in classes:
         raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
+    if twice := [name for name in others if name in given]:
+        raise ValueError(f"{written!r} tells the {twice[0]}, which has an option of its own: --{twice[0]}")
     values = {name: classes.index(word) if name == "label" else _plain(word) for name, word in given.items()}
-    return kind(**{name: value for name, value in defaults.items() if name in parameters(kind)} | values)
+    return kind(**values, **{name: value for name, value in others.items() if name in parameters(kind)})
 
 
 def _plain(word: str) -> int | float | str:

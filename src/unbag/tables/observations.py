@@ -57,7 +57,7 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
     groups, z, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
     turned = None
     if groups is not None and z is not None and z.dtype == object:  # relations, not answers
-        aggregate = make_aggregate(columns.kind.name, match.classes, relation="<")
+        aggregate = make_aggregate(columns.aggregate, match.classes, relation="<")
         groups, z, turned = as_lower(groups, z)
     elif columns.observed is not None:
         notes += reading.note(columns.kind, table.file, columns.observed)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from unbag.aggregates.registry import is_own
+from unbag.aggregates.registry import is_built_in
 from unbag.files import refuse_input, remove_drafts, whole_file
 from unbag.tables.conventions import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
@@ -212,8 +212,8 @@ def _load(run: Run, device: str) -> tuple[dict[str, Any], Preparation, Any]:
 
     content = run.read_finished()
     # No class of the caller's own is made from what a folder says; for predictions, none is needed.
-    own = all(is_own(one["aggregate"]) for one in content["inputs"]["observations"])
-    classifier = load(run.model, device=device, aggregate=None if own else "label_proportions")
+    built_in = all(is_built_in(one["aggregate"]) for one in content["inputs"]["observations"])
+    classifier = load(run.model, device=device, aggregate=None if built_in else "label_proportions")
     parts = Preparation.load(run.preparation), classifier
     run.check_files(content)
     return content, *parts
@@ -247,7 +247,7 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
     kind = aggregate or kinds[0]
     if kind not in kinds:
         raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
-    if aggregate is None and not is_own(kind):
+    if aggregate is None and not is_built_in(kind):
         raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
     source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind)
     names = tuple(map(str, classes.tolist()))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from unbag.groups import Groups
-from unbag.tables.keys import codes_of, find, is_missing, missing_keys, repeated, shared_keys
+from unbag.tables.keys import find, is_missing, missing_keys, repeated, shared_keys
 from unbag.tables.matching import Match, Strangers
 from unbag.tables.problems import Problem, in_rows
 from unbag.tables.read import Table
@@ -76,7 +76,7 @@ def _repetitions(places: np.ndarray, z: np.ndarray, table: Table, kept: np.ndarr
     _, first, which = np.unique(places, axis=0, return_index=True, return_inverse=True)
     earlier = first[which.reshape(-1)]  # (groups,), where the same ids come first
     again = earlier != np.arange(len(places))
-    answers = codes_of(pa.array(z.tolist()))
+    answers = np.unique(z, axis=0 if z.ndim > 1 else None, return_inverse=True)[1].reshape(-1)
     contrary = again & (answers != answers[earlier])
     bad = np.zeros(len(table), dtype=bool)
     bad[kept[contrary]] = True
