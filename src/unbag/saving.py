@@ -18,6 +18,7 @@ import torch
 
 import unbag
 from unbag.diagnosis import Finding
+from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
 from unbag.plain_json import canonical_digest, parse_json
@@ -138,7 +139,7 @@ def _describe(classifier: Predictor) -> dict[str, Any]:
     fitted["orders"] = [order.tolist() for order in classifier.orders_]
     fitted["diagnosis"] = [asdict(found) for found in classifier.diagnosis_]
     content = {
-        "versions": {"unbag": unbag.__version__, "torch": torch.__version__},
+        "versions": versions(),
         "settings": settings,
         "own": own,
         "fitted": fitted,

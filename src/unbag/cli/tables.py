@@ -12,6 +12,7 @@ import typer
 
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_learned, show_problems
+from unbag.run_folder import Run
 from unbag.terminal import Terminal, visible
 
 KINDS = "label_proportions, multiple_instance, pairwise_similarity, triplet_comparison, ordinal_rank or ordinal_triplet"
@@ -199,7 +200,7 @@ def fit(
     """
     options = _given(locals())
     with plain_errors(debug=ctx.obj):
-        from unbag.tables import Run, fit_tables, make_plan, read_config  # noqa: PLC0415
+        from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
         from unbag.tables.problems import fail  # noqa: PLC0415
 
         if config is not None:
@@ -239,7 +240,7 @@ def predict(
     The file is read piece by piece, so that it may be larger than the memory.
     """
     with plain_errors(debug=ctx.obj):
-        from unbag.tables import Run, predict_table  # noqa: PLC0415
+        from unbag.tables import predict_table  # noqa: PLC0415
 
         check_writable(out)
         rows, problems = predict_table(
@@ -263,7 +264,7 @@ def disaggregate(
 ) -> None:
     """Write the probability of each class for rows in observed groups, given what was observed of these."""
     with plain_errors(debug=ctx.obj):
-        from unbag.tables import Run, disaggregate_table  # noqa: PLC0415
+        from unbag.tables import disaggregate_table  # noqa: PLC0415
 
         check_writable(out)
         rows, problems = disaggregate_table(
@@ -300,7 +301,7 @@ def _read_also(given: str) -> dict[str, str]:
     return {"aggregate": kind, "file": file}
 
 
-def _say_how_to_go_on(run: Any) -> None:
+def _say_how_to_go_on(run: Run) -> None:
     console = Terminal(stderr=True, soft_wrap=True, highlight=False, markup=False)
     if not run.head.exists() or run.read()["status"] == "finished":
         console.print("Stopped before training began; nothing was written.")

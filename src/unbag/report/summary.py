@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from unbag.aggregates import LabelProportions, MultipleInstance
 from unbag.constant import best_constant
+from unbag.environment import versions
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
 from unbag.report.bins import evenly, plain
@@ -105,10 +104,7 @@ def summarise(
                 {"kind": found.kind, "message": found.message, "fatal": found.fatal} for found in clf.diagnosis_
             ],
             "settings": _settings(clf),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("unbag", "torch", "numpy", "scikit-learn")},
-            },
+            "versions": versions("scikit-learn"),
         }
     )
 

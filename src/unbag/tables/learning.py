@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from unbag.files import write_whole
+from unbag.run_folder import Run
 from unbag.tables.checking import examine_features, examine_observations
 from unbag.tables.conventions import SourceColumns
 from unbag.tables.features import fit_preparation
@@ -20,7 +21,6 @@ from unbag.tables.observations import Observed
 from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, raise_errors
 from unbag.tables.read import Table
-from unbag.tables.runs import Run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
     """
-    with run.opened(plan, force=force) as resumed:
+    with run.opened(plan.as_dict(), force=force) as resumed:
         from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
@@ -90,7 +90,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
             train = clf._prepare_fit(X, z, groups)  # what is refused here leaves the folder as it was
-            run.start(plan, inputs, resumed=resumed)
+            run.start(plan.as_dict(), inputs, resumed=resumed)
             preparation.save(run.preparation)
             train()
         if plan.names is not None:
@@ -108,7 +108,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             labelled_rows=found.labelled_rows,
         )
         write_whole(run.summary, json.dumps(summary, indent=1).encode())
-        run.finish(plan, inputs)
+        run.finish(plan.as_dict(), inputs)
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import re
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from unbag.environment import versions
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.identity import digest
 from unbag.training.progress import logger
@@ -86,9 +85,8 @@ def _identity(run: Run) -> dict[str, str]:
 def _read_identity(run: Run) -> dict[str, str]:
     seen = [one for given in run.sets for one in given]
     kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
-    versions = {"python": platform.python_version(), **{name: version(name) for name in ("unbag", "torch", "numpy")}}
     parts = {
-        "versions": (versions, versions),
+        "versions": (versions(), versions()),
         "settings": (run.settings, run.settings),
         "objective": (run.objective, run.objective),
         "seeds": (run.seeds, run.seeds),
