@@ -13,6 +13,7 @@ import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_parquet
 
 import unbag
+from unbag.options import Training
 from unbag.tables import learning
 from unbag.training import loop
 
@@ -186,6 +187,8 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
     [
         ("epohcs = 3", "there is no setting 'epohcs'; did you mean epochs?"),
         ("epochs = true", "epochs must be of type int, got True"),
+        ("features = ['age', 3]", "features must be of type list of str, got ['age', 3]"),
+        ("instances = 3", "instances must be of type str, got 3"),
         ("learning_rate = 'fast'", "learning_rate must be of type float or int, got 'fast'"),
         ("epochs = ", "this is no TOML that can be read"),
         ("also = ['pairs.csv']", "each entry of also needs a file"),
@@ -382,7 +385,7 @@ def test_help_gives_examples_that_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "people.csv", PEOPLE)
     write(tmp_path / "wards.csv", WARDS)
-    monkeypatch.setattr(learning, "_settings", lambda plan: {"epochs": 1, "random_state": 0})
+    monkeypatch.setattr(Training, "parameters", {"epochs": 1, "random_state": 0})
     for command in ("check", "fit", "predict", "disaggregate"):
         shown = call(command, "--help")
         assert shown.exit_code == 0

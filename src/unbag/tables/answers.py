@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from unbag.tables.plan import Source
+from unbag.options import Source
 from unbag.tables.problems import Problem, fail
 
 NEUTRAL = ("z", "label", "observed")

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unbag.diagnosis import diagnose
+from unbag.options import Plan
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import feature_problems, kind_of
 from unbag.tables.gathering import Gathered, gather
 from unbag.tables.keys import codes_of, is_missing
 from unbag.tables.leaks import Candidate
 from unbag.tables.observations import Observed
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, TableError
 
 # From this share on, a column of text looks like numbers with a few words among them.

@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from unbag.options import Plan, Source
 from unbag.tables.answers import NEUTRAL, WORDS, Reading, read_name
-from unbag.tables.plan import GROUPED, PAIRS, TRIPLETS, Plan, Source
+from unbag.tables.plan import GROUPED, PAIRS, TRIPLETS
 from unbag.tables.problems import fail, list_some
 
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.options import Plan
 from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.tables.keys import find, is_missing
 from unbag.tables.matching import Match
 from unbag.tables.observations import Observed, read_observations
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, in_rows, list_some
 from unbag.tables.read import Table, column_names, read_table
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from unbag.files import write_whole
+from unbag.options import Plan
 from unbag.run_folder import Run
 from unbag.tables.checking import examine_features, examine_observations
 from unbag.tables.conventions import SourceColumns
@@ -18,7 +19,6 @@ from unbag.tables.features import fit_preparation
 from unbag.tables.gathering import Gathered, gather, label_texts
 from unbag.tables.keys import is_missing
 from unbag.tables.observations import Observed
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, raise_errors
 from unbag.tables.read import Table
 
@@ -85,7 +85,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             classes=None if unnamed else list(found.classes),
             verbose=int(verbose),
             checkpoint=run.checkpoint,
-            **_settings(plan),
+            **plan.training.parameters,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
@@ -162,9 +162,3 @@ def _refuse_doubt(found: Gathered) -> None:
             other = {"triplet_comparison": "ordinal_triplet", "pairwise_similarity": "ordinal_rank"}
             kind = one.columns.aggregate
             raise fail(f"this may be {kind} or {other[kind]}; say which with --aggregate", one.table.file)
-
-
-def _settings(plan: Plan) -> dict[str, Any]:
-    settings = dict(plan.training)
-    settings["random_state"] = settings.pop("seed", 0)
-    return settings

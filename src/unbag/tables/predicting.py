@@ -15,6 +15,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from unbag.files import refuse_input, remove_drafts, whole_file
+from unbag.options import Plan
 from unbag.run_folder import Run
 from unbag.tables.conventions import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
@@ -22,7 +23,7 @@ from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.gathering import gather
 from unbag.tables.observations import Observed
-from unbag.tables.plan import GROUPED, Plan
+from unbag.tables.plan import GROUPED
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
 from unbag.tables.read import Table, column_names, stream_table
 
