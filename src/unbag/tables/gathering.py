@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from unbag.tables.keys import find, is_missing
 from unbag.tables.matching import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.problems import Problem, fail, in_rows, list_some
-from unbag.tables.read import Table, column_names, read_table
+from unbag.tables.read import Table, TableFile, open_table
 
 UNNAMED = ("pairwise_similarity", "triplet_comparison")
 """Observations under which classes can be interchanged, so that labels may bring their own names."""
@@ -64,19 +65,31 @@ def gather(plan: Plan) -> Gathered:
     >>> [problem.message for problem in found.problems]
     ["the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'"]
     """
-    names = column_names(plan.instances)
-    names_of_sources = [column_names(one.file) for one in plan.sources]
-    of_instances = columns_of_instances(names, plan, names_of_sources)
+    with open_files(plan) as files:
+        return gather_opened(plan, files)
+
+
+@contextmanager
+def open_files(plan: Plan) -> Iterator[list[TableFile]]:
+    """Open the files of a plan, each once: instances, then observations."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
+
+
+def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
+    """Read the files of a plan that are open, and match them."""
+    file, *files = files
+    of_instances = columns_of_instances(file.names, plan, [one.names for one in files])
     of_sources: list[SourceColumns] = []
-    for source, own in zip(plan.sources, names_of_sources, strict=True):
+    for source, own in zip(plan.sources, files, strict=True):
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
-        of_sources.append(columns_of_source(own, source, within, of_instances))
+        of_sources.append(columns_of_source(own.names, source, within, of_instances))
     keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, *plan.categorical}
-    instances = read_table(plan.instances, as_text=[name for name in keys if name is not None])
+    instances = file.read(as_text=[name for name in keys if name is not None])
     observed = []
-    for source, columns in zip(plan.sources, of_sources, strict=True):
-        table = read_table(source.file, as_text=columns.keys)
+    for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
+        table = own.read(as_text=columns.keys)
         match = Match(table, columns, instances, of_instances, plan.drop_unmatched, alone=len(plan.sources) == 1)
         observed.append(read_observations(match, source.relation))
     classes = _classes(plan, of_sources, of_instances, instances)
