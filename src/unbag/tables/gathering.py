@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.diagnosis import Finding, diagnose
 from unbag.options import Plan
 from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.tables.keys import find, is_missing
@@ -35,6 +37,14 @@ class Gathered:
     """True classes by name, of the labelled rows."""
     labelled_rows: np.ndarray | None
     problems: list[Problem]
+
+    @cached_property
+    def findings(self) -> list[list[Finding]]:
+        """What the observations of each file cannot tell; nothing of those that errors do not allow."""
+        return [
+            [] if one.groups is None else diagnose(one.aggregate, one.groups, one.z, len(self.classes))
+            for one in self.observed
+        ]
 
     @property
     def member_rows(self) -> np.ndarray:

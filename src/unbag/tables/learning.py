@@ -89,7 +89,8 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
-            train = clf._prepare_fit(X, z, groups)  # what is refused here leaves the folder as it was
+            findings = [finding for one in found.findings for finding in one]
+            train = clf._prepare_fit(X, z, groups, findings)  # what is refused here leaves the folder as it was
             run.start(plan.as_dict(), inputs, resumed=resumed)
             preparation.save(run.preparation)
             train()
@@ -130,7 +131,7 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "label": found.columns.label,
         "features": list(found.columns.features),
         "observations": [_describe_source(one.columns, one.table.file, one.source_rows) for one in found.observed],
-        "left out": [str(one) for one in found.problems if one.severity == "note" and "left out" in one.message],
+        "left out": [str(one) for one in found.problems if one.left_out],
     }
 
 
