@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -20,6 +18,7 @@ from unbag.experiments.plan import select
 from unbag.experiments.results import read
 from unbag.experiments.views import Plot, view
 from unbag.files import write_whole
+from unbag.pages import describe, environment
 
 NOTES = "NOTES.md"
 
@@ -88,7 +87,7 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
         "results/tables.html": _html.get_template("results.html.j2").render(
             view=shown, notes=Markup(_reader.render(notes))
         ),
-        **{f"results/{plot.name}.svg": plots.describe(plot.svg, plot.description) for plot in drawn},
+        **{f"results/{plot.name}.svg": describe(plot.svg, plot.description) for plot in drawn},
     }
 
 
@@ -147,17 +146,7 @@ def _inline(plot: Plot) -> Markup:
     return Markup(plots.inline(plot.svg, plot.name, plot.description))
 
 
-def _environment(autoescape: bool, **filters: Any) -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent / "templates", encoding="utf-8")
-    made = Environment(
-        loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )  # fmt: skip
-    made.filters.update(filters)
-    return made
-
-
 # No raw HTML, and no pictures, which a page might have to fetch.
 _reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-_markdown = _environment(False, table=markdown_table, plain=_plain)
-_html = _environment(True, inline=_inline)
+_markdown = environment("unbag.experiments", autoescape=False, table=markdown_table, plain=_plain)
+_html = environment("unbag.experiments", inline=_inline)
