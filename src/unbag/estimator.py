@@ -104,6 +104,8 @@ class AggregateClassifier(Predictor):
         For each replica: ``scaling``, ``best_epoch`` and ``score``.
     best_epoch_, n_iter_ : int
         The epoch, from 0, whose weights were kept, and how many there were.
+    held_out_ : list
+        For each set of observations the numbers of the groups that were held out, from 0; None where none was.
     diagnosis_ : list of Finding
         What the observations cannot tell.
     symmetry_ : str
@@ -216,6 +218,7 @@ class AggregateClassifier(Predictor):
         def train() -> AggregateClassifier:
             self._keep(prepared.train(), rows, observations)
             self.classes_ = classes
+            self.held_out_ = prepared.held_out_groups
             self._warn_of_divergence(observations)
             return self
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unbag.environment import date, versions
-from unbag.files import LOCK, WEIGHTS, drafts, locked, remove_drafts, remove_empty, sha256, write_whole
+from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_whole
 
 FORMAT = 2
 
@@ -150,7 +150,7 @@ class Run:
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
-        weights = json.loads((self.model / "model.json").read_bytes())["content"]["weights"]["file"]
+        weights = json.loads(read_regular(self.model / "model.json"))["content"]["weights"]["file"]
         written = [name for name in (*FILES, f"{self.model.name}/{weights}") if name != REPORT]
         files = {name: sha256(self.folder / name) for name in written}
         self._write("finished", plan, inputs, {**files, REPORT: None})
@@ -163,7 +163,7 @@ class Run:
                 f"there is no run in {self.folder}: {self.head.name} is missing; make one with unbag fit"
             )
         try:
-            content = dict(json.loads(self.head.read_bytes()))
+            content = dict(json.loads(read_regular(self.head)))
             written, noted = content["format"], content.pop("sha256", None)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._refusal(f"the file is cut short or was altered, or is no run of unbag: {error!r}") from error
@@ -199,7 +199,7 @@ class Run:
                 "it"
             )
         try:
-            summary = json.loads(self.summary.read_bytes())
+            summary = json.loads(read_regular(self.summary))
         except (ValueError, RecursionError) as error:
             raise RunError(f"{self.summary} is damaged: {error}; make it again with unbag fit --force") from error
         if not isinstance(summary, dict):

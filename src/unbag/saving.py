@@ -29,7 +29,10 @@ from unbag.saved_weights import read_models, weights_as_bytes
 FORMAT = 1
 HEAD = "model.json"
 
-FITTED = ("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_")
+FITTED = (
+    *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
+    "held_out_",
+)
 """What fit has found out and JSON can hold as it is."""
 
 

@@ -16,7 +16,7 @@ from unbag.environment import versions
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
 from unbag.report.bins import evenly, plain
-from unbag.report.judged import Judged, find_held_out, judge
+from unbag.report.judged import Judged, judge
 from unbag.report.labelled import judge_labels
 from unbag.report.observed import describe_set
 from unbag.training import Observations
@@ -79,10 +79,9 @@ def summarise(
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)
-    held_out = find_held_out(clf, observations)
     sets = [
-        judge(one, log_probs, constant, kept)
-        for one, constant, kept in zip(observations, trivial, held_out, strict=True)
+        judge(one, log_probs, constant, None if held_out is None else torch.tensor(held_out))
+        for one, constant, held_out in zip(observations, trivial, clf.held_out_, strict=True)
     ]
     of_labels = None
     if labels is not None:
