@@ -15,20 +15,19 @@ LAYERS = {
     "command line": "cli __main__",
     "experiments": "experiments",
     "evidence": "demo benchmarks baselines datasets",
-    "files and pages": "tables report",
+    "files and pages": "tables report run_folder options",
     "estimator": "unbag saving estimator saved_weights saved_content predictor fitting naming inputs targets",
     "training": "constant training models",
     "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups",
     "kernels": "kernels",
-    "foundations": "checks files ids parts plain_json random_state segments terminal",
+    "foundations": "checks environment files ids pages parts plain_json random_state segments terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 
 CIRCLES = {
     ("predictor", "saving"): "predictors have a method that saves them",
-    ("report", "tables"): "both know the folder of a run",
 }
 """Imports that close a circle, each with its reason; there are no others."""
 

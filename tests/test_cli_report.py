@@ -59,7 +59,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 def test_an_unfinished_run_is_refused_with_or_without_an_old_summary(run):
-    Run(run).start(make_plan({"instances": "people.csv", "groups": "wards.csv"}), {}, resumed=False)
+    Run(run).start(make_plan({"instances": "people.csv", "groups": "wards.csv"}).as_dict(), {}, resumed=False)
     assert "is not finished; go on with it by the same unbag fit" in one_sentence(call("report", run))
     (run / "summary.json").touch()
     assert "is not finished" in one_sentence(call("report", run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 
@@ -13,6 +14,7 @@ import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_parquet
 
 import unbag
+from unbag.options import Training
 from unbag.tables import learning
 from unbag.training import loop
 
@@ -186,6 +188,8 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
     [
         ("epohcs = 3", "there is no setting 'epohcs'; did you mean epochs?"),
         ("epochs = true", "epochs must be of type int, got True"),
+        ("features = ['age', 3]", "features must be of type list of str, got ['age', 3]"),
+        ("instances = 3", "instances must be of type str, got 3"),
         ("learning_rate = 'fast'", "learning_rate must be of type float or int, got 'fast'"),
         ("epochs = ", "this is no TOML that can be read"),
         ("also = ['pairs.csv']", "each entry of also needs a file"),
@@ -382,7 +386,7 @@ def test_help_gives_examples_that_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "people.csv", PEOPLE)
     write(tmp_path / "wards.csv", WARDS)
-    monkeypatch.setattr(learning, "_settings", lambda plan: {"epochs": 1, "random_state": 0})
+    monkeypatch.setattr(Training, "parameters", {"epochs": 1, "random_state": 0})
     for command in ("check", "fit", "predict", "disaggregate"):
         shown = call(command, "--help")
         assert shown.exit_code == 0
@@ -515,3 +519,34 @@ def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, monkeypatch):
     assert undefined.exit_code == 2
     assert "diverged" in undefined.stderr
     assert "lower learning_rate" in undefined.stderr
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_command_opens_a_csv_file_once(packed, tmp_path, monkeypatch):
+    """A file is gone once it was opened, so that nobody can open it again, in Python or in Arrow."""
+    opened = []
+
+    def open_and_remove(path, mode):
+        opened.append(path.name)
+        file = open(path, mode)  # noqa: SIM115 (who asked for it closes it)
+        path.unlink()
+        return file
+
+    suffix = ".csv.gz" if packed else ".csv"
+    people, wards, pairs = (tmp_path / f"{name}{suffix}" for name in ("people", "wards", "pairs"))
+    run = tmp_path / "run"
+    commands = (
+        ["check", people, wards],
+        ["fit", people, wards, "--also", f"pairwise_similarity={pairs}", "--out", run, "--epochs", 1],
+        ["predict", run, people, "--out", tmp_path / "predicted.csv"],
+        ["disaggregate", run, people, wards, "--aggregate", "label_proportions", "--out", tmp_path / "labels.csv"],
+    )
+    monkeypatch.setattr("unbag.tables.read.open", open_and_remove, raising=False)
+    for command in commands:
+        for path, content in ((people, PEOPLE), (wards, WARDS), (pairs, PAIRS)):
+            write(path, gzip.compress(content.encode()) if packed else content)
+        opened.clear()
+        result = call(*command)
+        assert result.exit_code == 0, result.output
+        named = [path.name for path in (people, wards, pairs) if str(path) in " ".join(map(str, command))]
+        assert sorted(opened) == sorted(named)

@@ -191,7 +191,7 @@ def holds(folder, X) -> bool:
 
 def test_any_change_is_refused_or_does_no_harm(original, tmp_path):
     held = [holds(_mutated(original[0], tmp_path / str(seed), seed), original[1]) for seed in range(100)]
-    assert 10 < sum(held) < 90  # the changes are neither all harmless nor all noticed
+    assert 5 < sum(held) < 90  # the changes are neither all harmless nor all noticed
 
 
 def _mutated(original, folder, seed):

@@ -23,6 +23,7 @@ from unbag.groups import Groups as Groups
 from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
 from unbag.risks import UnbiasedRisk as UnbiasedRisk
 from unbag.targets import target as target
+from unbag.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from unbag.estimator import AggregateClassifier as AggregateClassifier
@@ -35,6 +36,7 @@ __all__ = [
     "AggregateClassifier",
     "AtLeast",
     "CountOf",
+    "DivergenceWarning",
     "Evidence",
     "Finding",
     "FromFold",
@@ -56,7 +58,6 @@ __all__ = [
     "target",
 ]
 
-__version__ = "0.1.0"
 
 # These need scikit-learn, which takes about as long to import as everything else together: only when asked for.
 _LATE = {

@@ -105,6 +105,8 @@ class AggregateClassifier(Predictor):
         For each replica: ``scaling``, ``best_epoch`` and ``score``.
     best_epoch_, n_iter_ : int
         The epoch, from 0, whose weights were kept, and how many there were.
+    held_out_ : list
+        For each set of observations the numbers of the groups that were held out, from 0; None where none was.
     diagnosis_ : list of Finding
         What the observations cannot tell.
     symmetry_ : str
@@ -192,8 +194,13 @@ class AggregateClassifier(Predictor):
         """
         return self._prepare_fit(X, y, groups)()
 
-    def _prepare_fit(self, X: Any, y: Any, groups: Any = None) -> Callable[[], AggregateClassifier]:
-        """Refuse all that fit refuses, and return a function that does the rest."""
+    def _prepare_fit(
+        self, X: Any, y: Any, groups: Any = None, findings: Sequence[Finding] | None = None
+    ) -> Callable[[], AggregateClassifier]:
+        """Refuse all that fit refuses, and return a function that does the rest.
+
+        Where :func:`unbag.diagnose` was asked already, ``findings`` is what it said of all sets.
+        """
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
         if vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None)):
@@ -202,7 +209,7 @@ class AggregateClassifier(Predictor):
         sets = read_sets(self.aggregate, y, groups, len(rows))
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
-        self.diagnosis_ = self._diagnose(sets, observations, len(rows))
+        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
         self.symmetry_ = find_symmetry(observations)
         rows, observations = rows.to(device), [one.to(device) for one in observations]
         make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
@@ -212,16 +219,24 @@ class AggregateClassifier(Predictor):
         def train() -> AggregateClassifier:
             self._keep(prepared.train(), rows, observations)
             self.classes_ = classes
+            self.held_out_ = prepared.held_out_groups
             self._warn_of_divergence(observations)
             return self
 
         return train
 
-    def _diagnose(self, sets: Sequence[Seen], observations: Sequence[Observations], n_rows: int) -> list[Finding]:
+    def _diagnose(
+        self,
+        sets: Sequence[Seen],
+        observations: Sequence[Observations],
+        n_rows: int,
+        findings: Sequence[Finding] | None,
+    ) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
-        pairs = zip(sets, observations, strict=True)
-        seen = [one for given, one in pairs if given.labels is None]
-        findings = [found for one in seen for found in diagnose(one.aggregate, one.groups, one.z, one.n_classes)]
+        if findings is None:
+            pairs = zip(sets, observations, strict=True)
+            seen = [one for given, one in pairs if given.labels is None]
+            findings = [found for one in seen for found in diagnose(one.aggregate, one.groups, one.z, one.n_classes)]
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], n_rows)

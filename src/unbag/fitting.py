@@ -68,6 +68,8 @@ class Prepared:
     X: Tensor
     used: list[Observations]
     held_out: list[Observations]
+    held_out_groups: list[list[int] | None]
+    """The numbers of these groups in each set; None where none is held out."""
     settings: Settings
     scalings: list[How]
     """Of each replica."""
@@ -140,7 +142,7 @@ def prepare(
         What is minimised in place of what the settings say; see :func:`unbag.training.train`.
     """
     parts = [split_groups(one, choices["validation_fraction"], seed) for one in observations]
-    held_out = [one for _, one in parts if one is not None]
+    held_out = [one.take(which) for one, (_, which) in zip(observations, parts, strict=True) if which is not None]
     scalings = _scalings(choices["scaling"], can_choose=bool(held_out) and X.ndim == 2) * _restarts(choices)
     if choices["checkpoint"] is not None and not isinstance(choices["random_state"], Integral):
         raise ValueError(
@@ -153,6 +155,7 @@ def prepare(
         X=X,
         used=[one for one, _ in parts],
         held_out=held_out,
+        held_out_groups=[None if which is None else which.tolist() for _, which in parts],
         settings=read_settings(choices, observations),
         scalings=scalings,
         seeds=[seed + replica for replica in range(len(scalings))],
@@ -200,13 +203,14 @@ def first_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def split_groups(one: Observations, share: float, seed: int) -> tuple[Observations, Observations | None]:
-    """Return the groups to train on, and those held out, if any."""
+def split_groups(one: Observations, share: float, seed: int) -> tuple[Observations, Tensor | None]:
+    """Return the groups to train on, and the numbers of those held out, if any."""
     if not 0 <= share < 1:
         raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
     if share == 0 or len(one.groups) <= TOO_FEW_TO_SPLIT:
         return one, None
-    return one.split(share, torch.Generator().manual_seed(seed))
+    kept, held_out = one.split_numbers(share, torch.Generator().manual_seed(seed))
+    return one.take(kept), held_out
 
 
 def _scalings(scaling: str, *, can_choose: bool) -> list[How]:

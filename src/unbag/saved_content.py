@@ -245,6 +245,10 @@ _FITTED: Rules = {
     "replicas_": (lambda value: isinstance(value, list), "a list of replicas"),
     "best_epoch_": (_is_whole, "a whole number, not negative"),
     "n_iter_": (_is_whole, "a whole number, not negative"),
+    "held_out_": (
+        lambda value: _is_list(value, lambda one: one is None or _is_list(one, _is_whole)),
+        "a list with null or numbers of groups for each set",
+    ),
     "classes": (lambda value: isinstance(value, dict), "a table with names and dtype"),  # checked before
     "feature_names": (lambda value: value is None or _is_list(value, _is_text), "null, or a list of names"),
     "orders": (lambda value: isinstance(value, list) and len(value) > 0, "a list with an order for each model"),

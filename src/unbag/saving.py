@@ -20,6 +20,7 @@ import unbag
 from unbag.aggregates import AGGREGATES
 from unbag.checks import check_device
 from unbag.diagnosis import Finding
+from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
 from unbag.plain_json import canonical_digest, parse_json
@@ -30,7 +31,10 @@ from unbag.saved_weights import read_models, weights_as_bytes
 FORMAT = 1
 HEAD = "model.json"
 
-FITTED = ("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_")
+FITTED = (
+    *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
+    "held_out_",
+)
 """What fit has found out and JSON can hold as it is."""
 
 
@@ -141,7 +145,7 @@ def _describe(classifier: Predictor) -> dict[str, Any]:
     fitted["orders"] = [order.tolist() for order in classifier.orders_]
     fitted["diagnosis"] = [asdict(found) for found in classifier.diagnosis_]
     content = {
-        "versions": {"unbag": unbag.__version__, "torch": torch.__version__},
+        "versions": versions(),
         "settings": settings,
         "own": own,
         "fitted": fitted,

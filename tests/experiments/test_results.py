@@ -11,10 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-import torch
 from result_lines import trial
 
-from unbag.experiments import circumstances
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import append, belongs, finished, missing_seeds, read
 from unbag.experiments.unfinished import checkpoint_folder, claim, clear
@@ -159,36 +157,6 @@ def test_unlike_work_is_saved_in_unlike_places_and_cleared_together(tmp_path):
     assert not folders[0].exists()
 
 
-def test_where_results_come_from(monkeypatch):
-
-    facts = circumstances.describe(torch.device("cpu"))
-    assert set(facts) == {"hardware", "versions", "commit"}
-    assert facts["hardware"]
-    assert facts["versions"]["torch"] == torch.__version__
-    monkeypatch.setenv("UNBAG_COMMIT", "abc")
-    assert circumstances.commit() == "abc"
-
-
-def test_the_commit_is_that_of_the_checkout(monkeypatch, tmp_path):
-    monkeypatch.delenv("UNBAG_COMMIT", raising=False)
-
-    def git(answers):
-        monkeypatch.setattr(circumstances, "_git", lambda folder, command, *rest: answers.get(command))
-
-    git({})
-    assert circumstances.commit() == "unknown"
-    git({"ls-files": "x"})
-    assert circumstances.commit() == "unknown"
-    git({"ls-files": "x", "rev-parse": "abc", "status": ""})
-    assert circumstances.commit() == "abc"
-    git({"ls-files": "x", "rev-parse": "abc", "status": " M plan.py"})
-    assert circumstances.commit() == "abc-dirty"
-    monkeypatch.undo()
-    assert circumstances._git(tmp_path, "no-such-command") is None
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert circumstances._git(tmp_path, "status") is None
-
-
 def test_cells_and_results_in_words():
     assert name_cell(CELL) == "similarity_uci, vehicle, uum"
     sized = Cell("similarity_sizes", "pairwise_similarity", "cifar10", "uum", n_groups=10_000)
@@ -205,7 +173,7 @@ def test_no_module_of_one_platform_is_imported():
     program = """
 import sys
 sys.modules["fcntl"] = None  # as where there is none
-import unbag.files, unbag.experiments.results, unbag.experiments.unfinished, unbag.tables.runs
+import unbag.files, unbag.experiments.results, unbag.experiments.unfinished, unbag.run_folder
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

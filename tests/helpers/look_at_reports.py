@@ -27,7 +27,7 @@ const seen = [];
 addEventListener("error", event => seen.push("error: " + event.message));
 addEventListener("securitypolicyviolation", event => seen.push("blocked: " + event.blockedURI));
 addEventListener("load", () => {
-  for (const table of document.querySelectorAll("table.sortable"))
+  for (const table of document.querySelectorAll("table"))
     for (const button of table.querySelectorAll("th button")) {
       const read = () => [...table.tBodies[0].rows].map(row => row.textContent).join("|");
       button.click(); const up = read(); button.click(); const down = read(); button.click();

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
-from unbag.tables import check_tables, make_plan
+from unbag import estimator
+from unbag.run_folder import Run
+from unbag.tables import check_tables, checking, features, fit_tables, gathering, make_plan
 from unbag.tables.gathering import gather
 
 
@@ -178,3 +182,24 @@ def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin,
         notes = [problem.message for problem in one.problems]
         assert any("1 is read as" in note for note in notes) == (word in content)
     assert torch.allclose(*found)
+
+
+def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path, monkeypatch):
+    asked = Counter()
+
+    def counted(module, name):
+        found = getattr(module, name)
+
+        def count(*given):
+            asked[name] += 1
+            return found(*given)
+
+        return count
+
+    for module in (checking, features):
+        monkeypatch.setattr(module, "feature_problems", counted(module, "feature_problems"))
+    for module in (gathering, estimator):
+        monkeypatch.setattr(module, "diagnose", counted(module, "diagnose"))
+    files = {"instances": write(tmp_path / "people.csv", PEOPLE), "groups": write(tmp_path / "wards.csv", WARDS)}
+    learned = fit_tables(make_plan({**files, "epochs": 1}), Run(tmp_path / "run"))
+    assert asked == {"feature_problems": len(learned.run.read()["inputs"]["features"]), "diagnose": 1}

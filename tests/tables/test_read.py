@@ -8,9 +8,14 @@ import pyarrow as pa
 import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, write, write_parquet
 
+from unbag.run_folder import Run
 from unbag.tables import TableError, check_tables, fit_tables, make_plan, read_table
-from unbag.tables.read import stream_table
-from unbag.tables.runs import Run
+from unbag.tables.read import open_table
+
+
+def stream(path, columns, types):
+    with open_table(path) as file:
+        return list(file.stream(columns, types))
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -47,7 +52,7 @@ def test_a_stream_is_refused_like_a_whole_file(content, sentence, threads, tmp_p
     pa.set_cpu_count(threads)
     try:
         with pytest.raises(TableError, match=sentence):
-            list(stream_table(path, ["id", "x"], {"x": pa.float64()}))
+            stream(path, ["id", "x"], {"x": pa.float64()})
     finally:
         pa.set_cpu_count(before)
 
@@ -59,7 +64,7 @@ def test_the_row_of_a_bad_number_is_found_far_down(tmp_path, monkeypatch):
     lines[2999] = "2999,three,NA"
     path = write(tmp_path / "people.csv", "\n".join(["id,x,y", *lines]) + "\n")
     with pytest.raises(TableError, match=r"people\.csv, row 2346, column x: .* but 'two' here; write numbers"):
-        list(stream_table(path, ["id", "x", "y"], {"x": pa.float64(), "y": pa.float64()}))
+        stream(path, ["id", "x", "y"], {"x": pa.float64(), "y": pa.float64()})
 
 
 def test_a_row_that_is_too_long_far_below_mixed_values(tmp_path, monkeypatch):
@@ -74,7 +79,7 @@ def test_a_row_that_is_too_long_far_below_mixed_values(tmp_path, monkeypatch):
 def test_values_that_are_neither_true_nor_false(tmp_path):
     path = write(tmp_path / "people.csv", "x\ntrue\nmaybe\n")
     with pytest.raises(TableError, match=r"row 2, column x: the column held true and false .* but 'maybe' here"):
-        list(stream_table(path, ["x"], {"x": pa.bool_()}))
+        stream(path, ["x"], {"x": pa.bool_()})
 
 
 def plan(folder, instances=PEOPLE, groups=WARDS, **options):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from rich import box
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
+from unbag.environment import versions
 from unbag.files import write_whole
 from unbag.terminal import Terminal, plain
 
@@ -50,9 +50,8 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
 
 
 def _circumstances(threads: int, quick: bool) -> dict[str, Any]:
-    versions = {name: version(name) for name in ("unbag", "torch", "numpy")}
     return {
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": versions(),
         "machine": platform.machine(),
         "threads": threads,
         "quick": quick,

@@ -12,25 +12,30 @@ from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.files import refuse_input, write_whole
+from unbag.run_folder import REPORT, SUMMARY, Run
 from unbag.terminal import Terminal, visible
 
-Run = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
 OutFile = Annotated[
-    Path | None, typer.Option("--out", help="Where to write the page.", show_default="report.html in the folder")
+    Path | None, typer.Option("--out", help="Where to write the page.", show_default=f"{REPORT} in the folder")
 ]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write the report to.")]
 Seed = Annotated[int, typer.Option(min=0, help="Another number gives other groups and other first weights.")]
 
 
-def report(ctx: typer.Context, run: Run, out: OutFile = None) -> None:
+def report(ctx: typer.Context, run: RunFolder, out: OutFile = None) -> None:
     """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
     with plain_errors(debug=ctx.obj):
-        from unbag.report.reading import files_read, read_summary  # noqa: PLC0415
-        from unbag.tables.runs import REPORT  # noqa: PLC0415
+        from unbag.report import check_format  # noqa: PLC0415
 
-        out = run / REPORT if out is None else out
-        summary = read_summary(run)
-        refuse_input(out, files_read(run))
+        folder = Run(run)
+        out = folder.report if out is None else out
+        summary = folder.read_summary()
+        try:
+            check_format(summary)
+        except ValueError as error:
+            raise ValueError(f"{folder.summary}: {error}") from error
+        refuse_input(out, folder.inputs)
         _write_page(summary, out)
 
 
@@ -41,11 +46,11 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
         progress = Terminal(stderr=True, highlight=False, markup=False)
         with progress.status("starting"):
             from unbag.demo import run  # noqa: PLC0415
-            from unbag.tables.runs import REPORT, SUMMARY  # noqa: PLC0415
+        folder = Run(out)
         summary = run(seed, report=progress.print)
         _show(summary["comparison"])
-        write_whole(out / SUMMARY, f"{json.dumps(summary, allow_nan=False)}\n".encode())
-        _write_page(summary, out / REPORT)
+        write_whole(folder.summary, f"{json.dumps(summary, allow_nan=False)}\n".encode())
+        _write_page(summary, folder.report)
 
 
 def _check_folder(folder: Path) -> None:
@@ -55,20 +60,20 @@ def _check_folder(folder: Path) -> None:
     if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
         raise FileExistsError(f"{folder} holds other files, such as {min(others)}; give another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
-    check_writable(folder / "report.html")
+    check_writable(Run(folder).report)
 
 
 def _left_by_demo(folder: Path) -> set[str]:
     """Return the names of the files that an earlier demonstration has written to a folder, if there was one."""
-    if not (folder / "summary.json").exists():
+    if not (folder / SUMMARY).exists():
         return set()
     from unbag.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
 
     try:
-        title = json.loads((folder / "summary.json").read_bytes())["title"]
+        title = json.loads((folder / SUMMARY).read_bytes())["title"]
     except (ValueError, KeyError, TypeError):
         return set()
-    return {"summary.json", "report.html"} if title == TITLE else set()
+    return {SUMMARY, REPORT} if title == TITLE else set()
 
 
 def _show(comparison: list[dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from unbag.run_folder import RunError
 from unbag.terminal import Terminal, plain
 
 
@@ -28,7 +29,7 @@ def plain_errors(debug: bool) -> Iterator[None]:
         from unbag.tables.problems import TableError  # noqa: PLC0415 (only where something went wrong)
 
         console.print(f"[red]{plain(str(error) or type(error).__name__)}[/red]")
-        if not isinstance(error, OSError | TableError):  # those say where they come from
+        if not isinstance(error, OSError | RunError | TableError):  # those say where they come from
             console.print("To see where this comes from, run: unbag --debug ...")
         raise typer.Exit(2) from error
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from unbag.experiments import circumstances, estimates, runner, smoke
+from unbag.environment import hardware
+from unbag.experiments import estimates, runner, smoke
 from unbag.experiments.overview import make_console
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import read
@@ -86,7 +87,7 @@ def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, con
         seconds = estimates.estimate(
             work,
             read(folder),
-            hardware=circumstances.hardware(device),
+            hardware=hardware(device),
             load=runner.load,
             measure=device.type == "cpu",
         )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 from itertools import groupby
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from unbag.experiments.comparison import Row
+from unbag.pages import describe, recolour, to_svg
 
 # Colours of Okabe and Ito, which colour-blind readers tell apart; shapes and fillings say the same once more.
 OURS, PAPER = "#0072b2", "#d55e00"
@@ -118,21 +117,10 @@ def inline(svg: str, name: str, description: str) -> str:
     >>> inline('<svg><path id="a" style="fill: #1a1a1a"/></svg>', "mil", "ours & theirs")
     '<svg role="img" aria-label="ours &amp; theirs"><path id="mil-a" style="fill: currentColor"/></svg>'
     """
-    text = svg.replace(INK, "currentColor").replace(GROUND, "none").replace(OURS, "var(--ours)")
+    text = recolour(svg, {INK: "currentColor", GROUND: "none", OURS: "var(--ours)"})
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would hold for the whole page
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text)
     return describe(text, description)
-
-
-def describe(svg: str, description: str) -> str:
-    """Say in a plot what it shows, for those who cannot see it.
-
-    Examples
-    --------
-    >>> describe("<svg></svg>", "four dots")
-    '<svg role="img" aria-label="four dots"></svg>'
-    """
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
 
 
 def _axes(figure: Figure, left: float, right: float, top: float, height: float) -> Axes:
@@ -215,7 +203,4 @@ def _svg(draw: Callable[[Figure], None], height: float) -> str:
     with style.context("default"), rc_context(settings):
         figure = Figure(figsize=(WIDTH, height), facecolor=GROUND)
         draw(figure)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = re.sub(r" +\n", "\n", file.getvalue())
-    return text[text.index("<svg ") :].rstrip() + "\n"
+        return to_svg(figure)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -21,6 +20,7 @@ from unbag.experiments.plan import select
 from unbag.experiments.results import read
 from unbag.experiments.views import Plot, view
 from unbag.files import write_whole
+from unbag.pages import describe, environment
 
 NOTES = "NOTES.md"
 BEFORE = "before"
@@ -106,7 +106,7 @@ def render(
         "results/tables.html": _html.get_template("results.html.j2").render(
             view=shown, notes=Markup(_reader.render(notes)), reading=Markup(_reader.render(reading))
         ),
-        **{f"results/{plot.name}.svg": plots.describe(plot.svg, plot.description) for plot in drawn},
+        **{f"results/{plot.name}.svg": describe(plot.svg, plot.description) for plot in drawn},
     }
 
 
@@ -165,17 +165,7 @@ def _inline(plot: Plot) -> Markup:
     return Markup(plots.inline(plot.svg, plot.name, plot.description))
 
 
-def _environment(autoescape: bool, **filters: Any) -> Environment:
-    loader = FileSystemLoader(TEMPLATES, encoding="utf-8")
-    made = Environment(
-        loader=loader, autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )  # fmt: skip
-    made.filters.update(filters)
-    return made
-
-
 # No raw HTML, and no pictures, which a page might have to fetch.
 _reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-_markdown = _environment(False, table=markdown_table, plain=_plain)
-_html = _environment(True, inline=_inline)
+_markdown = environment("unbag.experiments", autoescape=False, table=markdown_table, plain=_plain)
+_html = environment("unbag.experiments", inline=_inline)

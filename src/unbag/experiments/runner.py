@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from unbag import datasets
+from unbag.environment import date
 from unbag.experiments import circumstances, golden, ordered, results
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.sampling import make_tasks
@@ -241,5 +241,4 @@ def _plan_of(cell: Cell) -> dict[str, Any]:
 
 def _line(cell: Cell, outcome: Outcome, facts: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: getattr(cell, name) for name in ("table", "problem", "dataset", "method", "protocol")}
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    return {**named, **vars(outcome), **_plan_of(cell), **facts, "date": date}
+    return {**named, **vars(outcome), **_plan_of(cell), **facts, "date": date()}

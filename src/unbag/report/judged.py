@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from unbag.fitting import first_seed, split_groups
 from unbag.training import Observations
 
 # Groups are looked at in parts of about so many members, as a step of training does.
@@ -50,20 +46,3 @@ def judge(one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tenso
         chosen=torch.arange(len(one.groups)) if held_out is None else held_out,
         held_out=held_out is not None,
     )
-
-
-def find_held_out(clf: Any, sets: Sequence[Observations]) -> list[Tensor | None]:
-    """Return for each set the numbers of the groups that were held out, by splitting them again as fit did.
-
-    None where none was held out, or where nobody can know: without a whole number as random state, every split is
-    another.
-    """
-    if not isinstance(clf.random_state, Integral):
-        return [None] * len(sets)
-    return [_split_again(one, clf.validation_fraction, first_seed(clf.random_state)) for one in sets]
-
-
-def _split_again(one: Observations, share: float, seed: int) -> Tensor | None:
-    numbered = replace(one, groups=replace(one.groups, ids=range(len(one.groups))))
-    _, held_out = split_groups(numbered, share, seed)
-    return None if held_out is None else torch.tensor(held_out.groups.ids)

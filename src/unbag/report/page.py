@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from unbag.pages import environment
 from unbag.report import sections
 from unbag.report.label_section import labels
 from unbag.report.overview import overview
@@ -34,21 +33,17 @@ def render(summary: dict[str, Any]) -> str:
     ('<!doctype html>', True)
     """
     check_format(summary)
-    environment = Environment(
-        loader=PackageLoader("unbag.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     try:
         parts = _sections(summary)
-        return environment.get_template("report.html.j2").render(
-            title=summary["title"],
-            overview=overview(summary),
-            sections=parts,
-            version=summary["versions"]["unbag"],
+        return (
+            environment("unbag.report")
+            .get_template("report.html.j2")
+            .render(
+                title=summary["title"],
+                overview=overview(summary),
+                sections=parts,
+                version=summary["versions"]["unbag"],
+            )
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"the summary is not as unbag writes it: {error!r}; make it again with unbag fit") from error

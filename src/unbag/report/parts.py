@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
+
+from unbag.pages import describe
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -23,7 +25,7 @@ class Picture:
     @property
     def markup(self) -> Markup:
         """The plot with its text alternative; everything in it was escaped when it was drawn."""
-        return Markup(self.svg.replace("<svg", f'<svg role="img" aria-label="{escape(self.shows)}"', 1))
+        return Markup(describe(self.svg, self.shows))
 
 
 @dataclass(frozen=True)

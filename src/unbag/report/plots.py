@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +11,11 @@ from typing import Any, Concatenate, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from unbag.pages import recolour, to_svg
 
 # Stand-ins that become colours of the page, which differ between light and dark.
 INK, FIRST, SECOND = "#101112", "#101113", "#101114"
@@ -60,16 +60,9 @@ def plot(draw: Callable[Concatenate[Axes, Given], None]) -> Callable[Concatenate
 
 
 def _svg(figure: Figure) -> str:
-    file = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = recolour(to_svg(figure), COLOURS)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # numbered alike in every plot, and referred to by none
-    svg = re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| (width|height)="[\d.]+pt"', "", svg).replace("xlink:", "")
-    for stand_in, colour in COLOURS.items():
-        svg = svg.replace(stand_in, colour)
-    return svg
+    return re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| (width|height)="[\d.]+pt"', "", svg).replace("xlink:", "")
 
 
 def short(name: str) -> str:

@@ -32,7 +32,7 @@ def say_judged(one: dict[str, Any]) -> str:
     if not judged["held_out"]:
         return (
             f"Judged on all {count(judged['groups'], kind.group, kind.groups)}, those that were trained on included: "
-            "none was held out, or which ones is not known. New ones will be explained less well."
+            "none was held out. New ones will be explained less well."
         )
     said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
     said += "; so few make the figures rough." if judged["groups"] < FEW else "."

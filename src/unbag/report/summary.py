@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,11 @@ import torch
 from torch import Tensor
 
 from unbag.constant import best_constant
+from unbag.environment import versions
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
 from unbag.report.bins import evenly, plain
-from unbag.report.judged import Judged, find_held_out, judge
+from unbag.report.judged import Judged, judge
 from unbag.report.labelled import judge_labels
 from unbag.report.observed import describe_set
 from unbag.symmetry import find_symmetry
@@ -80,10 +79,9 @@ def summarise(
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)
-    held_out = find_held_out(clf, observations)
     sets = [
-        judge(one, log_probs, constant, kept)
-        for one, constant, kept in zip(observations, trivial, held_out, strict=True)
+        judge(one, log_probs, constant, None if held_out is None else torch.tensor(held_out))
+        for one, constant, held_out in zip(observations, trivial, clf.held_out_, strict=True)
     ]
     of_labels = None
     if labels is not None:
@@ -105,10 +103,7 @@ def summarise(
                 {"kind": found.kind, "message": found.message, "fatal": found.fatal} for found in clf.diagnosis_
             ],
             "settings": _settings(clf),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("unbag", "torch", "numpy", "scikit-learn")},
-            },
+            "versions": versions("scikit-learn"),
         }
     )
 

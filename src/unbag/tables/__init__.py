@@ -33,12 +33,13 @@ All other columns of the first file are features. Missing numbers become the med
 feature marks them; text becomes a feature of 0 and 1 for each category. Ids in CSV files are text, as they are written.
 """
 
+from unbag.options import Plan as Plan
+from unbag.options import Source as Source
+from unbag.run_folder import Run as Run
 from unbag.tables.checking import Checked as Checked
 from unbag.tables.checking import check_tables as check_tables
 from unbag.tables.learning import Learned as Learned
 from unbag.tables.learning import fit_tables as fit_tables
-from unbag.tables.plan import Plan as Plan
-from unbag.tables.plan import Source as Source
 from unbag.tables.plan import make_plan as make_plan
 from unbag.tables.plan import read_config as read_config
 from unbag.tables.predicting import disaggregate_table as disaggregate_table
@@ -47,4 +48,3 @@ from unbag.tables.problems import Problem as Problem
 from unbag.tables.problems import TableError as TableError
 from unbag.tables.read import Table as Table
 from unbag.tables.read import read_table as read_table
-from unbag.tables.runs import Run as Run

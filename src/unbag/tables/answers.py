@@ -8,7 +8,7 @@ from typing import Literal
 
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import parameters
-from unbag.tables.plan import Source
+from unbag.options import Source
 from unbag.tables.problems import Problem, fail
 
 NEUTRAL = ("z", "label", "observed")

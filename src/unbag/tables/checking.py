@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.diagnosis import diagnose
+from unbag.options import Plan
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import feature_problems, kind_of
 from unbag.tables.gathering import Gathered, gather
 from unbag.tables.keys import codes_of, is_missing
 from unbag.tables.leaks import Candidate
 from unbag.tables.observations import Observed
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, TableError
 
 # From this share on, a column of text looks like numbers with a few words among them.
@@ -73,10 +72,8 @@ def examine_features(found: Gathered) -> Iterator[Problem]:
 def examine_observations(found: Gathered) -> Iterator[Problem]:
     """Yield what the observations cannot tell; a set that tells nothing may still stand beside others."""
     alone = len(found.observed) == 1
-    for one in found.observed:
-        if one.groups is None:
-            continue
-        for finding in diagnose(one.aggregate, one.groups, one.z, len(found.classes)):
+    for one, findings in zip(found.observed, found.findings, strict=True):
+        for finding in findings:
             if finding.kind == "unnamed_classes" and found.plan.names is not None:
                 continue
             if finding.kind == "unnamed_classes":

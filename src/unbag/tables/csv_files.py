@@ -5,14 +5,16 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
-from collections.abc import Iterator, Mapping
+import io
+import os
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from unbag.tables.problems import fail
+from unbag.tables.problems import TableError, fail
 
 DELIMITERS = (",", ";", "\t", "|")
 PIECE = 1 << 20
@@ -22,56 +24,162 @@ NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 """Text that is a number, as people write it."""
 
 
-def delimiter_of(path: Path) -> str:
-    """Return what stands between the values of the first line: the most frequent of comma, semicolon, tab and bar."""
-    line = _first_line(path)
-    return max(DELIMITERS, key=line.count)
+class CsvFile:
+    """A CSV file that was opened once, and is read from its beginning as often as need be.
 
+    Parameters
+    ----------
+    path
+        What to call it; compressed if it ends in .gz.
+    file
+        The open file.
+    """
 
-def csv_names(path: Path) -> list[str]:
-    """Return the names of the columns."""
-    _refuse_other_contents(path)
-    delimiter = delimiter_of(path)
-    try:
-        with _open_stream(path, _parse_options(delimiter), {}) as reader:
-            return list(reader.schema.names)
-    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
-        _explain(path, delimiter, error)
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        self._file, self._size = pa.PythonFile(file, "r"), os.fstat(file.fileno()).st_size
+        self._refuse_other_contents()
+        line = self._unpacked().readline(LONGEST_HEADER).decode("utf-8", "replace")
+        self.delimiter = max(DELIMITERS, key=line.count)
+        try:
+            with self._parsed({}) as reader:
+                self.names: list[str] = list(reader.schema.names)
+        except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+            self._explain(error)
 
+    def read(self, as_text: Collection[str]) -> pa.Table:
+        """Return the whole file, some columns as text; the types of others are found from all of their values."""
+        types = {name: pa.string() for name in self.names if name in as_text}
+        try:
+            table = pacsv.read_csv(
+                self._bytes(),
+                read_options=pacsv.ReadOptions(block_size=PIECE * 4),
+                parse_options=_parse_options(self.delimiter),
+                convert_options=pacsv.ConvertOptions(column_types=types),
+            )
+        except pa.ArrowInvalid as error:
+            self._explain(error, dict.fromkeys(self.names, pa.string()))
+        if any(pa.types.is_binary(kind) for kind in table.schema.types):
+            self._refuse_other_encodings()
+        self._refuse_open_quote(table, table.num_rows)
+        return table
 
-def read_csv(path: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return the whole file; the types of other columns than those given are found from all of their values."""
-    delimiter = delimiter_of(path)
-    try:
-        table = pacsv.read_csv(
-            path,
-            read_options=pacsv.ReadOptions(block_size=PIECE * 4),
-            parse_options=_parse_options(delimiter),
+    def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        """Yield the file piece by piece, some columns of given types, others as text."""
+        # All columns are read, because an open quotation in any of them swallows rows.
+        types = {name: types.get(name, pa.string()) for name in self.names}
+        rows, last = 0, None
+        try:
+            with self._parsed(types) as reader:
+                for last in reader:
+                    rows += last.num_rows
+                    yield last.select(columns)
+        except pa.ArrowInvalid as error:
+            self._explain(error, types)
+        if last is not None:
+            self._refuse_open_quote(last, rows)
+
+    def _bytes(self) -> Any:
+        """Return a stream for Arrow from the beginning, whatever others of the same file have read."""
+        stream = self._file.get_stream(0, self._size)
+        return pa.CompressedInputStream(stream, "gzip") if self.path.suffix == ".gz" else stream
+
+    def _unpacked(self) -> Any:
+        """Return the same for lines and bytes."""
+        stream = self._file.get_stream(0, self._size)
+        return gzip.GzipFile(fileobj=stream) if self.path.suffix == ".gz" else io.BufferedReader(stream, PIECE)
+
+    def _parsed(self, types: Mapping[str, pa.DataType], *, use_threads: bool = True, **options: Any) -> Any:
+        return pacsv.open_csv(
+            self._bytes(),
+            read_options=pacsv.ReadOptions(block_size=PIECE * 4, use_threads=use_threads),
+            parse_options=_parse_options(self.delimiter, **options),
             convert_options=pacsv.ConvertOptions(column_types=dict(types)),
         )
-    except pa.ArrowInvalid as error:
-        _explain(path, delimiter, error, dict.fromkeys(csv_names(path), pa.string()))
-    if any(pa.types.is_binary(kind) for kind in table.schema.types):
-        _refuse_other_encodings(path)
-    _refuse_open_quote(path, table, table.num_rows)
-    return table
 
+    def _refuse_other_contents(self) -> None:
+        """Refuse what is no text in UTF-8 by its first bytes, before a parser finds sense in it."""
+        try:
+            start = self._unpacked().read(PIECE)
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise self._fail(f"the file cannot be unpacked: {error}; copy or write it again") from error
+        if not start.strip():
+            raise self._fail("the file is empty; it needs a line with the names of the columns, and rows below")
+        if start[:4] == b"PK\x03\x04" or start[:4] == b"\xd0\xcf\x11\xe0":
+            raise self._fail("this is a spreadsheet, not a CSV file; open it and save it as CSV (UTF-8)")
+        if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise self._fail("the file is written in UTF-16; save it again as UTF-8")
+        if b"\0" in start:
+            raise self._fail("the file holds bytes of zero, so that it is no text; save it again as CSV in UTF-8")
 
-def stream_csv(path: Path, types: Mapping[str, pa.DataType], columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the file piece by piece, some columns of given types."""
-    delimiter = delimiter_of(path)
-    # All columns are read, because an open quotation in any of them swallows rows.
-    types = {name: types.get(name, pa.string()) for name in csv_names(path)}
-    rows, last = 0, None
-    try:
-        with _open_stream(path, _parse_options(delimiter), types) as reader:
-            for last in reader:
-                rows += last.num_rows
-                yield last.select(columns)
-    except pa.ArrowInvalid as error:
-        _explain(path, delimiter, error, types)
-    if last is not None:
-        _refuse_open_quote(path, last, rows)
+    def _refuse_other_encodings(self) -> None:
+        """Name the first line that is not UTF-8, if there is one."""
+        for number, line in enumerate(self._unpacked(), 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                byte = line[error.start]
+                raise self._fail(
+                    f"line {number} is not written in UTF-8 (byte 0x{byte:02x}, at place {error.start + 1} of the "
+                    "line); save the file again as UTF-8",
+                ) from None
+
+    def _refuse_open_quote(self, end: Any, row: int) -> None:
+        """Refuse a file whose last value is a quotation that never ends: it has swallowed the rows that follow."""
+        values = end.slice(max(end.num_rows - 1, 0)).to_pylist()
+        if not any("\n" in str(value) for one in values for value in one.values()):
+            return
+        file = self._unpacked()
+        quotes = sum(piece.count(b'"') for piece in iter(lambda: file.read(PIECE), b""))
+        if quotes % 2:
+            raise self._fail(
+                "a quotation mark is opened here and never closed, so that all lines below are part of one value; "
+                "close it",
+                row,
+            )
+
+    def _explain(self, error: Exception, types: Mapping[str, pa.DataType] | None = None) -> NoReturn:
+        """Say in which row the file is broken; slowly, and only when it is.
+
+        The file is looked at again, because what Arrow says of it depends on the number of threads.
+        """
+        self._refuse_other_encodings()
+        ragged: list[Any] = []
+
+        def keep(row: Any) -> str:
+            if not ragged:
+                ragged.append(row)
+            return "skip"
+
+        text = dict.fromkeys(types or {}, pa.string())
+        parsed = self._parsed(text, use_threads=False, invalid_row_handler=keep)
+        with contextlib.suppress(pa.ArrowInvalid), parsed as reader:
+            for _ in reader:
+                if ragged:
+                    break
+        if ragged:
+            row = ragged[0]
+            raise self._fail(
+                f"the row has {row.actual_columns} values, but the header has {row.expected_columns}; look for a "
+                f"missing or a stray {'comma' if self.delimiter == ',' else repr(self.delimiter)}, and put text that "
+                "holds one in quotes",
+                None if row.number is None else row.number - 1,
+            ) from error
+        self._refuse_values(types or {})
+        raise self._fail(f"this is no CSV file that can be read: {error}") from error
+
+    def _refuse_values(self, types: Mapping[str, pa.DataType]) -> None:
+        """Name the first value that is not of the type of its column, if there is one."""
+        text, rows = dict.fromkeys(types, pa.string()), 0
+        with self._parsed(text) as reader:
+            for piece in reader:
+                for name, kind in types.items():
+                    if not pa.types.is_string(kind):
+                        refuse_text(piece.column(name), kind, self.path, name, rows)
+                rows += piece.num_rows
+
+    def _fail(self, message: str, row: int | None = None) -> TableError:
+        return fail(message, str(self.path), row)
 
 
 def convert_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -130,114 +238,5 @@ def _fits(text: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-def _open_stream(
-    path: Path, options: pacsv.ParseOptions, types: Mapping[str, pa.DataType], *, use_threads: bool = True
-) -> Any:
-    return pacsv.open_csv(
-        path,
-        read_options=pacsv.ReadOptions(block_size=PIECE * 4, use_threads=use_threads),
-        parse_options=options,
-        convert_options=pacsv.ConvertOptions(column_types=dict(types)),
-    )
-
-
 def _parse_options(delimiter: str, **more: Any) -> pacsv.ParseOptions:
     return pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True, **more)
-
-
-def _open(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
-
-
-def _first_line(path: Path) -> str:
-    with _open(path) as file:
-        return str(file.readline(LONGEST_HEADER).decode("utf-8", "replace"))
-
-
-def _refuse_other_contents(path: Path) -> None:
-    """Refuse what is no text in UTF-8 by its first bytes, before a parser finds sense in it."""
-    try:
-        with _open(path) as file:
-            start = file.read(PIECE)
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise fail(f"the file cannot be unpacked: {error}; copy or write it again", str(path)) from error
-    if not start.strip():
-        raise fail("the file is empty; it needs a line with the names of the columns, and rows below", str(path))
-    if start[:4] == b"PK\x03\x04" or start[:4] == b"\xd0\xcf\x11\xe0":
-        raise fail("this is a spreadsheet, not a CSV file; open it and save it as CSV (UTF-8)", str(path))
-    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        raise fail("the file is written in UTF-16; save it again as UTF-8", str(path))
-    if b"\0" in start:
-        raise fail("the file holds bytes of zero, so that it is no text; save it again as CSV in UTF-8", str(path))
-
-
-def _refuse_other_encodings(path: Path) -> None:
-    """Name the first line that is not UTF-8, if there is one."""
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                byte = line[error.start]
-                raise fail(
-                    f"line {number} is not written in UTF-8 (byte 0x{byte:02x}, at place {error.start + 1} of the "
-                    "line); save the file again as UTF-8",
-                    str(path),
-                ) from None
-
-
-def _refuse_open_quote(path: Path, end: Any, row: int) -> None:
-    """Refuse a file whose last value is a quotation that never ends: it has swallowed the rows that follow."""
-    values = end.slice(max(end.num_rows - 1, 0)).to_pylist()
-    if not any("\n" in str(value) for one in values for value in one.values()):
-        return
-    with _open(path) as file:
-        quotes = sum(piece.count(b'"') for piece in iter(lambda: file.read(PIECE), b""))
-    if quotes % 2:
-        raise fail(
-            "a quotation mark is opened here and never closed, so that all lines below are part of one value; close it",
-            str(path),
-            row,
-        )
-
-
-def _explain(path: Path, delimiter: str, error: Exception, types: Mapping[str, pa.DataType] | None = None) -> NoReturn:
-    """Say in which row the file is broken; slowly, and only when it is.
-
-    The file is looked at again, because what Arrow says of it depends on the number of threads.
-    """
-    _refuse_other_encodings(path)
-    ragged: list[Any] = []
-
-    def keep(row: Any) -> str:
-        if not ragged:
-            ragged.append(row)
-        return "skip"
-
-    text = dict.fromkeys(types or {}, pa.string())
-    skip = _parse_options(delimiter, invalid_row_handler=keep)
-    with contextlib.suppress(pa.ArrowInvalid), _open_stream(path, skip, text, use_threads=False) as reader:
-        for _ in reader:
-            if ragged:
-                break
-    if ragged:
-        row = ragged[0]
-        raise fail(
-            f"the row has {row.actual_columns} values, but the header has {row.expected_columns}; look for a missing "
-            f"or a stray {'comma' if delimiter == ',' else repr(delimiter)}, and put text that holds one in quotes",
-            str(path),
-            None if row.number is None else row.number - 1,
-        ) from error
-    _refuse_values(path, delimiter, types or {})
-    raise fail(f"this is no CSV file that can be read: {error}", str(path)) from error
-
-
-def _refuse_values(path: Path, delimiter: str, types: Mapping[str, pa.DataType]) -> None:
-    """Name the first value that is not of the type of its column, if there is one."""
-    text, rows = dict.fromkeys(types, pa.string()), 0
-    with _open_stream(path, _parse_options(delimiter), text) as reader:
-        for piece in reader:
-            for name, kind in types.items():
-                if not pa.types.is_string(kind):
-                    refuse_text(piece.column(name), kind, path, name, rows)
-            rows += piece.num_rows

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from unbag.files import read_regular, write_whole
 from unbag.tables.keys import is_missing, whole_numbers
-from unbag.tables.problems import Problem, fail, in_rows, raise_errors
+from unbag.tables.problems import Problem, fail, in_rows
 from unbag.tables.read import Table
 
 FORMAT = 1
@@ -162,7 +162,7 @@ class Preparation:
 def fit_preparation(
     table: Table, names: Sequence[str], categorical: Sequence[str] = (), rows: np.ndarray | None = None
 ) -> Preparation:
-    """Learn from training rows how to turn columns into numbers; refuse columns that cannot be.
+    """Learn from training rows how to turn columns into numbers, in which :func:`feature_problems` finds no error.
 
     Parameters
     ----------
@@ -175,8 +175,6 @@ def fit_preparation(
     rows
         The rows that are trained on; None: all.
     """
-    problems = [one for name in names for one in feature_problems(table, name, name in categorical)]
-    raise_errors(problems)
     taken = None if rows is None else pa.array(rows)
     return Preparation(tuple(_fit(table, name, name in categorical, taken) for name in names))
 

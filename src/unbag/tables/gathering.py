@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.diagnosis import Finding, diagnose
+from unbag.options import Plan
 from unbag.symmetry import symmetry_of
 from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.tables.keys import find, is_missing, label_texts
 from unbag.tables.matching import Match
 from unbag.tables.observations import Observed, read_observations
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, in_rows, list_some
-from unbag.tables.read import Table, column_names, read_table
+from unbag.tables.read import Table, TableFile, open_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,14 @@ class Gathered:
     """True classes by name, of the labelled rows."""
     labelled_rows: np.ndarray | None
     problems: list[Problem]
+
+    @cached_property
+    def findings(self) -> list[list[Finding]]:
+        """What the observations of each file cannot tell; nothing of those that errors do not allow."""
+        return [
+            [] if one.groups is None else diagnose(one.aggregate, one.groups, one.z, len(self.classes))
+            for one in self.observed
+        ]
 
     @property
     def member_rows(self) -> np.ndarray:
@@ -62,20 +73,32 @@ def gather(plan: Plan) -> Gathered:
     >>> [problem.message for problem in found.problems]
     ["the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'"]
     """
-    names = column_names(plan.instances)
-    names_of_sources = [column_names(one.file) for one in plan.sources]
-    of_instances = columns_of_instances(names, plan, names_of_sources)
+    with open_files(plan) as files:
+        return gather_opened(plan, files)
+
+
+@contextmanager
+def open_files(plan: Plan) -> Iterator[list[TableFile]]:
+    """Open the files of a plan, each once: instances, then observations."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
+
+
+def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
+    """Read the files of a plan that are open, and match them."""
+    file, *files = files
+    of_instances = columns_of_instances(file.names, plan, [one.names for one in files])
     of_sources: list[SourceColumns] = []
-    for source, own in zip(plan.sources, names_of_sources, strict=True):
+    for source, own in zip(plan.sources, files, strict=True):
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
-        of_sources.append(columns_of_source(own, source, within, of_instances))
+        of_sources.append(columns_of_source(own.names, source, within, of_instances))
     keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, *plan.categorical}
-    instances = read_table(plan.instances, as_text=[name for name in keys if name is not None])
+    instances = file.read(as_text=[name for name in keys if name is not None])
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
-    for source, columns in zip(plan.sources, of_sources, strict=True):
-        table = read_table(source.file, as_text=columns.keys)
+    for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
+        table = own.read(as_text=columns.keys)
         alone = len(plan.sources) == 1
         match = Match(table, columns, instances, of_instances, plan.drop_unmatched, alone, classes)
         observed.append(read_observations(match, source.relation))

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from unbag.files import write_whole
+from unbag.options import Plan
+from unbag.run_folder import Run
 from unbag.tables.checking import examine_features, examine_observations
 from unbag.tables.conventions import SourceColumns, kinds_of_size
 from unbag.tables.features import fit_preparation
 from unbag.tables.gathering import Gathered, gather
 from unbag.tables.keys import is_missing, label_texts
 from unbag.tables.observations import Observed
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, raise_errors
 from unbag.tables.read import Table
-from unbag.tables.runs import Run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
     """
-    with run.opened(plan, force=force) as resumed:
+    with run.opened(plan.as_dict(), force=force) as resumed:
         from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
@@ -85,12 +85,13 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             classes=None if unnamed else list(found.classes),
             verbose=int(verbose),
             checkpoint=run.checkpoint,
-            **_settings(plan),
+            **plan.training.parameters,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
-            train = clf._prepare_fit(X, z, groups)  # what is refused here leaves the folder as it was
-            run.start(plan, inputs, resumed=resumed)
+            findings = [finding for one in found.findings for finding in one]
+            train = clf._prepare_fit(X, z, groups, findings)  # what is refused here leaves the folder as it was
+            run.start(plan.as_dict(), inputs, resumed=resumed)
             preparation.save(run.preparation)
             train()
         if plan.names is not None:
@@ -108,7 +109,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             labelled_rows=found.labelled_rows,
         )
         write_whole(run.summary, json.dumps(summary, indent=1).encode())
-        run.finish(plan, inputs)
+        run.finish(plan.as_dict(), inputs)
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed)
 
@@ -130,7 +131,7 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "label": found.columns.label,
         "features": list(found.columns.features),
         "observations": [_describe_source(one.columns, one.table.file, one.source_rows) for one in found.observed],
-        "left out": [str(one) for one in found.problems if one.severity == "note" and "left out" in one.message],
+        "left out": [str(one) for one in found.problems if one.left_out],
     }
 
 
@@ -161,9 +162,3 @@ def _refuse_doubt(found: Gathered) -> None:
         if not one.columns.certain:
             kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
             raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
-
-
-def _settings(plan: Plan) -> dict[str, Any]:
-    settings = dict(plan.training)
-    settings["random_state"] = settings.pop("seed", 0)
-    return settings

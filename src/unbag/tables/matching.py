@@ -72,7 +72,7 @@ class Strangers:
         if drop:
             named = list_some(unknown.unique().to_pylist())
             message = f"{_rows(len(unknown))} left out, because the id {self.missing_where}: {named}"
-            yield Problem("note", message, self.table.file, None, self.column)
+            yield Problem("note", message, self.table.file, None, self.column, left_out=True)
             return
         advice = written_differently(unknown, self.others)
         advice = advice or "mend one of the files, or leave out what does not match with --drop-unmatched"
@@ -97,6 +97,7 @@ def without_group(match: Match, nowhere: np.ndarray) -> Iterator[Problem]:
         match.instances.file,
         None,
         match.of_instances.group,
+        left_out=left_out,
     )
 
 

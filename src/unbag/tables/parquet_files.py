@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,15 +13,41 @@ import pyarrow.parquet as pq
 from unbag.tables.problems import fail
 
 MAGIC = b"PAR1"
+SUFFIXES = (".parquet", ".pq")
 ROWS_AT_ONCE = 1 << 16
 
 
-def is_parquet(path: Path) -> bool:
-    """Whether a path is a folder, has the name of a Parquet file, or its first bytes."""
-    if path.is_dir() or path.suffix in (".parquet", ".pq"):
-        return True
-    with open(path, "rb") as file:
-        return file.read(4) == MAGIC
+@dataclass(frozen=True)
+class ParquetFiles:
+    """A Parquet file, or a folder of parts that are one table.
+
+    Parts are opened one after the other, to compare their columns and again to read them: a folder may hold more than a
+    process may have open.
+    """
+
+    path: Path
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the columns, which all parts must share, as they do the types."""
+        return list(parquet_schema(self.path).names)
+
+    def read(self, as_text: Collection[str]) -> pa.Table:
+        """Return the whole table; its types are those of the file."""
+        tables = []
+        for part in parts_of(self.path):
+            with _open(part) as file:
+                tables.append(_guarded_read(file, part))
+        return pa.concat_tables(tables)
+
+    def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        """Yield the table piece by piece, some of its columns in the types of the file, never a whole row group."""
+        for part in parts_of(self.path):
+            with _open(part, buffer_size=1 << 20) as file:
+                try:
+                    yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
+                except (pa.ArrowException, OSError) as error:
+                    raise _damaged(part, error) from error
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -29,7 +57,7 @@ def parts_of(path: Path) -> list[Path]:
     inside = sorted(one for one in path.iterdir() if one.name[0] not in "._")
     if folders := [one.name for one in inside if one.is_dir()]:
         raise fail(f"the folder holds another one, {folders[0]!r}; put all Parquet parts into one folder", str(path))
-    parts = [one for one in inside if one.suffix in (".parquet", ".pq")]
+    parts = [one for one in inside if one.suffix in SUFFIXES]
     if others := [one.name for one in inside if one not in parts]:
         raise fail(f"the folder holds {others[0]!r} beside Parquet parts; move it elsewhere", str(path))
     if not parts:
@@ -50,25 +78,6 @@ def parquet_schema(path: Path) -> pa.Schema:
                 f"{_difference(own, schema)} than in {first.name}; write all parts with the same columns", str(part)
             )
     return schema
-
-
-def read_parquet(path: Path) -> pa.Table:
-    """Return the whole table."""
-    tables = []
-    for part in parts_of(path):
-        with _open(part) as file:
-            tables.append(_guarded_read(file, part))
-    return pa.concat_tables(tables)
-
-
-def stream_parquet(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the table piece by piece, some of its columns, never a whole row group at once."""
-    for part in parts_of(path):
-        with _open(part, buffer_size=1 << 20) as file:
-            try:
-                yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
-            except (pa.ArrowException, OSError) as error:
-                raise _damaged(part, error) from error
 
 
 def _open(path: Path, buffer_size: int = 0) -> pq.ParquetFile:

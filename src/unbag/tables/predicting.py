@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 
 from unbag.aggregates.registry import is_built_in
 from unbag.files import refuse_input, remove_drafts, whole_file
+from unbag.options import Plan
+from unbag.run_folder import Run
 from unbag.tables.conventions import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.gathering import gather
+from unbag.tables.gathering import gather_opened, open_files
 from unbag.tables.observations import Observed
-from unbag.tables.plan import Plan
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
-from unbag.tables.read import Table, column_names, stream_table
-from unbag.tables.runs import Run
+from unbag.tables.read import Table, open_table
 
 Write = Callable[[pa.Table], None]
 
@@ -72,23 +72,24 @@ def predict_table(
     content, preparation, clf = _load(run, device)
     check_format(out)
     refuse_input(out, [instances, *run.inputs])
-    names = column_names(instances)
-    wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
-    own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
-    kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
-    _check_columns(names, preparation, kept, str(instances))
-    results = result_names(clf.classes_, kept, str(instances))
-    tally, done, formulas = Tally(), 0, FormulaEscaper(out.suffix == ".csv" and not raw_text)
-    types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
-    with writing(out) as write:
-        for piece in stream_table(instances, list(dict.fromkeys([*kept, *preparation.names])), types):
-            table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
-            X = preparation.encode(table, tally, done)
-            write(formulas.escape(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results)))
-            done += len(table)
-            progress(done)
-        if done == 0:
-            raise fail("there are no rows, only names of columns", str(instances))
+    with open_table(instances) as file:
+        names = file.names
+        wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
+        own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
+        kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
+        _check_columns(names, preparation, kept, str(instances))
+        results = result_names(clf.classes_, kept, str(instances))
+        tally, done, formulas = Tally(), 0, FormulaEscaper(out.suffix == ".csv" and not raw_text)
+        types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
+        with writing(out) as write:
+            for piece in file.stream(list(dict.fromkeys([*kept, *preparation.names])), types):
+                table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
+                X = preparation.encode(table, tally, done)
+                write(formulas.escape(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results)))
+                done += len(table)
+                progress(done)
+            if done == 0:
+                raise fail("there are no rows, only names of columns", str(instances))
     return done, [*tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
 
 
@@ -134,9 +135,10 @@ def disaggregate_table(
     check_format(out)
     refuse_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
-    names = column_names(instances)
-    _check_columns(names, preparation, [], str(instances))
-    found = gather(replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None))
+    plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
+    with open_files(plan) as files:
+        _check_columns(files[0].names, preparation, [], str(instances))
+        found = gather_opened(plan, files)
     raise_errors(found.problems)
     one = found.observed[0]
     if one.groups is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,8 @@ class Problem:
         A sentence: what was found, what was expected, what to do.
     file, row, column
         Where, as far as it has a place. Rows are counted from 1, without the header.
+    left_out
+        Whether it is about rows that are not learned from.
 
     Examples
     --------
@@ -42,6 +44,7 @@ class Problem:
     file: str | None = None
     row: int | None = None
     column: str | None = None
+    left_out: bool = False
 
     def __str__(self) -> str:
         places = [self.file, f"row {self.row}" if self.row else None, f"column {self.column}" if self.column else None]
@@ -50,7 +53,7 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same as JSON can hold it."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in ("severity", "message", "file", "row", "column")}
 
 
 class TableError(ValueError):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.tables.csv_files import csv_names, read_csv, stream_csv
-from unbag.tables.parquet_files import is_parquet, parquet_schema, read_parquet, stream_parquet
+from unbag.tables.csv_files import CsvFile
+from unbag.tables.parquet_files import MAGIC, SUFFIXES, ParquetFiles
 from unbag.tables.problems import fail
 
 
@@ -40,29 +41,52 @@ class Table:
         return self.data.column(name).combine_chunks()
 
 
-def column_names(path: Path) -> list[str]:
-    r"""Return the names of the columns of a file, without reading its rows.
+@dataclass(frozen=True, eq=False)
+class TableFile:
+    """A file that is open: what its columns are called, and its rows."""
+
+    path: Path
+    content: CsvFile | ParquetFiles
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return self.content.names
+
+    def read(self, as_text: Collection[str] = ()) -> Table:
+        """Return the whole table; see :func:`read_table`."""
+        data = self.content.read(as_text)
+        if data.num_rows == 0:
+            raise fail("there are no rows, only names of columns", str(self.path))
+        return Table(self.path, plain_types(data, str(self.path)))
+
+    def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+        """Yield some columns piece by piece; in a CSV file they are of the given types, as text otherwise."""
+        for piece in self.content.stream(columns, types):
+            yield plain_types(pa.Table.from_batches([piece]), str(self.path))
+
+
+@contextmanager
+def open_table(path: Path) -> Iterator[TableFile]:
+    r"""Open a file once, for the names of its columns and for its rows.
 
     Examples
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "wards.csv"
     >>> _ = path.write_text("ward,ill,well\nnorth,1,2\n")
-    >>> column_names(path)
-    ['ward', 'ill', 'well']
+    >>> with open_table(path) as file:
+    ...     file.names, file.read().data.num_rows
+    (['ward', 'ill', 'well'], 1)
     """
-    _refuse_missing(path)
-    names = parquet_schema(path).names if is_parquet(path) else csv_names(path)
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise fail("more than one column has this name; rename all but one", str(path), None, repeated[0])
-    if nameless := [place for place, name in enumerate(names, 1) if not name.strip()]:
-        raise fail(
-            f"column {nameless[0]} has no name; give it one in the header, or leave it out (from pandas, write with "
-            "index=False)",
-            str(path),
-        )
-    return names
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}; check the name")
+    if path.is_dir() or path.suffix in SUFFIXES:
+        yield _checked(TableFile(path, ParquetFiles(path)))
+        return
+    with open(path, "rb") as file:
+        parquet = file.read(len(MAGIC)) == MAGIC
+        yield _checked(TableFile(path, ParquetFiles(path) if parquet else CsvFile(path, file)))
 
 
 def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
@@ -83,24 +107,8 @@ def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
     >>> read_table(path, as_text=["id"]).data.to_pydict()
     {'id': ['007', '008'], 'age': [31, None]}
     """
-    names = column_names(path)
-    if is_parquet(path):
-        data = read_parquet(path)
-    else:
-        data = read_csv(path, {name: pa.string() for name in names if name in as_text})
-    if data.num_rows == 0:
-        raise fail("there are no rows, only names of columns", str(path))
-    return Table(path, plain_types(data, str(path)))
-
-
-def stream_table(path: Path, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-    """Yield some columns of a file piece by piece; in a CSV file they are of the given types, as text otherwise."""
-    if is_parquet(path):
-        pieces = stream_parquet(path, columns)
-    else:
-        pieces = stream_csv(path, {name: types.get(name, pa.string()) for name in columns}, columns)
-    for piece in pieces:
-        yield plain_types(pa.Table.from_batches([piece]), str(path))
+    with open_table(path) as file:
+        return file.read(as_text)
 
 
 def plain_types(data: pa.Table, file: str) -> pa.Table:
@@ -125,6 +133,15 @@ def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     return column
 
 
-def _refuse_missing(path: Path) -> None:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}; check the name")
+def _checked(table: TableFile) -> TableFile:
+    """Refuse columns without a name, and two of the same."""
+    repeated = [name for name, count in Counter(table.names).items() if count > 1]
+    if repeated:
+        raise fail("more than one column has this name; rename all but one", str(table.path), None, repeated[0])
+    if nameless := [place for place, name in enumerate(table.names, 1) if not name.strip()]:
+        raise fail(
+            f"column {nameless[0]} has no name; give it one in the header, or leave it out (from pandas, write with "
+            "index=False)",
+            str(table.path),
+        )
+    return table

@@ -78,6 +78,11 @@ class Observations:
         A row that is in groups of both sides tells the one something about the other; split such sets by hand where
         that matters.
         """
+        kept, held_out = self.split_numbers(share, generator)
+        return self.take(kept), self.take(held_out)
+
+    def split_numbers(self, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the numbers of the groups on either side of such a split, in their order."""
         if not 0 < share < 1:
             raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
         n = len(self.groups)
@@ -85,7 +90,7 @@ class Observations:
         if not 0 < held_out < n:
             raise ValueError(f"a share of {share} of {n} groups leaves nothing on one side; give more groups")
         order = torch.randperm(n, generator=generator).to(self.groups.device)
-        return self.take(order[held_out:].sort().values), self.take(order[:held_out].sort().values)
+        return order[held_out:].sort().values, order[:held_out].sort().values
 
 
 def check_sets(sets: Sequence[Sequence[Observations]], X: Tensor, n_replicas: int) -> None:

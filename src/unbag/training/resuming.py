@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import re
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-import unbag
+from unbag.environment import versions
 from unbag.training.best import Best
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.identity import digest
@@ -86,13 +84,8 @@ def _identity(run: Run) -> dict[str, str]:
 def _read_identity(run: Run) -> dict[str, str]:
     seen = [one for given in run.sets for one in given]
     kinds = [(one.aggregate, one.weight, len(one.groups)) for one in seen]
-    versions = {
-        "python": platform.python_version(),
-        "unbag": unbag.__version__,  # which a checkout that is not installed has too
-        **{name: version(name) for name in ("torch", "numpy")},
-    }
     parts = {
-        "versions": (versions, versions),
+        "versions": (versions(), versions()),
         "settings": (run.settings, run.settings),
         "objective": (run.objective, run.objective),
         "seeds": (run.seeds, run.seeds),

@@ -1,27 +1,27 @@
-"""The folder of a run: what was asked for, how far it is, and what has been learned."""
+"""The folder of a run: its files and their names, the manifest with their digests, the lock."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from unbag.environment import date, versions
 from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_whole
-from unbag.tables.plan import Plan
-from unbag.tables.problems import fail
 
 FORMAT = 2
 
 SUMMARY, REPORT = "summary.json", "report.html"
 FILES = ("preparation.json", SUMMARY, "model/model.json", REPORT)
 """What a run writes beside its head, the weights of the model, and checkpoints while it goes on."""
+
+
+class RunError(ValueError):
+    """A run that cannot be used: not finished, damaged or altered."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,19 @@ class Run:
         return self.folder / SUMMARY
 
     @property
+    def report(self) -> Path:
+        """Where the page is written, unless another place is named."""
+        return self.folder / REPORT
+
+    @property
     def inputs(self) -> list[Path]:
-        """What is read of a run, and must not be written over."""
+        """What is read of a run, and must not be written over; of a demonstration, its summary alone."""
+        if not self.head.exists():
+            return [self.summary]
         return [self.head, self.folder / LOCK, *(self.folder / name for name in self.read()["files"] if name != REPORT)]
 
     @contextmanager
-    def opened(self, plan: Plan, *, force: bool) -> Iterator[bool]:
+    def opened(self, plan: dict[str, Any], *, force: bool) -> Iterator[bool]:
         """Have the folder to oneself to run a plan; tell whether there is an unfinished run of it to go on with.
 
         Where the run is not even started, the folder is left as it was.
@@ -75,7 +82,7 @@ class Run:
         Parameters
         ----------
         plan
-            What is asked for.
+            What is asked for, as JSON can hold it.
         force
             Start anew, whatever the folder holds of earlier runs.
         """
@@ -106,7 +113,7 @@ class Run:
             raise FileExistsError(f"{self.folder} holds other files and no run; name another folder with --out")
         return self.read()
 
-    def _check_free(self, plan: Plan, *, force: bool) -> bool:
+    def _check_free(self, plan: dict[str, Any], *, force: bool) -> bool:
         """Return whether there is an unfinished run of the same plan to go on with; refuse to overwrite any other."""
         content = self._read_earlier()
         if content is None:
@@ -122,14 +129,14 @@ class Run:
             raise FileExistsError(
                 f"{self.folder} holds a finished run; name another folder with --out, or replace it with --force"
             )
-        if (differ := _differences(content["plan"], json.loads(json.dumps(plan.as_dict())))) is not None:
+        if (differ := _differences(content["plan"], json.loads(json.dumps(plan)))) is not None:
             raise FileExistsError(
                 f"{self.folder} holds an unfinished run with another {differ}; ask for the same to go on with it, name "
                 "another folder with --out, or start anew with --force"
             )
         return True
 
-    def start(self, plan: Plan, inputs: dict[str, Any], *, resumed: bool) -> None:
+    def start(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> None:
         """Note what is going to be done; what an earlier run has left is removed, and no other file.
 
         Its checkpoint stays where it is gone on with.
@@ -141,7 +148,7 @@ class Run:
             self._remove_checkpoint()
         self._remove(self.read()["files"])
 
-    def finish(self, plan: Plan, inputs: dict[str, Any]) -> None:
+    def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
         weights = json.loads(read_regular(self.model / "model.json"))["content"]["weights"]["file"]
         written = [name for name in (*FILES, f"{self.model.name}/{weights}") if name != REPORT]
@@ -170,16 +177,43 @@ class Run:
         """Return the same of a run that can be used; refuse one that is not finished."""
         content = self.read()
         if content["status"] != "finished":
-            raise fail(f"the run in {self.folder} is not finished; go on with it by the same unbag fit that began it")
+            raise RunError(
+                f"the run in {self.folder} is not finished; go on with it by the same unbag fit that began it"
+            )
         return content
+
+    def read_summary(self) -> dict[str, Any]:
+        """Return the summary of a finished run, or of a demonstration, which leaves no more than that."""
+        if not self.folder.exists():
+            raise FileNotFoundError(
+                f"{self.folder} does not exist; give the folder of a run, as unbag fit --out has written it"
+            )
+        if not self.folder.is_dir():
+            raise NotADirectoryError(
+                f"{self.folder} is a file; give the folder of a run, as unbag fit --out has written it"
+            )
+        content = self.read_finished() if self.head.exists() else None
+        if not self.summary.exists():
+            raise FileNotFoundError(
+                f"{self.folder} is no run of unbag: {SUMMARY} is missing; give a folder as unbag fit --out has written "
+                "it"
+            )
+        try:
+            summary = json.loads(read_regular(self.summary))
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{self.summary} is damaged: {error}; make it again with unbag fit --force") from error
+        if not isinstance(summary, dict):
+            raise RunError(f"{self.summary} is not as unbag writes it; make it again with unbag fit --force")
+        if content is not None:
+            self.check_files(content)
+        return summary
 
     def check_files(self, content: dict[str, Any]) -> None:
         """Refuse files that are not those of the run; call this once they are read, in case one was replaced."""
         if altered := self._altered(content):
-            raise fail(
-                "the file is not the one that the run has written: it was altered, replaced or removed; fit the run "
-                "again",
-                str(self.folder / altered[0]),
+            raise RunError(
+                f"{self.folder / altered[0]}: the file is not the one that the run has written: it was altered, "
+                "replaced or removed; fit the run again"
             )
 
     def _altered(self, content: dict[str, Any]) -> list[str]:
@@ -207,20 +241,17 @@ class Run:
         remove_checkpoints(self.checkpoint)
 
     def _refusal(self, why: str) -> Exception:
-        return fail(f"{why}; fit the run again, into another folder", str(self.head))
+        return RunError(f"{self.head}: {why}; fit the run again, into another folder")
 
-    def _write(self, status: str, plan: Plan, inputs: dict[str, Any], files: dict[str, str | None]) -> None:
+    def _write(self, status: str, plan: dict[str, Any], inputs: dict[str, Any], files: dict[str, str | None]) -> None:
         content = {
             "format": FORMAT,
             "status": status,
-            "plan": plan.as_dict(),
+            "plan": plan,
             "inputs": inputs,
             "files": files,
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("unbag", "torch", "numpy", "pyarrow")},
-            },
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": versions("pyarrow"),
+            "date": date(),
         }
         content = json.loads(json.dumps(content))  # as it will be read
         write_whole(self.head, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())

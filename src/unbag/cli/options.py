@@ -1,0 +1,64 @@
+"""Options of the command line, made from :mod:`unbag.options`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic.fields import FieldInfo
+
+from unbag.options import Plan, Source, Training, annotation_of, option_of, options_of, plain_type
+
+OF_FILES = {**options_of(Source), **options_of(Plan)}
+OPTIONS = {**OF_FILES, **options_of(Training)}
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def takes(names: Iterable[str]) -> Callable[[Command], Command]:
+    """Give a command options by name, in place of its ``**options``; those that are not given are None."""
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+        last = [one for one in own if one.kind is one.KEYWORD_ONLY]
+        made = [last[0].replace(name=name, default=None, annotation=_as_typer(name, OPTIONS[name])) for name in names]
+        command.__signature__ = inspect.Signature([*first, *made, *last])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, lists as lists."""
+    return {
+        name: split(value) if name in OPTIONS and _kind(OPTIONS[name]) is tuple else value
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def split(names: str) -> list[str]:
+    """Return what stands between commas.
+
+    Examples
+    --------
+    >>> split("age, town")
+    ['age', 'town']
+    """
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _kind(field: FieldInfo) -> type:
+    return plain_type(annotation_of(field))
+
+
+def _as_typer(name: str, field: FieldInfo) -> Any:
+    option, kind = option_of(field), _kind(field)
+    assert option is not None
+    flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
+    default = False if field.default in (None, ()) or kind is bool else str(field.default)
+    info = typer.Option(*flags, help=option.help, rich_help_panel=option.panel, show_default=default)
+    return Annotated[(str if kind is tuple else kind) | None, info]

@@ -1,0 +1,192 @@
+"""Options of ``unbag check`` and ``unbag fit``: one model for the command line, files of settings and the estimator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import StrictBool, StrictFloat, StrictInt
+from pydantic.dataclasses import dataclass as model
+from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic.fields import FieldInfo
+
+from unbag.aggregates import AGGREGATES
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option is for, in a line, and how the command line shows it.
+
+    Parameters
+    ----------
+    help
+        For people.
+    panel
+        The heading it stands under.
+    flag
+        A short form, such as ``-a``.
+    name
+        What people call it, if not as the field.
+    """
+
+    help: str
+    panel: str | None = None
+    flag: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Column(Option):
+    """The same of one that says what columns mean."""
+
+    panel: str | None = "Columns"
+
+
+@dataclass(frozen=True)
+class Setting(Option):
+    """The same of a setting of training."""
+
+    panel: str | None = "Training"
+
+
+Names = tuple[str, ...]
+
+
+@model(frozen=True)
+class Source:
+    """A file of observations, one row per group, pair or triplet, and what its columns mean where names do not say it.
+
+    What is None is found from the names of the columns.
+    """
+
+    file: Path
+    aggregate: Annotated[
+        str | None,
+        Option(
+            f"What was observed: {', '.join(AGGREGATES)}; with arguments as in at_least(2), or your own as in "
+            "my_module:MyKind.",
+            flag="-a",
+        ),
+    ] = None
+    group: Annotated[
+        str | None, Column("The column of group ids in the file of groups, if it differs.", name="group_in_groups")
+    ] = None
+    members: Annotated[Names | None, Column("The columns of row ids of pairs or triplets: a,b,c.")] = None
+    observed: Annotated[str | None, Column("The column of what was observed.")] = None
+    size: Annotated[str | None, Column("The column of group sizes.")] = None
+    relation: Annotated[
+        str | None, Column("What 1 means for ranks: that the first is < (or >, <=, >=) the second.")
+    ] = None
+
+
+@model(frozen=True)
+class Training:
+    """Settings of training, with the names and defaults that they have in :class:`unbag.AggregateClassifier`.
+
+    The seed is its ``random_state``, and a number unless another is given: a run can be repeated.
+    """
+
+    model: Annotated[str, Setting("linear or mlp.")] = "mlp"
+    method: Annotated[str, Setting("uum or likelihood.")] = "uum"
+    loss: Annotated[str, Setting("Loss of uum, for example gce.")] = "cross_entropy"
+    epochs: Annotated[StrictInt, Setting("Most visits to each group.")] = 200
+    warm_up: Annotated[StrictInt | Literal["auto"], Setting("Epochs of likelihood first.")] = "auto"
+    weights: Annotated[str, Setting("Of uum: auto, current or remembered.")] = "auto"
+    batch_size: Annotated[StrictInt, Setting("Groups a step.")] = 128
+    learning_rate: Annotated[StrictFloat, Setting("Of Adam.")] = 1e-3
+    weight_decay: Annotated[StrictFloat, Setting("Of Adam.")] = 0.0
+    scaling: Annotated[str, Setting("auto, standard, table or none.")] = "auto"
+    n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
+    ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
+    validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
+    patience: Annotated[StrictInt | None, Setting("Stop after so many epochs without progress.")] = 30
+    seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
+    device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The same as parameters of the estimator."""
+        settings = asdict(self)
+        settings["random_state"] = settings.pop("seed")
+        return settings
+
+
+@model(frozen=True)
+class Plan:
+    """Everything that a run is made from: files, what their columns mean, and settings of training.
+
+    Columns that are None are found by their names.
+    """
+
+    instances: Path
+    sources: tuple[Source, ...]
+    id: Annotated[str | None, Column("The column of row ids.")] = None
+    group: Annotated[str | None, Column("The column of instances that names the group.")] = None
+    label: Annotated[str | None, Column("The column of true classes, used for judging alone.")] = None
+    names: Annotated[
+        str | None, Column("A column with the class of a few rows, which name the classes of pairs and triplets.")
+    ] = None
+    features: Annotated[Names | None, Column("The columns to learn from: age,town.")] = None
+    exclude: Annotated[Names, Column("Columns not to learn from.")] = ()
+    categorical: Annotated[Names, Column("Columns of numbers that are names of categories.")] = ()
+    trust: Annotated[Names, Column("Columns to learn from although they look like the answer or like an id.")] = ()
+    classes: Annotated[Names | None, Column("The classes; for proportions, the columns that count them.")] = None
+    n_classes: Annotated[StrictInt | None, Column("How many classes there are.")] = None
+    drop_unmatched: Annotated[
+        StrictBool, Option("Leave out rows and groups without a partner in the other file, and say which.")
+    ] = False
+    training: Training = Training()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON can hold it; files by their full paths, so that it holds in any folder."""
+        content = asdict(self)
+        content["instances"] = str(self.instances.absolute())
+        for source in content["sources"]:
+            source["file"] = str(source["file"].absolute())
+        return content
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Plan:
+        """Return the plan that :meth:`as_dict` has written."""
+        return cls(**content)
+
+
+def options_of(kind: type) -> dict[str, FieldInfo]:
+    """Return the fields of a model that are options, by the names that people give them.
+
+    Examples
+    --------
+    >>> list(options_of(Source))
+    ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'relation']
+    """
+    assert is_pydantic_dataclass(kind)
+    found = ((name, one, option_of(one)) for name, one in kind.__pydantic_fields__.items())
+    return {option.name or name: one for name, one, option in found if option is not None}
+
+
+def option_of(field: FieldInfo) -> Option | None:
+    """Return what a field is for, if it is an option."""
+    return next((one for one in field.metadata if isinstance(one, Option)), None)
+
+
+def annotation_of(field: FieldInfo) -> Any:
+    """Return the type of a field with what pydantic checks of it."""
+    return Annotated[(field.annotation, *field.metadata)]
+
+
+def plain_type(annotation: Any) -> type:
+    """Return the type that people write for an option: that of its values, without None and single words.
+
+    Examples
+    --------
+    >>> plain_type(Names | None), plain_type(StrictInt | Literal["auto"]), plain_type(Path)
+    (<class 'tuple'>, <class 'int'>, <class 'pathlib.Path'>)
+    """
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [one for one in get_args(annotation) if one is not NoneType and get_origin(one) is not Literal]
+        return plain_type(kinds[0])
+    return get_origin(annotation) or annotation
