@@ -27,30 +27,30 @@ class FolderInUse(OSError):
     """Another process is writing to a folder."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Write a file so that its old content stays until the new one is complete and on disk.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> write_whole(folder / "note.txt", b"kept")
+    >>> write_atomic(folder / "note.txt", b"kept")
     >>> (folder / "note.txt").read_bytes(), len(list(folder.iterdir()))
     (b'kept', 1)
     """
-    with whole_file(path) as draft, open(draft, "xb") as file:
+    with atomic_file(path) as draft, open(draft, "xb") as file:
         file.write(content)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a draft to write to, beside a file that it replaces once it is complete and on disk.
 
     Examples
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> with whole_file(path) as draft:
+    >>> with atomic_file(path) as draft:
     ...     _ = draft.write_text("long")
     >>> path.read_text()
     'long'
@@ -93,7 +93,7 @@ def read_regular(path: Path) -> bytes:
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> write_whole(folder / "note.txt", b"kept")
+    >>> write_atomic(folder / "note.txt", b"kept")
     >>> read_regular(folder / "note.txt")
     b'kept'
     >>> read_regular(folder)  # doctest: +ELLIPSIS

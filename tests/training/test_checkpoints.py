@@ -26,7 +26,7 @@ from torch import nn
 from training_problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import FromFold, Groups
-from unbag.files import FolderInUse, remove_drafts, write_whole
+from unbag.files import FolderInUse, remove_drafts, write_atomic
 from unbag.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, OutOfTime, Settings, held_out_likelihood, train
 
@@ -517,8 +517,8 @@ def test_a_file_is_replaced_whole_and_readable_by_whom_the_umask_allows(tmp_path
     file = tmp_path / "file"
     before = os.umask(0o022)
     try:
-        write_whole(file, b"first")
-        write_whole(file, b"second")
+        write_atomic(file, b"first")
+        write_atomic(file, b"second")
     finally:
         os.umask(before)
     assert file.read_bytes() == b"second"

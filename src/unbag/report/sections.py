@@ -7,7 +7,7 @@ from typing import Any
 
 from unbag.aggregates import Wording
 from unbag.report import plots
-from unbag.report.parts import (
+from unbag.report.page_elements import (
     Cell,
     Picture,
     Section,

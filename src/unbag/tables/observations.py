@@ -11,9 +11,9 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.groups import Groups
 from unbag.tables.answers import NO_WORDS
-from unbag.tables.conventions import SourceColumns
+from unbag.tables.column_roles import SourceColumns
 from unbag.tables.grouped import read_grouped
-from unbag.tables.matching import Match
+from unbag.tables.join import Match
 from unbag.tables.problems import Problem, failing
 from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples

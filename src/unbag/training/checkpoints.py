@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from unbag.files import LOCK, locked, read_regular, remove_drafts, remove_empty, whole_file
+from unbag.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
 from unbag.training.progress import logger
 
 FORMAT = 3
@@ -92,7 +92,7 @@ class Checkpoint:
         head = json.dumps({"format": FORMAT, **numbers})
         content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"unbag": head})
         try:
-            with whole_file(self.file) as draft, open(draft, "xb") as file:
+            with atomic_file(self.file) as draft, open(draft, "xb") as file:
                 file.write(content)
                 file.write(hashlib.sha256(content).digest())
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What a finished run says of rows: of any, piece by piece, and of those in observed groups."""
+"""Predict rows with a finished run: any, piece by piece, and those in observed groups given the observations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from unbag.aggregates.registry import is_built_in
-from unbag.files import refuse_input, remove_drafts, whole_file
+from unbag.files import atomic_file, refuse_input, remove_drafts
 from unbag.options import Plan
 from unbag.run_folder import Run
-from unbag.tables.conventions import ID, find_column
+from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.gathering import gather_opened, open_files
+from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
 from unbag.tables.read import Table, open_table
@@ -193,7 +193,7 @@ def writing(out: Path) -> Iterator[Write]:
     """Give a function that adds rows to a file, which appears when all are written, or not at all."""
     remove_drafts(out)
     writer: Any = None
-    with whole_file(out) as draft:
+    with atomic_file(out) as draft:
         try:
 
             def write(table: pa.Table) -> None:
