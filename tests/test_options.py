@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from unbag import AggregateClassifier
 from unbag.cli import app
-from unbag.options import Plan, Source, Training, annotation_of, option_of, options_of, plain_type
+from unbag.options import Plan, Source, Training, option_of, options_of, plain_type
 from unbag.tables import TableError, make_plan, read_config
 
 OPTIONS = {**options_of(Source), **options_of(Plan), **options_of(Training)}
@@ -39,7 +39,7 @@ def test_every_option_is_one_of_the_command_line():
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_is_read_from_a_file_and_checked(name, tmp_path):
     path = tmp_path / "fit.toml"
-    kind = plain_type(annotation_of(OPTIONS[name]))
+    kind = plain_type(OPTIONS[name])
     path.write_text(f"{name} = {json.dumps(VALUES[kind])}")
     assert read_config(path) == {name: VALUES[kind]}
     wrong = "[1]" if kind is not bool else "1"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass as model
-from pydantic.dataclasses import is_pydantic_dataclass
-from pydantic.fields import FieldInfo
 
 KINDS = "label_proportions, multiple_instance, pairwise_similarity, triplet_comparison, ordinal_rank or ordinal_triplet"
 
@@ -37,20 +36,7 @@ class Option:
     name: str | None = None
 
 
-@dataclass(frozen=True)
-class Column(Option):
-    """The same of one that says what columns mean."""
-
-    panel: str | None = "Columns"
-
-
-@dataclass(frozen=True)
-class Setting(Option):
-    """The same of a setting of training."""
-
-    panel: str | None = "Training"
-
-
+Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
 Names = tuple[str, ...]
 
 
@@ -146,27 +132,21 @@ class Plan:
         return cls(**content)
 
 
-def options_of(kind: type) -> dict[str, FieldInfo]:
-    """Return the fields of a model that are options, by the names that people give them.
+def options_of(kind: type) -> dict[str, Any]:
+    """Return the types of those fields of a model that are options, by the names that people give them.
 
     Examples
     --------
     >>> list(options_of(Source))
     ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'relation']
     """
-    assert is_pydantic_dataclass(kind)
-    found = ((name, one, option_of(one)) for name, one in kind.__pydantic_fields__.items())
-    return {option.name or name: one for name, one, option in found if option is not None}
+    hints = get_type_hints(kind, include_extras=True)
+    return {option.name or name: hint for name, hint in hints.items() if (option := option_of(hint)) is not None}
 
 
-def option_of(field: FieldInfo) -> Option | None:
+def option_of(hint: Any) -> Option | None:
     """Return what a field is for, if it is an option."""
-    return next((one for one in field.metadata if isinstance(one, Option)), None)
-
-
-def annotation_of(field: FieldInfo) -> Any:
-    """Return the type of a field with what pydantic checks of it."""
-    return Annotated[(field.annotation, *field.metadata)]
+    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Option)), None)
 
 
 def plain_type(annotation: Any) -> type:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic.fields import FieldInfo
 
-from unbag.options import Plan, Source, Training, annotation_of, option_of, options_of, plain_type
+from unbag.options import Plan, Source, Training, option_of, options_of, plain_type
 
 OF_FILES = {**options_of(Source), **options_of(Plan)}
 OPTIONS = {**OF_FILES, **options_of(Training)}
@@ -34,7 +34,7 @@ def takes(names: Iterable[str]) -> Callable[[Command], Command]:
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, lists as lists."""
     return {
-        name: split(value) if name in OPTIONS and _kind(OPTIONS[name]) is tuple else value
+        name: split(value) if name in OPTIONS and plain_type(OPTIONS[name]) is tuple else value
         for name, value in options.items()
         if value is not None
     }
@@ -51,14 +51,10 @@ def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _kind(field: FieldInfo) -> type:
-    return plain_type(annotation_of(field))
-
-
-def _as_typer(name: str, field: FieldInfo) -> Any:
-    option, kind = option_of(field), _kind(field)
+def _as_typer(name: str, hint: Any) -> Any:
+    option, kind, default = option_of(hint), plain_type(hint), asdict(Training()).get(name)
     assert option is not None
     flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
-    default = False if field.default in (None, ()) or kind is bool else str(field.default)
-    info = typer.Option(*flags, help=option.help, rich_help_panel=option.panel, show_default=default)
+    shown = False if default is None or kind is bool else str(default)
+    info = typer.Option(*flags, help=option.help, rich_help_panel=option.panel, show_default=shown)
     return Annotated[(str if kind is tuple else kind) | None, info]

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from unbag.options import Plan, Source, Training, annotation_of, options_of, plain_type
+from unbag.options import Plan, Source, Training, options_of, plain_type
 from unbag.tables.problems import fail
 
 GROUPED = ("label_proportions", "multiple_instance")
@@ -21,9 +21,7 @@ RELATIONS = ("<", ">", "<=", ">=")
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "also": list}
 """What a file of settings may have besides options."""
-SOURCE = {name: annotation_of(field) for name, field in options_of(Source).items()}
-PLAN = {name: annotation_of(field) for name, field in options_of(Plan).items()}
-TRAINING = {name: annotation_of(field) for name, field in options_of(Training).items()}
+SOURCE, PLAN, TRAINING = options_of(Source), options_of(Plan), options_of(Training)
 
 
 def read_config(path: Path) -> dict[str, Any]:
