@@ -15,7 +15,6 @@ from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_pa
 
 import unbag
 from unbag.options import Training
-from unbag.tables import learning
 from unbag.training import loop
 
 KINDS = {
@@ -268,7 +267,7 @@ def test_an_interruption_before_training_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(plan):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learning, "gather", interrupted)
+    monkeypatch.setattr("unbag.tables.fit.gather", interrupted)
     result = call("fit", "people.csv", "wards.csv", "--out", tmp_path / "run")
     assert (result.exit_code, list(tmp_path.iterdir())) == (130, [])
     assert result.stderr == "Stopped before training began; nothing was written.\n"

@@ -259,14 +259,14 @@ def test_a_write_that_fails_leaves_the_old_classifier(fitted, saved, monkeypatch
     classifier, X = fitted
     before = classifier.predict_proba(X)
     other = AggregateClassifier(**{**QUICK, "random_state": 1}).fit(X, classifier.predict(X))
-    whole = unbag.saving.write_whole
+    whole = unbag.saving.write_atomic
 
     def full_disk(path, content):
         if path.name.startswith(refused):
             raise OSError(28, "No space left on device")
         whole(path, content)
 
-    monkeypatch.setattr(unbag.saving, "write_whole", full_disk)
+    monkeypatch.setattr(unbag.saving, "write_atomic", full_disk)
     for refused in ("weights", "model"):  # noqa: B007 (read above)
         with pytest.raises(OSError, match="No space left"):
             other.save(saved, overwrite=True)

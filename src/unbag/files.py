@@ -27,14 +27,14 @@ class FolderInUse(OSError):
     """Another process is writing to a folder."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Write a file so that its old content stays until the new one is complete and on disk.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> write_whole(folder / "note.txt", b"kept")
+    >>> write_atomic(folder / "note.txt", b"kept")
     >>> (folder / "note.txt").read_bytes(), len(list(folder.iterdir()))
     (b'kept', 1)
     """
@@ -93,7 +93,7 @@ def read_regular(path: Path) -> bytes:
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> write_whole(folder / "note.txt", b"kept")
+    >>> write_atomic(folder / "note.txt", b"kept")
     >>> read_regular(folder / "note.txt")
     b'kept'
     >>> read_regular(folder)  # doctest: +ELLIPSIS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unbag.environment import date, versions
-from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_whole
+from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_atomic
 
 FORMAT = 2
 
@@ -254,7 +254,7 @@ class Run:
             "date": date(),
         }
         content = json.loads(json.dumps(content))  # as it will be read
-        write_whole(self.head, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
+        write_atomic(self.head, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
 
 
 def _digest(content: dict[str, Any]) -> str:

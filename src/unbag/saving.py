@@ -20,7 +20,7 @@ import unbag
 from unbag.diagnosis import Finding
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
-from unbag.files import WEIGHTS, read_regular, remove_drafts, write_whole
+from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
 from unbag.saved_content import AGGREGATES, LOCAL, OWN, check_content, make_aggregates, read_classes
@@ -69,9 +69,9 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     folder.mkdir(parents=True, exist_ok=True)
     old = _old_weights(folder)
     remove_drafts(folder / content["weights"]["file"])
-    write_whole(folder / content["weights"]["file"], weights)
+    write_atomic(folder / content["weights"]["file"], weights)
     remove_drafts(folder / HEAD)
-    write_whole(folder / HEAD, head.encode())
+    write_atomic(folder / HEAD, head.encode())
     if old is not None and old.name != content["weights"]["file"]:
         old.unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ import pytest
 from report.runs import HOSTILE, RUNS, summary_of
 
 from unbag.report import FORMAT, plots, render
-from unbag.report.parts import Cell, Picture
+from unbag.report.page_elements import Cell, Picture
 
 # Pairs and triplets drawn at random leave some rows out.
 pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")

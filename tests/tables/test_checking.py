@@ -10,8 +10,8 @@ from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
 from unbag import estimator
 from unbag.run_folder import Run
-from unbag.tables import check_tables, checking, features, fit_tables, gathering, make_plan
-from unbag.tables.gathering import gather
+from unbag.tables import check_tables, checking, features, fit_tables, load, make_plan
+from unbag.tables.load import gather
 
 
 def messages(folder, instances=PEOPLE, groups=WARDS, **options):
@@ -198,7 +198,7 @@ def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path
 
     for module in (checking, features):
         monkeypatch.setattr(module, "feature_problems", counted(module, "feature_problems"))
-    for module in (gathering, estimator):
+    for module in (load, estimator):
         monkeypatch.setattr(module, "diagnose", counted(module, "diagnose"))
     files = {"instances": write(tmp_path / "people.csv", PEOPLE), "groups": write(tmp_path / "wards.csv", WARDS)}
     learned = fit_tables(make_plan({**files, "epochs": 1}), Run(tmp_path / "run"))

@@ -27,7 +27,7 @@ from training.problems import assert_identical, bags, drawn, network, observe, p
 from unbag.kernels.segments import sum_per_group
 
 from unbag import FromFold, Groups
-from unbag.files import FolderInUse, remove_drafts, write_whole
+from unbag.files import FolderInUse, remove_drafts, write_atomic
 from unbag.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, OutOfTime, Settings, held_out_likelihood, train
 
@@ -518,8 +518,8 @@ def test_a_file_is_replaced_whole_and_readable_by_whom_the_umask_allows(tmp_path
     file = tmp_path / "file"
     before = os.umask(0o022)
     try:
-        write_whole(file, b"first")
-        write_whole(file, b"second")
+        write_atomic(file, b"first")
+        write_atomic(file, b"second")
     finally:
         os.umask(before)
     assert file.read_bytes() == b"second"

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.environment import versions
-from unbag.files import write_whole
+from unbag.files import write_atomic
 from unbag.terminal import Terminal, plain
 
 app = typer.Typer(help="Measure how fast unbag is on this machine.", no_args_is_help=True)
@@ -46,7 +46,7 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
         _show(results, threads)
         if json_file is not None:
             report = json.dumps({**_circumstances(threads, quick), "results": results}, indent=2)
-            write_whole(json_file, f"{report}\n".encode())
+            write_atomic(json_file, f"{report}\n".encode())
 
 
 def _circumstances(threads: int, quick: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.files import refuse_input, write_whole
+from unbag.files import refuse_input, write_atomic
 from unbag.run_folder import REPORT, SUMMARY, Run
 from unbag.terminal import Terminal, visible
 
@@ -49,7 +49,7 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
         folder = Run(out)
         summary = run(seed, report=progress.print)
         _show(summary["comparison"])
-        write_whole(folder.summary, f"{json.dumps(summary, allow_nan=False)}\n".encode())
+        write_atomic(folder.summary, f"{json.dumps(summary, allow_nan=False)}\n".encode())
         _write_page(summary, folder.report)
 
 
@@ -90,5 +90,5 @@ def _write_page(summary: dict[str, Any], path: Path) -> None:
     from unbag.report import render  # noqa: PLC0415
 
     check_writable(path)
-    write_whole(path, render(summary).encode())
+    write_atomic(path, render(summary).encode())
     Terminal(soft_wrap=True).print(f"The report is in {visible(path.absolute())}", highlight=False, markup=False)

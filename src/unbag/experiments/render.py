@@ -17,7 +17,7 @@ from unbag.experiments.paper import PAPER
 from unbag.experiments.plan import select
 from unbag.experiments.results import read
 from unbag.experiments.views import Plot, view
-from unbag.files import write_whole
+from unbag.files import write_atomic
 from unbag.pages import describe, environment
 
 NOTES = "NOTES.md"
@@ -57,7 +57,7 @@ def write(results: Path, docs: Path) -> list[Path]:
     )
     (docs / "results").mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
-        write_whole(docs / name, text.encode())
+        write_atomic(docs / name, text.encode())
     return [docs / name for name in pages]
 
 

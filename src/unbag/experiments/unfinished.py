@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from unbag.experiments.plan import Work
-from unbag.files import write_whole
+from unbag.files import write_atomic
 
 
 @contextmanager
@@ -55,5 +55,5 @@ def unfinished_folder(results: Path) -> Path:
     folder = results / ".unfinished"
     folder.mkdir(parents=True, exist_ok=True)
     if not (note := folder / ".gitignore").exists():
-        write_whole(note, b"*\n")  # none of this is a result
+        write_atomic(note, b"*\n")  # none of this is a result
     return folder

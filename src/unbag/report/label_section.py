@@ -6,7 +6,7 @@ from typing import Any
 
 from unbag.report import plots
 from unbag.report.kinds import kind_of
-from unbag.report.parts import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
+from unbag.report.page_elements import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
 
 
 def labels(summary: dict[str, Any]) -> Section | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from unbag.report.kinds import kind_of
 from unbag.report.label_section import say_accuracy
-from unbag.report.parts import count, listed, number, percent
+from unbag.report.page_elements import count, listed, number, percent
 from unbag.report.set_sections import say_failures, say_gain, say_judged
 
 # Findings that the overview repeats with its own words elsewhere.

@@ -8,7 +8,7 @@ from unbag.pages import environment
 from unbag.report import sections
 from unbag.report.label_section import labels
 from unbag.report.overview import overview
-from unbag.report.parts import Section
+from unbag.report.page_elements import Section
 from unbag.report.set_sections import set_sections
 from unbag.report.summary import FORMAT
 

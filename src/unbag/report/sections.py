@@ -7,7 +7,7 @@ from typing import Any
 
 from unbag.report import plots
 from unbag.report.kinds import kind_of
-from unbag.report.parts import (
+from unbag.report.page_elements import (
     Cell,
     Picture,
     Section,

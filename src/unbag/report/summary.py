@@ -15,10 +15,10 @@ from unbag.constant import best_constant
 from unbag.environment import versions
 from unbag.fitting import read_settings
 from unbag.inputs import read_sets
-from unbag.report.bins import evenly, plain
-from unbag.report.judged import Judged, judge
-from unbag.report.labelled import judge_labels
-from unbag.report.observed import describe_set
+from unbag.report.group_metrics import describe_set
+from unbag.report.histograms import evenly, plain
+from unbag.report.label_metrics import judge_labels
+from unbag.report.scored_groups import Judged, judge
 from unbag.training import Observations
 
 FORMAT = 1

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from unbag.options import Plan
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import feature_problems, kind_of
-from unbag.tables.gathering import Gathered, gather
-from unbag.tables.keys import codes_of, is_missing
+from unbag.tables.ids import codes_of, is_missing
 from unbag.tables.leaks import Candidate
+from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, TableError
 
@@ -179,7 +179,7 @@ def _understood(found: Gathered) -> dict[str, Any]:
 
 
 def _understood_source(one: Observed) -> dict[str, Any]:
-    from unbag.report.bins import histogram_of_sizes  # noqa: PLC0415 (the report is slow to import)
+    from unbag.report.histograms import histogram_of_sizes  # noqa: PLC0415 (the report is slow to import)
 
     return {
         "file": one.table.file,

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.files import write_whole
-from unbag.tables.keys import is_missing, whole_numbers
+from unbag.files import write_atomic
+from unbag.tables.ids import is_missing, whole_numbers
 from unbag.tables.problems import Problem, fail, in_rows
 from unbag.tables.read import Table
 
@@ -143,7 +143,7 @@ class Preparation:
     def save(self, path: Path) -> None:
         """Write the preparation as JSON."""
         content = {"format": FORMAT, "features": [asdict(one) for one in self.features]}
-        write_whole(path, json.dumps(content, indent=1).encode())
+        write_atomic(path, json.dumps(content, indent=1).encode())
 
     @classmethod
     def load(cls, path: Path) -> Preparation:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import torch
 
 from unbag.groups import Groups
-from unbag.tables.keys import find, is_missing, missing_keys, repeated, shared_keys
-from unbag.tables.matching import Match, Strangers, read_answers, without_group
+from unbag.tables.ids import find, is_missing, missing_keys, repeated, shared_keys
+from unbag.tables.join import Match, Strangers, read_answers, without_group
 from unbag.tables.problems import Problem, in_rows
 from unbag.tables.proportions import read_counts
 

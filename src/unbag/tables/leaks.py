@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import torch
 
 from unbag.tables.features import as_categories, kind_of
-from unbag.tables.gathering import Gathered
-from unbag.tables.keys import codes_of, is_missing
+from unbag.tables.ids import codes_of, is_missing
+from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
 from unbag.tables.problems import list_some
 from unbag.tables.tallies import find_coding

@@ -10,9 +10,9 @@ import numpy as np
 from unbag.aggregates import Aggregate, OrdinalRank
 from unbag.groups import Groups
 from unbag.inputs import AGGREGATES
-from unbag.tables.conventions import SourceColumns
+from unbag.tables.column_roles import SourceColumns
 from unbag.tables.grouped import read_grouped
-from unbag.tables.matching import Match
+from unbag.tables.join import Match
 from unbag.tables.plan import GROUPED, TRIPLETS
 from unbag.tables.problems import Problem
 from unbag.tables.read import Table

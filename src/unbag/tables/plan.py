@@ -1,4 +1,4 @@
-"""What is asked for: which files, which columns, which kinds of observation, and how to train."""
+"""Plan of a run from options: those of the command line and of a TOML file, checked."""
 
 from __future__ import annotations
 

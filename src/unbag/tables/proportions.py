@@ -8,8 +8,8 @@ import torch
 
 from unbag.aggregates.counts import check_counts
 from unbag.groups import Groups
-from unbag.tables.conventions import SourceColumns
-from unbag.tables.keys import is_missing
+from unbag.tables.column_roles import SourceColumns
+from unbag.tables.ids import is_missing
 from unbag.tables.problems import Problem, in_rows, list_some
 from unbag.tables.read import Table
 

@@ -1,4 +1,4 @@
-"""Files to tables: CSV, Parquet, and folders of Parquet parts."""
+"""Read tables from files: CSV, Parquet, and folders of Parquet parts."""
 
 from __future__ import annotations
 

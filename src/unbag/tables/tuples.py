@@ -9,8 +9,8 @@ import pyarrow as pa
 import torch
 
 from unbag.groups import Groups
-from unbag.tables.keys import codes_of, find, is_missing, missing_keys, repeated, shared_keys
-from unbag.tables.matching import Match, Strangers, read_answers
+from unbag.tables.ids import codes_of, find, is_missing, missing_keys, repeated, shared_keys
+from unbag.tables.join import Match, Strangers, read_answers
 from unbag.tables.problems import Problem, in_rows
 from unbag.tables.read import Table
 

@@ -1,4 +1,4 @@
-"""Two files that speak of each other, and what has no partner in the other one."""
+"""Join two files by their ids, and name what has no partner in the other one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.tables.conventions import InstanceColumns, SourceColumns
-from unbag.tables.keys import is_missing, written_differently
+from unbag.tables.column_roles import InstanceColumns, SourceColumns
+from unbag.tables.ids import is_missing, written_differently
 from unbag.tables.plan import RELATIONS
 from unbag.tables.problems import Problem, in_rows, list_some
 from unbag.tables.read import Table

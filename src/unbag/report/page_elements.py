@@ -1,4 +1,4 @@
-"""What a page is made of, and how numbers are written on it."""
+"""Elements of a page: sections, tables, pictures, and numbers as text."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.tables.keys import find, repeated, shared_keys, written_differently
+from unbag.tables.ids import find, repeated, shared_keys, written_differently
 from unbag.tables.problems import TableError
 from unbag.tables.read import Table
 

@@ -1,4 +1,4 @@
-"""Which column is what, by the names that people give to columns."""
+"""Roles of columns, found by the names that people give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fitted classifier says of the groups it was made with, and which of them it was not trained on."""
+"""Log-likelihood and posterior of the groups under a fitted classifier, and which groups were held out."""
 
 from __future__ import annotations
 

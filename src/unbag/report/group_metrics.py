@@ -1,4 +1,4 @@
-"""One set of observations in numbers: how well it is explained, and what was observed beside what is predicted."""
+"""Metrics of one set of observations: how well it is explained, and what was observed beside what is predicted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from unbag.aggregates import Aggregate, AtLeast, LabelProportions, MultipleInstance
 from unbag.fitting import COMPARISONS
 from unbag.inputs import AGGREGATES
-from unbag.report.bins import evenly, histogram, histogram_of_sizes, span
-from unbag.report.judged import Judged
+from unbag.report.histograms import evenly, histogram, histogram_of_sizes, span
+from unbag.report.scored_groups import Judged
 from unbag.training import Observations
 
 # What is drawn or listed one by one stays this small, however many groups there are.

@@ -1,4 +1,4 @@
-"""Many numbers as a few: counts in bins, and samples that are spread evenly."""
+"""Histograms and evenly spread samples, so that many numbers take little space."""
 
 from __future__ import annotations
 

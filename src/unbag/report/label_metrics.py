@@ -1,4 +1,4 @@
-"""What labels of rows say about a classifier that learned without them: accuracy, confusion, calibration."""
+"""Metrics on labelled rows of a classifier that learned without them: accuracy, confusion, calibration."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from unbag.inputs import number_labels, read_labels
 from unbag.naming import Symmetry, best_order
-from unbag.report.judged import Judged
-from unbag.report.observed import reliability
+from unbag.report.group_metrics import reliability
+from unbag.report.scored_groups import Judged
 
 # A larger matrix can neither be drawn nor read; the most frequent mistakes are listed all the same.
 LARGEST_MATRIX = 20

@@ -1,4 +1,4 @@
-"""From the files of a plan to a run: a classifier, how to prepare its rows, and a summary."""
+"""Fit a classifier to the files of a plan, and keep it with its preparation and summary in a run folder."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unbag.files import write_whole
+from unbag.files import write_atomic
 from unbag.options import Plan
 from unbag.run_folder import Run
 from unbag.tables.checking import examine_features, examine_observations
-from unbag.tables.conventions import SourceColumns
+from unbag.tables.column_roles import SourceColumns
 from unbag.tables.features import fit_preparation
-from unbag.tables.gathering import Gathered, gather, label_texts
-from unbag.tables.keys import is_missing
+from unbag.tables.ids import is_missing
+from unbag.tables.load import Gathered, gather, label_texts
 from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, fail, raise_errors
 from unbag.tables.read import Table
@@ -108,7 +108,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             labels=found.labels,
             labelled_rows=found.labelled_rows,
         )
-        write_whole(run.summary, json.dumps(summary, indent=1).encode())
+        write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed)

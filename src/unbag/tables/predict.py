@@ -1,4 +1,4 @@
-"""What a finished run says of rows: of any, piece by piece, and of those in observed groups."""
+"""Predict rows with a finished run: any, piece by piece, and those in observed groups given the observations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from unbag.files import refuse_input, remove_drafts, whole_file
 from unbag.options import Plan
 from unbag.run_folder import Run
-from unbag.tables.conventions import ID, find_column
+from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.gathering import gather_opened, open_files
+from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
 from unbag.tables.plan import GROUPED
 from unbag.tables.problems import Problem, fail, list_some, raise_errors

@@ -1,4 +1,4 @@
-"""Reading the files of a plan and putting them together: rows, observations, classes, and all that does not fit."""
+"""Load the files of a plan and join them: rows, observations, classes, and all that does not fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from unbag.diagnosis import Finding, diagnose
 from unbag.options import Plan
-from unbag.tables.conventions import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
-from unbag.tables.keys import find, is_missing
-from unbag.tables.matching import Match
+from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
+from unbag.tables.ids import find, is_missing
+from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.problems import Problem, fail, in_rows, list_some
 from unbag.tables.read import Table, TableFile, open_table
