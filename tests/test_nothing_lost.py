@@ -12,9 +12,8 @@ from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import AggregateClassifier
 from unbag.files import locked, refuse_input
-from unbag.report.reading import read_summary
+from unbag.run_folder import Run
 from unbag.tables.features import Preparation
-from unbag.tables.runs import Run
 
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
 
@@ -233,7 +232,7 @@ def test_a_pipe_in_place_of_a_file_of_a_run_is_not_waited_for(tmp_path, name):
     reads = {
         "run.json": lambda path: Run(path.parent).read(),
         "preparation.json": Preparation.load,
-        "summary.json": lambda path: read_summary(path.parent),
+        "summary.json": lambda path: Run(path.parent).read_summary(),
     }
     with pytest.raises(ValueError, match="no regular file"):
         reads[name](tmp_path / name)
