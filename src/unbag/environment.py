@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from unbag.version import __version__
@@ -24,8 +25,9 @@ def versions(*more: str) -> dict[str, str]:
     """
     return {
         "python": platform.python_version(),
-        "unbag": __version__,  # which a checkout that is not installed has too
-        **{name: version(name) for name in ("torch", "numpy", *more)},
+        # Not from the metadata of packages: a checkout that is not installed has none.
+        **{"unbag": __version__, "torch": torch.__version__, "numpy": np.__version__},
+        **{name: version(name) for name in more},
     }
 
 
