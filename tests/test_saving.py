@@ -21,6 +21,7 @@ from torch import nn
 
 import unbag
 from unbag import AggregateClassifier, Groups
+from unbag.saving import FORMAT
 
 QUICK = {**FAST, "epochs": 2}
 SOURCES = sorted(Path(unbag.__file__).parent.rglob("*.py"))
@@ -333,9 +334,10 @@ def test_truncated_and_altered_files_are_refused(saved):
         unbag.load(saved)
 
 
-def test_files_from_the_future_are_refused(saved):
-    rewrite(saved, lambda head: head.update(format=2))
-    with pytest.raises(ValueError, match=r"written by a later version of unbag, in format 2; .* upgrade unbag"):
+@pytest.mark.parametrize(("step", "what"), [(1, "a later version .* upgrade unbag"), (-1, "an earlier version .* fit")])
+def test_files_of_other_versions_are_refused(saved, step, what):
+    rewrite(saved, lambda head: head.update(format=FORMAT + step))
+    with pytest.raises(ValueError, match=f"was written by {what}"):
         unbag.load(saved)
 
 

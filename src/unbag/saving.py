@@ -28,7 +28,7 @@ from unbag.predictor import Predictor
 from unbag.saved_content import LOCAL, OWN, check_content, make_aggregates, read_classes
 from unbag.saved_weights import read_models, weights_as_bytes
 
-FORMAT = 1
+FORMAT = 2
 HEAD = "model.json"
 
 FITTED = (
@@ -185,10 +185,13 @@ def _read_head(path: Path) -> tuple[dict[str, Any], int]:
     except ValueError as error:
         raise ValueError(f"{path} is truncated, or no saved classifier: {error}; save it again") from error
     del text
-    if isinstance(written, int) and written > FORMAT:
+    if isinstance(written, int) and not isinstance(written, bool) and written != FORMAT:
+        which, advice = (
+            ("a later", "upgrade unbag") if written > FORMAT else ("an earlier", "fit it again, and save it")
+        )
         raise ValueError(
-            f"{path} was written by a later version of unbag, in format {reprlib.repr(written)}; this one, "
-            f"{unbag.__version__}, reads up to format {FORMAT}: upgrade unbag"
+            f"{path} was written by {which} version of unbag, in format {reprlib.repr(written)}; this one, "
+            f"{unbag.__version__}, reads format {FORMAT}: {advice}"
         )
     if written != FORMAT or head["sha256"] != digest:
         raise ValueError(f"{path} was altered after it was saved: its content does not fit its checksum")

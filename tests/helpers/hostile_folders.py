@@ -15,6 +15,8 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from unbag.saving import FORMAT
+
 DEEP = 100_000
 
 
@@ -29,7 +31,7 @@ def read_content(folder: Path) -> Any:
 
 def write_content(folder: Path, content: Any) -> None:
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (folder / "model.json").write_text(json.dumps({"format": 1, "sha256": digest, "content": content}))
+    (folder / "model.json").write_text(json.dumps({"format": FORMAT, "sha256": digest, "content": content}))
 
 
 def write_weights(folder: Path, raw: bytes) -> None:
@@ -112,7 +114,7 @@ TEXTS: dict[str, Callable[[Path], None]] = {
     "a million empty tables": _replace_head(b"[" + b"{}," * 10**6 + b"{}]"),
     "a million keys": _replace_head(b"{" + b",".join(b'"%d":1' % key for key in range(10**6)) + b"}"),
     "a list": _replace_head(b"[]"),
-    "a format that is no number": _text('"format": 1', '"format": [1]'),
+    "a format that is no number": _text('"format": 2', '"format": [1]'),
     "no checksum": _text('"sha256"', '"sha512"'),
 }
 
