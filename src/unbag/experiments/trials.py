@@ -128,7 +128,7 @@ def run_trials(
                 **{name: value for name, value in shared.items() if name not in varied},
             },
             rows={
-                "train": _count(task.observations.groups if cell.data == "bags" else task.train_rows),
+                "train": len(task.observations.groups if cell.data == "bags" else task.train_rows),
                 "validation": len(task.validation.truth),
                 "test": len(task.test.truth),
             },
@@ -137,10 +137,6 @@ def run_trials(
         )
         for seed, task in prepared.items()
     ]
-
-
-def _count(what: Groups | Tensor) -> int:
-    return len(what)
 
 
 def _candidates(
