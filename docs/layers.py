@@ -17,7 +17,7 @@ LAYERS = {
     "evidence": "demo benchmarks baselines datasets",
     "files and pages": "tables report run_folder options",
     "estimator": "unbag saving estimator saved_weights saved_content predictor fitting naming inputs targets",
-    "training": "constant training models",
+    "training": "out_of_fold constant training models",
     "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups",

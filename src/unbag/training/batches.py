@@ -45,13 +45,19 @@ class Batches:
     n_replicas
         How many models are trained.
     n_steps
-        Steps an epoch; every group is visited once, in batches whose sizes differ by one at most.
+        Steps an epoch, whose batches differ by one group at most.
+    n_visits
+        How many groups an epoch visits; None: every group once. All are visited before one is visited again.
     """
 
     order: Tensor
-    """In which order each replica visits its groups in this epoch, (replicas, groups); changed in place."""
+    """In which order each replica visits its groups in this epoch, (replicas, visits); changed in place."""
+    rest: Tensor
+    """The groups that it has not visited yet when the epoch is over, in their order, (replicas, rest)."""
 
-    def __init__(self, observations: Sequence[Observations], n_replicas: int, n_steps: int) -> None:
+    def __init__(
+        self, observations: Sequence[Observations], n_replicas: int, n_steps: int, n_visits: int | None = None
+    ) -> None:
         self.aggregate = observations[0].aggregate
         self.weight = observations[0].weight
         self.n_classes = observations[0].n_classes
@@ -66,7 +72,8 @@ class Batches:
         checked = [self.aggregate.check(one.z, one.groups, self.n_classes) for one in observations]
         self.checked = torch.cat(checked)
         self.n_replicas = n_replicas
-        self._bounds = [self.n_groups * step // n_steps for step in range(n_steps + 1)]
+        n_visits = self.n_groups if n_visits is None else n_visits
+        self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
         self._starts = torch.tensor(self._bounds, device=self.groups.device)
         replica = torch.arange(n_replicas, device=self.groups.device)[:, None]
         shared = len(observations) == 1
@@ -76,13 +83,18 @@ class Batches:
         self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
         self._replica = replica
         self._equal: dict[int, Segments] = {}
-        self.order = torch.zeros(n_replicas, self.n_groups, dtype=torch.int64, device=self.groups.device)
+        self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=self.groups.device)
+        self.rest = torch.zeros(n_replicas, 0, dtype=torch.int64)
         self._laid_out: _LaidOut | None = None
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, one of each replica."""
-        orders = [torch.randperm(self.n_groups, generator=generator) for generator in generators]
-        self.visit_in(torch.stack(orders))
+        n_visits = self.order.shape[1]
+        while (visited := self.rest).shape[1] < n_visits:
+            drawn = [torch.randperm(self.n_groups, generator=generator) for generator in generators]
+            self.rest = torch.cat([self.rest, torch.stack(drawn)], 1)
+        self.rest = visited[:, n_visits:].clone()
+        self.visit_in(visited[:, :n_visits])
 
     def visit_in(self, order: Tensor) -> None:
         """Take the groups in this order from now on."""

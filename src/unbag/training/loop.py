@@ -23,6 +23,7 @@ from unbag.objectives import (
 from unbag.random_state import RandomState, may_draw
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.algorithm import expectation_maximisation, own_objective, warm_up
+from unbag.training.averaging import WeightAverage
 from unbag.training.batches import Batch, Batches
 from unbag.training.best import Best
 from unbag.training.capture import CapturedSteps, can_be_captured
@@ -184,14 +185,19 @@ class Run:
         )
         n_replicas = len(self.seeds)
         most = max(len(one.groups) for given in self.sets for one in given)
-        self.n_steps = math.ceil(most / self.settings.batch_size)
-        self.batches = [Batches(given, n_replicas, self.n_steps) for given in self.sets]
+        one_pass = math.ceil(most / self.settings.batch_size)
+        self.n_steps = self.settings.steps or one_pass
+        self.batches = [
+            Batches(given, n_replicas, self.n_steps, -(-len(given[0].groups) * self.n_steps // one_pass))
+            for given in self.sets
+        ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         self.random = RandomState(self.seeds[0], self.X.device)  # of dropout
         parts = (self.objective, self.score, *(batches.aggregate for batches in self.batches))
         self._draws = may_draw(self.models[0], self.settings.loss_function, *parts)
         self._shuffle()
         self.loss_sum = torch.zeros(n_replicas, dtype=torch.float64, device=self.X.device)
+        self.average = WeightAverage(self.replicas, self.settings.averaging) if self.settings.averaging else None
         self.best = [Best.of_none(self.replicas, self.X.device) for _ in range(self.n_criteria)]
         # What the model said at the last visit, as log-probabilities; before the first, all classes are as likely.
         k = self.sets[0][0].n_classes
@@ -263,6 +269,8 @@ class Run:
             backward(found.grad.mul_(share))
             self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
         self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Backward]:
         if self._across_rows or fits(batch.rows.numel()):
@@ -272,7 +280,8 @@ class Run:
     def _changing(self) -> list[Tensor]:
         """Return all tensors that a step changes; those of the optimiser exist only after the first one."""
         of_optimiser = [tensor for state in self.optimiser.state.values() for tensor in state.values()]
-        return [*self.replicas.state.values(), *self.memory, self.loss_sum, *of_optimiser]
+        averaged = [] if self.average is None else [*self.average.state.values(), self.average.n_steps]
+        return [*self.replicas.state.values(), *self.memory, self.loss_sum, *averaged, *of_optimiser]
 
     def _objective(self, phase: Phase, place: int, batch: Batch, outputs: Tensor) -> ValueAndGrad:
         """Return what is minimised of a batch of one of the sets, of all replicas, and its gradient in the outputs."""
@@ -320,12 +329,13 @@ class Run:
             batches.shuffle(self.generators)
 
     def _close_epoch(self, phase: Phase, losses: list[float], start: float) -> None:
-        scores = self._scores()
-        for place, best in enumerate(self.best):
-            if self.score is None:  # the latest epoch is the best
-                best.keep_latest(self.replicas, self.epoch_number)
-            elif scores is not None:
-                best.update(self.replicas, self.epoch_number, scores[place], self.settings)
+        with nullcontext() if self.average is None else self.average.in_place():
+            scores = self._scores()
+            for place, best in enumerate(self.best):
+                if self.score is None:  # the latest epoch is the best
+                    best.keep_latest(self.replicas, self.epoch_number)
+                elif scores is not None:
+                    best.update(self.replicas, self.epoch_number, scores[place], self.settings)
         shown = None if scores is None else scores.tolist()
         self.history.append(
             {

@@ -29,10 +29,14 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         **{f"choice.{place}.{name}": getattr(best, name) for place, best in enumerate(run.best) for name in CHOICE},
         **{f"generator.{place}": one.get_state() for place, one in enumerate(run.generators)},
         **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
+        **{f"rest.{place}": batches.rest for place, batches in enumerate(run.batches)},
         **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
         "random": torch.cat(run.random.state),
         "loss_sum": run.loss_sum,
     }
+    if run.average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in run.average.state.items()}
+        tensors["averaged steps"] = run.average.n_steps
     for place, parameter in enumerate(run.replicas.parameters()):
         for name, tensor in run.optimiser.state.get(parameter, {}).items():
             tensors[f"optimiser.{place}.{name}"] = tensor
@@ -62,6 +66,10 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         generator.set_state(tensors[f"generator.{place}"])
     for place, batches in enumerate(run.batches):
         batches.visit_in(tensors[f"order.{place}"])
+        batches.rest = tensors[f"rest.{place}"]
+    if run.average is not None:
+        run.average.state = part("average.")
+        run.average.n_steps.copy_(tensors["averaged steps"])
     for place, memory in enumerate(run.memory):
         memory.copy_(tensors[f"memory.{place}"])
     run.random.state = list(tensors["random"].split([len(own) for own in run.random.state]))

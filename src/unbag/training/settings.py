@@ -16,6 +16,7 @@ _LEAST = {
     "warm_up": 0,
     "batch_size": 1,
     "remember_from": 0,
+    "steps": 1,
     "score_every": 1,
     "score_from": 0,
     "patience": 1,
@@ -40,8 +41,14 @@ class Settings:
         it, or always with None, from what it says now.
     batch_size
         Groups a step, of the largest set.
+    steps
+        Steps an epoch; None: as many as it takes to visit every group once. In a given number of steps, few groups are
+        visited several times; of many, a part is visited, and the others in the epochs that follow.
     learning_rate, weight_decay
         Of Adam.
+    averaging
+        Decay of the exponential moving average of the weights, which is scored and kept in place of those of the last
+        step; 0 does without.
     score_every
         The score is computed after every so many epochs, and after the last.
     score_from
@@ -70,8 +77,10 @@ class Settings:
     loss: str | Loss = "cross_entropy"
     remember_from: int | None = None
     batch_size: int = 128
+    steps: int | None = None
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
+    averaging: float = 0.0
     score_every: int = 1
     score_from: int = 0
     patience: int | None = None
@@ -82,7 +91,7 @@ class Settings:
     def __post_init__(self) -> None:
         # Numbers of NumPy become plain ones, so that equal settings look equal.
         for name, least in _LEAST.items():
-            if getattr(self, name) is not None or name not in ("remember_from", "patience"):
+            if getattr(self, name) is not None or name not in ("remember_from", "patience", "steps"):
                 object.__setattr__(self, name, _whole(name, getattr(self, name), least))
         if self.score_from >= self.epochs:
             raise ValueError(f"score_from must be less than epochs, which is {self.epochs}; got {self.score_from}")
@@ -90,7 +99,9 @@ class Settings:
             raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate!r}")
         if not _is_finite(self.weight_decay) or self.weight_decay < 0:
             raise ValueError(f"weight_decay must be a number that is not negative, got {self.weight_decay!r}")
-        for name in ("learning_rate", "weight_decay"):
+        if not _is_finite(self.averaging) or not 0 <= self.averaging < 1:
+            raise ValueError(f"averaging must be at least 0 and less than 1, got {self.averaging!r}")
+        for name in ("learning_rate", "weight_decay", "averaging"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")

@@ -1,0 +1,145 @@
+"""Out-of-fold predictions: how well they explain their groups, mixture weights, a temperature, expected accuracy.
+
+Every group was left out of training once. Predictions are log-probabilities of the classes, one tensor for each set of
+observations with one row per membership, each by a model that has not seen the group. None of this needs a label of any
+instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from unbag.training import Observations
+
+# Inverse temperatures are searched between 1/20 and 20, at first in steps of a factor of about 1.35.
+LARGEST_LOG_FACTOR = 3.0
+STEPS = 10
+
+# Of each addition to a mixture: a tenth at least, so that a model which hardly counts is left out.
+ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimated mean with its 95 % interval over groups."""
+
+    value: float
+    low: float
+    high: float
+
+
+def log_likelihoods(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the log-likelihood of each group of each set."""
+    return [
+        one.aggregate.checked_evidence(own, one.groups.segments, one.checked).log_likelihood
+        for one, own in zip(sets, log_probs, strict=True)
+    ]
+
+
+def mean_log_likelihood(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> float:
+    """Return the mean log-likelihood per group; sets of observations count by their weights."""
+    found = log_likelihoods(sets, log_probs)
+    total = sum(one.weight * float(own.double().mean()) for one, own in zip(sets, found, strict=True))
+    return total / sum(one.weight for one in sets)
+
+
+def temper(log_probs: Tensor, temperature: float) -> Tensor:
+    """Divide logits by a temperature: below 1 makes predictions more certain, above 1 less."""
+    return (log_probs / temperature).log_softmax(-1)
+
+
+def fit_temperature(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> float:
+    """Return the temperature under which predictions explain their groups best.
+
+    The likelihood of counts can have several peaks: the best point of a grid is refined.
+    """
+
+    def loss(log_factor: float) -> float:
+        factor = float(torch.tensor(log_factor, dtype=torch.float64).exp())
+        return -mean_log_likelihood(sets, [temper(own, 1 / factor) for own in log_probs])
+
+    grid = torch.linspace(-LARGEST_LOG_FACTOR, LARGEST_LOG_FACTOR, 2 * STEPS + 1, dtype=torch.float64)
+    losses = torch.tensor([loss(float(one)) for one in grid], dtype=torch.float64)
+    best = int(losses.argmin())
+    around = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+    found = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-3})
+    log_factor = found.x if found.fun < losses[best] else float(grid[best])
+    return float(torch.tensor(-log_factor, dtype=torch.float64).exp())
+
+
+def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return the logarithm of the weighted mean of probabilities; weights add up to one."""
+    shares = torch.tensor(weights, dtype=log_probs[0].dtype, device=log_probs[0].device).log()
+    stacked = torch.stack(list(log_probs)) + shares.view(-1, *[1] * log_probs[0].ndim)
+    return stacked.logsumexp(0)
+
+
+def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tensor]]) -> list[float]:
+    """Return the weight of each candidate in the mixture that explains groups best, found by forward selection.
+
+    Starting from the best one, the candidate whose addition helps most is added again and again, each with a weight of
+    one, until nothing helps (Caruana et al., 2004). With so few decisions, hardly anything is overfitted.
+
+    Parameters
+    ----------
+    sets
+        What was observed.
+    candidates
+        For each candidate, the log-probabilities of the members of each set.
+    """
+
+    def explain(counts: list[int]) -> float:
+        weights = [count / sum(counts) for count in counts]
+        chosen = [number for number, weight in enumerate(weights) if weight]
+        mixed = [mix([candidates[c][s] for c in chosen], [weights[c] for c in chosen]) for s in range(len(sets))]
+        return mean_log_likelihood(sets, mixed)
+
+    counts = [0] * len(candidates)
+    best = -torch.inf
+    for _ in range(ROUNDS):
+        tried = [[n + (c == added) for c, n in enumerate(counts)] for added in range(len(candidates))]
+        scores = [explain(one) for one in tried]
+        chosen = max(range(len(tried)), key=scores.__getitem__)
+        if not scores[chosen] > best:
+            break
+        best, counts = scores[chosen], tried[chosen]
+    return [count / sum(counts) for count in counts]
+
+
+def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> Estimate:
+    """Estimate how often the most likely class is the right one, from what was observed of the groups.
+
+    The chance that a prediction is right is the posterior of the predicted class given the observation of its group:
+    where groups are small this hardly depends on the model, for groups of one it is the accuracy itself, and where they
+    say little it is the confidence of the model, which :func:`fit_temperature` should have set right.
+
+    Parameters
+    ----------
+    sets
+        What was observed.
+    log_probs
+        Out-of-fold predictions for the members of each set.
+    """
+    chances, sizes = [], []
+    for one, own in zip(sets, log_probs, strict=True):
+        segments = one.groups.segments
+        posterior = one.aggregate.checked_evidence(own, segments, one.checked).posterior
+        right = posterior.gather(1, own.argmax(1, keepdim=True))[:, 0]
+        chances.append(segments.sum(right.double()))
+        sizes.append(segments.sizes.double())
+    return _ratio(torch.cat(chances), torch.cat(sizes))
+
+
+def _ratio(totals: Tensor, sizes: Tensor) -> Estimate:
+    """Return the mean over members with its interval, where members of one group do not vary independently."""
+    value = totals.sum() / sizes.sum()
+    residuals = totals - value * sizes
+    n = len(totals)
+    error = (residuals.square().sum() * n / max(n - 1, 1)).sqrt() / sizes.sum()
+    half = 1.96 * float(error)
+    return Estimate(float(value), max(float(value) - half, 0.0), min(float(value) + half, 1.0))

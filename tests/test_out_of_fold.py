@@ -1,0 +1,117 @@
+"""Out-of-fold predictions: temperature, mixture and expected accuracy, against enumeration and made-up truths."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unbag
+from unbag.out_of_fold import (
+    estimate_accuracy,
+    fit_mixture,
+    fit_temperature,
+    log_likelihoods,
+    mean_log_likelihood,
+    mix,
+    temper,
+)
+from unbag.training import Observations
+
+
+def made(
+    n: int = 2000, size: int = 4, *, scale: float = 2.0, seed: int = 0
+) -> tuple[Observations, torch.Tensor, torch.Tensor]:
+    """Return counts of groups whose labels follow the true log-probabilities, these, and the labels."""
+    generator = torch.Generator().manual_seed(seed)
+    true = (scale * torch.randn(n, 3, generator=generator, dtype=torch.float64)).log_softmax(1)
+    labels = torch.multinomial(true.exp(), 1, generator=generator)[:, 0]
+    groups = unbag.Groups.from_sizes([size] * (n // size))
+    aggregate = unbag.LabelProportions()
+    return Observations(aggregate, groups, aggregate.observe(labels, groups, 3), 3), true, labels
+
+
+@pytest.mark.parametrize("sharper", [0.4, 1.0, 2.5])
+def test_the_temperature_undoes_predictions_that_are_too_certain_or_not_certain_enough(sharper):
+    one, true, _ = made(4000)
+    assert fit_temperature([one], [temper(true, 1 / sharper)]) == pytest.approx(sharper, rel=0.12)
+
+
+def test_the_temperature_is_the_best_one():
+    one, true, _ = made(200)
+    found = fit_temperature([one], [true])
+    best = mean_log_likelihood([one], [temper(true, found)])
+    for other in torch.linspace(-3, 3, 61).exp().tolist():
+        assert mean_log_likelihood([one], [temper(true, other)]) <= best + 1e-6
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_the_expected_accuracy_is_the_posterior_of_the_predicted_class(seed, size):
+    one, true, _ = made(4 * size, size, seed=seed)
+    expected = 0.0
+    for group in range(4):
+        own = true[group * size : (group + 1) * size].exp()
+        total, right = 0.0, 0.0
+        for labels in itertools.product(range(3), repeat=size):
+            if torch.bincount(torch.tensor(labels), minlength=3).tolist() != one.z[group].tolist():
+                continue
+            chance = float(own[torch.arange(size), list(labels)].prod())
+            total += chance
+            right += chance * sum(int(own[i].argmax()) == label for i, label in enumerate(labels))
+        expected += right / total
+    assert estimate_accuracy([one], [true]).value == pytest.approx(expected / (4 * size), abs=1e-9)
+
+
+def test_with_labels_of_single_rows_it_is_the_accuracy_and_its_interval_that_of_a_share():
+    one, true, labels = made(400, 1)
+    found = estimate_accuracy([one], [true])
+    share = float((true.argmax(1) == labels).double().mean())
+    assert found.value == pytest.approx(share, abs=1e-12)
+    half = 1.96 * (share * (1 - share) / 399) ** 0.5
+    assert (found.low, found.high) == pytest.approx((share - half, share + half), abs=1e-12)
+
+
+def test_its_interval_holds_the_truth_for_predictions_as_certain_as_they_should_be():
+    inside = 0
+    for seed in range(40):
+        one, true, labels = made(800, 8, seed=seed)
+        found = estimate_accuracy([one], [true])
+        # The chance of being right, given the counts, varies less than being right does.
+        truth = float((true.argmax(1) == labels).double().mean())
+        noise = 1.96 * (truth * (1 - truth) / 800) ** 0.5
+        inside += found.low - noise <= truth <= found.high + noise
+    assert inside >= 36
+
+
+def test_a_mixture_leaves_out_what_does_not_help_and_mixes_what_does():
+    one, true, _ = made(1200)
+    noise = torch.randn(true.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    half = true.clone()
+    half[::2] = noise[::2].log_softmax(1)
+    other = true.clone()
+    other[1::2] = noise[1::2].log_softmax(1)
+    weights = fit_mixture([one], [[half], [other], [noise.log_softmax(1)]])
+    assert weights[2] < 0.2
+    assert min(weights[:2]) >= 0.3
+    assert fit_mixture([one], [[noise.log_softmax(1)], [true]]) == pytest.approx([0, 1], abs=0.11)
+
+
+def test_a_mixture_is_the_mean_of_probabilities_and_never_worse_than_its_best_part():
+    one, true, _ = made(80)
+    flat = torch.zeros_like(true).log_softmax(1)
+    torch.testing.assert_close(mix([true, flat], [0.25, 0.75]).exp(), 0.25 * true.exp() + 0.75 * flat.exp())
+    weights = fit_mixture([one], [[true], [flat]])
+    mixed = [mix([true, flat], weights)] if all(weights) else [true if weights[0] else flat]
+    best = max(mean_log_likelihood([one], [own]) for own in (true, flat))
+    assert mean_log_likelihood([one], mixed) >= best
+
+
+def test_sets_count_by_their_weights():
+    one, true, _ = made(8)
+    heavy = Observations(one.aggregate, one.groups, one.z.flip(0), 3, weight=3.0)
+    first, second = (float(own.mean()) for own in log_likelihoods([one, heavy], [true, true]))
+    assert mean_log_likelihood([one, heavy], [true, true]) == pytest.approx((first + 3 * second) / 4)
