@@ -312,13 +312,23 @@ def test_refuses_losses_of_another_shape():
 
 def test_refuses_sets_for_another_number_of_replicas():
     X, seen = pairs_problem()
-    with pytest.raises(ValueError, match="one for all 3 replicas, or one for each with the same number of groups"):
+    with pytest.raises(ValueError, match="one for all 3 replicas, or one for each; got 2"):
         train(partial(network, 3), X, [[seen, seen]], seeds=[0, 1, 2])
-    fewer = seen.take(torch.arange(4))
-    with pytest.raises(ValueError, match="got 2 with 4, 20 groups"):
-        train(partial(network, 3), X, [[seen, fewer]], seeds=[0, 1])
     with pytest.raises(ValueError, match="one for all 2 replicas"):
         train(partial(network, 3, partial(nn.BatchNorm1d, 6)), X, [[seen, seen, seen]], seeds=[0, 1])
+
+
+def test_replicas_learn_from_different_numbers_of_groups_each_as_it_would_alone():
+    X, seen = pairs_problem()
+    fewer = seen.take(torch.arange(10))
+    settings = Settings(epochs=4, batch_size=5, steps=4, remember_from=2)
+    both = train(partial(network, 3), X, [[fewer, seen]], settings, seeds=[0, 1])
+    alone = train(partial(network, 3), X, [seen], settings, seeds=[1])
+    # Ten groups fill an epoch of four batches of five by being visited twice.
+    twice = train(partial(network, 3), X, [fewer], replace(settings, steps=4), seeds=[0])
+    for one, other in ((both.models[1], alone.models[0]), (both.models[0], twice.models[0])):
+        for name, tensor in one.state_dict().items():
+            torch.testing.assert_close(tensor, other.state_dict()[name])
 
 
 def test_refuses_kinds_that_differ_between_replicas():

@@ -41,19 +41,19 @@ class Batches:
     Parameters
     ----------
     observations
-        One set that all replicas share, or one for each replica with the same number of groups.
+        One set that all replicas share, or one for each replica.
     n_replicas
         How many models are trained.
     n_steps
         Steps an epoch, whose batches differ by one group at most.
     n_visits
-        How many groups an epoch visits; None: every group once. All are visited before one is visited again.
+        How many groups an epoch visits; None: as many as there are, at most. All are visited before one is again.
     """
 
     order: Tensor
     """In which order each replica visits its groups in this epoch, (replicas, visits); changed in place."""
-    rest: Tensor
-    """The groups that it has not visited yet when the epoch is over, in their order, (replicas, rest)."""
+    rest: list[Tensor]
+    """The groups that each replica has not visited yet when the epoch is over, in their order."""
 
     def __init__(
         self, observations: Sequence[Observations], n_replicas: int, n_steps: int, n_visits: int | None = None
@@ -61,7 +61,8 @@ class Batches:
         self.aggregate = observations[0].aggregate
         self.weight = observations[0].weight
         self.n_classes = observations[0].n_classes
-        self.n_groups = len(observations[0].groups)
+        shared = len(observations) == 1
+        self._n_groups = [len(one.groups) for one in observations] * (n_replicas if shared else 1)
         self.groups = Groups.from_offsets(
             torch.cat(
                 [observations[0].groups.offsets[:1], torch.cat([one.groups.sizes for one in observations]).cumsum(0)]
@@ -72,29 +73,33 @@ class Batches:
         checked = [self.aggregate.check(one.z, one.groups, self.n_classes) for one in observations]
         self.checked = torch.cat(checked)
         self.n_replicas = n_replicas
-        n_visits = self.n_groups if n_visits is None else n_visits
+        n_visits = max(self._n_groups) if n_visits is None else n_visits
         self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
         self._starts = torch.tensor(self._bounds, device=self.groups.device)
         replica = torch.arange(n_replicas, device=self.groups.device)[:, None]
-        shared = len(observations) == 1
         # Where a replica's groups begin among all, and where its memory of memberships does.
-        self._first_group = torch.zeros_like(replica) if shared else replica * self.n_groups
+        before = torch.tensor([0, *self._n_groups[:-1]], device=self.groups.device).cumsum(0)[:, None]
+        self._first_group = torch.zeros_like(replica) if shared else before
         self._first_memory = replica * len(self.groups.members) if shared else torch.zeros_like(replica)
         self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
         self._replica = replica
         self._equal: dict[int, Segments] = {}
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=self.groups.device)
-        self.rest = torch.zeros(n_replicas, 0, dtype=torch.int64)
+        self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
         self._laid_out: _LaidOut | None = None
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, one of each replica."""
         n_visits = self.order.shape[1]
-        while (visited := self.rest).shape[1] < n_visits:
-            drawn = [torch.randperm(self.n_groups, generator=generator) for generator in generators]
-            self.rest = torch.cat([self.rest, torch.stack(drawn)], 1)
-        self.rest = visited[:, n_visits:].clone()
-        self.visit_in(visited[:, :n_visits])
+        orders = []
+        for replica, (n, generator) in enumerate(zip(self._n_groups, generators, strict=True)):
+            passes = [self.rest[replica]]
+            while sum(map(len, passes)) < n_visits:
+                passes.append(torch.randperm(n, generator=generator))
+            order = torch.cat(passes)
+            orders.append(order[:n_visits])
+            self.rest[replica] = order[n_visits:].clone()
+        self.visit_in(torch.stack(orders))
 
     def visit_in(self, order: Tensor) -> None:
         """Take the groups in this order from now on."""

@@ -76,7 +76,8 @@ def train(
     X
         Rows, (n, ...), on the device to train on; the groups must be there too.
     observations
-        The sets to learn from, all at once. In place of one that is shared, a set may be a list with one for each seed.
+        The sets to learn from, all at once. In place of one that is shared, a set may be a list with one for each seed;
+        where these are of different lengths, the longest makes an epoch.
     settings
         How to train.
     seeds
@@ -188,7 +189,9 @@ class Run:
         one_pass = math.ceil(most / self.settings.batch_size)
         self.n_steps = self.settings.steps or one_pass
         self.batches = [
-            Batches(given, n_replicas, self.n_steps, -(-len(given[0].groups) * self.n_steps // one_pass))
+            Batches(
+                given, n_replicas, self.n_steps, -(-max(len(one.groups) for one in given) * self.n_steps // one_pass)
+            )
             for given in self.sets
         ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]

@@ -103,11 +103,9 @@ def check_sets(sets: Sequence[Sequence[Observations]], X: Tensor, n_replicas: in
             f"all sets of observations must be of the same number of classes; got {', '.join(map(str, classes))}"
         )
     for given in sets:
-        counts = sorted({len(one.groups) for one in given})
-        if len(given) not in (1, n_replicas) or len(counts) > 1:
+        if len(given) not in (1, n_replicas):
             raise ValueError(
-                f"a set of observations must be one for all {n_replicas} replicas, or one for each with the same "
-                f"number of groups; got {len(given)} with {', '.join(map(str, counts))} groups"
+                f"a set of observations must be one for all {n_replicas} replicas, or one for each; got {len(given)}"
             )
         if len({(repr(one.aggregate), one.weight) for one in given}) > 1:
             raise ValueError("a set of observations with one for each replica must have the same aggregate and weight")

@@ -29,7 +29,7 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         **{f"choice.{place}.{name}": getattr(best, name) for place, best in enumerate(run.best) for name in CHOICE},
         **{f"generator.{place}": one.get_state() for place, one in enumerate(run.generators)},
         **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
-        **{f"rest.{place}": batches.rest for place, batches in enumerate(run.batches)},
+        **{f"rest.{p}.{r}": rest for p, batches in enumerate(run.batches) for r, rest in enumerate(batches.rest)},
         **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
         "random": torch.cat(run.random.state),
         "loss_sum": run.loss_sum,
@@ -66,7 +66,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         generator.set_state(tensors[f"generator.{place}"])
     for place, batches in enumerate(run.batches):
         batches.visit_in(tensors[f"order.{place}"])
-        batches.rest = tensors[f"rest.{place}"]
+        batches.rest = [tensors[f"rest.{place}.{replica}"] for replica in range(len(run.seeds))]
     if run.average is not None:
         run.average.state = part("average.")
         run.average.n_steps.copy_(tensors["averaged steps"])
