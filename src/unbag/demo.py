@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import Tensor
 
 import unbag
 from unbag.baselines import METHODS
 from unbag.fitting import first_seed, prepare
-from unbag.models import build
 from unbag.report import summarise
 from unbag.training import Observations
 
@@ -112,13 +110,10 @@ def predict_by_mean_proportion(
 ) -> np.ndarray:
     """Train as another classifier was, but for what is minimised, and return the classes of other rows."""
     rows = torch.from_numpy(X)
-    make_net = build(like.model, rows.shape[1:], seen.n_classes)
     objective = METHODS["mean_proportion"].objective
     seed = first_seed(like.random_state)
-    fitted = prepare(like.get_params(deep=False), make_net, rows, [seen], seed, objective=objective).train()
-    with torch.no_grad():
-        logits: Tensor = fitted.trained.models[fitted.best](torch.from_numpy(X_test))
-    return logits.argmax(1).numpy()
+    fitted = prepare(like.get_params(deep=False), rows, [seen], seed, objective=objective).train()
+    return fitted.log_probs(torch.from_numpy(X_test)).argmax(1).numpy()
 
 
 @contextmanager

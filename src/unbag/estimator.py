@@ -16,9 +16,9 @@ from torch import Tensor
 from unbag.checks import check_device
 from unbag.constant import best_constant
 from unbag.diagnosis import Finding, diagnose, find_rows_without_group
-from unbag.fitting import Fitted, first_seed, prepare
+from unbag.families import Fitted, is_network
+from unbag.fitting import first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
-from unbag.models import build
 from unbag.naming import best_order
 from unbag.predictor import Predictor
 from unbag.symmetry import find_symmetry
@@ -203,7 +203,7 @@ class AggregateClassifier(Predictor):
         """
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
-        if vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None)):
+        if is_network(self.model) and (vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None))):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         sets = read_sets(self.aggregate, y, groups, len(rows))
@@ -212,9 +212,7 @@ class AggregateClassifier(Predictor):
         self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
         self.symmetry_ = find_symmetry(observations)
         rows, observations = rows.to(device), [one.to(device) for one in observations]
-        make_net = build(self.model, rows.shape[1:], observations[0].n_classes)
-        choices, seed = self.get_params(deep=False), first_seed(self.random_state)
-        prepared = prepare(choices, make_net, rows, observations, seed)
+        prepared = prepare(self.get_params(deep=False), rows, observations, first_seed(self.random_state))
 
         def train() -> AggregateClassifier:
             self._keep(prepared.train(), rows, observations)

@@ -1,125 +1,46 @@
-"""From the estimator's settings to trained replicas, and the choice among them."""
+"""From the estimator's parameters to a family of models, and the groups it is fitted to and judged by."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from torch import Tensor, nn
+from torch import Tensor
 
 from unbag.checks import check_choice
-from unbag.parts import join
+from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
+from unbag.models import build
 from unbag.symmetry import find_symmetry
-from unbag.training import (
-    Bar,
-    Checkpoint,
-    Objective,
-    Observations,
-    Settings,
-    Silent,
-    Trained,
-    held_out_likelihood,
-    train,
-)
-from unbag.training.identity import digest
-from unbag.training.scaling import How, Scaling, fit_scaling
-from unbag.training.selection import take_rows
+from unbag.training import Objective, Observations, Settings
+from unbag.training.scaling import How
 
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """Trained replicas, and which of them is the best."""
-
-    trained: Trained
-    scalings: list[How]
-    """Of each replica."""
-    scores: list[float]
-    """Log-likelihood per group of each replica: of held-out groups, or of all where none were held out."""
-
-    @property
-    def best(self) -> int:
-        """The number of the best replica."""
-        return int(np.nanargmax(self.scores))
-
-    @property
-    def like_best(self) -> list[int]:
-        """The best replica and then all others with its scaling."""
-        others = [r for r, how in enumerate(self.scalings) if how == self.scalings[self.best] and r != self.best]
-        return [self.best, *others]
-
-
-@dataclass(frozen=True, eq=False)
 class Prepared:
-    """Everything that a training run needs, checked."""
+    """Everything that a fit needs, checked."""
 
-    choices: dict[str, Any]
-    make_net: Callable[[], nn.Module]
+    family: Family
     X: Tensor
     used: list[Observations]
     held_out: list[Observations]
     held_out_groups: list[list[int] | None]
     """The numbers of these groups in each set; None where none is held out."""
-    settings: Settings
-    scalings: list[How]
-    """Of each replica."""
-    seeds: list[int]
-    objective: Objective | None
+    seed: int
 
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
-        fitted = _fit_scalings(self.scalings, self.X, self.used)
-
-        def make_model(how: How) -> nn.Module:
-            return nn.Sequential(copy.deepcopy(fitted[how]), self.make_net())
-
-        trained = train(
-            [partial(make_model, how) for how in self.scalings],
-            self.X,
-            self.used,
-            self.settings,
-            seeds=self.seeds,
-            score=held_out_likelihood(self.X, self.held_out) if self.held_out else None,
-            checkpoint=self._checkpoint(),
-            progress=Bar() if self.choices["verbose"] else Silent(),
-            objective=self.objective,
-        )
-        scores = trained.best_score
-        if scores is None:
-            scores = held_out_likelihood(self.X, self.used)(lambda rows: _logits(trained.models, rows)).tolist()
-        return Fitted(trained, self.scalings, scores)
-
-    def _checkpoint(self) -> Checkpoint | None:
-        """Return a place for this run alone: a fold must not go on where another was."""
-        if self.choices["checkpoint"] is None:
-            return None
-        run = {
-            "settings": self.settings,
-            "scaling": self.scalings,
-            "seeds": self.seeds,
-            "rows": self.X,
-            "observations": [self.used, self.held_out],
-            "model": self.make_net,
-            "objective": self.objective,
-            "ensemble": self.choices["ensemble"],  # such fits are alike, but a search may run them side by side
-        }
-        parts = {name: digest(value, f"the {name}") for name, value in run.items()}
-        return Checkpoint(Path(self.choices["checkpoint"]) / digest(parts)[:16], seconds=5.0)
+        return self.family.fit(self.X, self.used, self.held_out, self.seed)
 
 
 def prepare(
     choices: dict[str, Any],
-    make_net: Callable[[], nn.Module],
     X: Tensor,
     observations: Sequence[Observations],
     seed: int,
@@ -132,35 +53,74 @@ def prepare(
     ----------
     choices
         The estimator's parameters.
-    make_net
-        Returns a new model of scaled rows.
     X, observations
         What to learn from, on the device to train on.
     seed
         Of the split and of the first replica; further replicas have the numbers that follow.
     objective
-        What is minimised in place of what the settings say; see :func:`unbag.training.train`.
+        What is minimised in place of what the settings say, by networks; see :func:`unbag.training.train`.
     """
     parts = [split_groups(one, choices["validation_fraction"], seed) for one in observations]
     held_out = [one.take(which) for one, (_, which) in zip(observations, parts, strict=True) if which is not None]
-    scalings = _scalings(choices["scaling"], can_choose=bool(held_out) and X.ndim == 2) * _restarts(choices)
+    family: Family
+    if is_network(choices["model"]):
+        family = _networks(choices, X, observations, objective, can_choose=bool(held_out) and X.ndim == 2)
+    else:
+        family = _in_rounds(choices, observations)
+    return Prepared(
+        family=family,
+        X=X,
+        used=[one for one, _ in parts],
+        held_out=held_out,
+        held_out_groups=[None if which is None else which.tolist() for _, which in parts],
+        seed=seed,
+    )
+
+
+def _networks(
+    choices: dict[str, Any],
+    X: Tensor,
+    observations: Sequence[Observations],
+    objective: Objective | None,
+    *,
+    can_choose: bool,
+) -> Networks:
+    make_net = build(choices["model"], X.shape[1:], observations[0].n_classes)
     if choices["checkpoint"] is not None and not isinstance(choices["random_state"], Integral):
         raise ValueError(
             f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
             "run can go on from where another was"
         )
-    return Prepared(
-        choices=choices,
+    return Networks(
         make_net=make_net,
-        X=X,
-        used=[one for one, _ in parts],
-        held_out=held_out,
-        held_out_groups=[None if which is None else which.tolist() for _, which in parts],
         settings=read_settings(choices, observations),
-        scalings=scalings,
-        seeds=[seed + replica for replica in range(len(scalings))],
+        scalings=_scalings(choices["scaling"], can_choose=can_choose) * _restarts(choices),
+        ensemble=choices["ensemble"],
+        verbose=bool(choices["verbose"]),
+        checkpoint=choices["checkpoint"],
         objective=objective,
     )
+
+
+def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations]) -> Family:
+    """Return trees or a classifier of scikit-learn, which look at few of the parameters."""
+    model, device = choices["model"], torch.device(choices["device"])
+    name = f"model={model!r}" if isinstance(model, str) else type(model).__name__
+    if choices["checkpoint"] is not None:
+        raise ValueError(f"{name} cannot go on from where it was interrupted; leave checkpoint= out")
+    if device.type != "cpu":
+        raise ValueError(f"{name} runs on the processor; leave device= out, got {choices['device']!r}")
+    settings = read_settings(choices, observations)
+    shared: dict[str, Any] = {
+        "rounds": settings.epochs,
+        "patience": settings.patience,
+        "n_restarts": _restarts(choices),
+        "verbose": bool(choices["verbose"]),
+    }
+    if isinstance(model, str):
+        return BoostedTrees(**shared)
+    check_classifier(model)
+    return Classifiers(model, **shared)
 
 
 def read_settings(choices: dict[str, Any], observations: Sequence[Observations]) -> Settings:
@@ -220,21 +180,11 @@ def _scalings(scaling: str, *, can_choose: bool) -> list[How]:
     return [scaling]  # type: ignore[list-item]  # it was checked
 
 
-def _fit_scalings(hows: Sequence[How], X: Tensor, used: Sequence[Observations]) -> dict[How, Scaling]:
-    trained_on = take_rows(X, torch.cat([one.groups.members for one in used]).unique())
-    return {how: fit_scaling(trained_on, how) for how in hows}
-
-
 def _restarts(choices: dict[str, Any]) -> int:
     n = _whole(choices["n_restarts"])
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"n_restarts must be a whole number of at least 1, got {n!r}")
     return n
-
-
-def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
-    with torch.no_grad():
-        return torch.stack([join((model(part) for part in rows.split(8192)), len(rows)) for model in models])
 
 
 def _whole(value: Any) -> Any:

@@ -10,18 +10,16 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from unbag.aggregates import Aggregate
+from unbag.families import Model, takes_missing
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import best_order, choose_names
-from unbag.parts import join
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
-
-ROWS_AT_ONCE = 8192
 
 
 class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -30,11 +28,17 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     __metadata_request__score = {"groups": UNUSED}  # noqa: RUF012 (scikit-learn's own way to say so)
 
     aggregate: Any
+    model: Any
     classes_: np.ndarray
-    models_: list[nn.Module]
+    models_: list[Model]
     orders_: list[np.ndarray]
     """For each model, which of its outputs each class is read from."""
     symmetry_: Symmetry
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = takes_missing(self.model)
+        return tags
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class for each row, ``(n, classes)``."""
@@ -173,13 +177,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return found[0] if len(found) == 1 else torch.stack(found).logsumexp(0).log_softmax(-1)
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
-        found = []
-        with torch.no_grad():
-            for model, order in zip(self.models_, self.orders_, strict=True):
-                device = next(model.buffers()).device
-                logits = (model(part.to(device)) for part in rows.split(ROWS_AT_ONCE))
-                found.append(join((part.cpu().double()[:, order].log_softmax(-1) for part in logits), len(rows)))
-        return found
+        return [model.log_probs(rows)[:, order] for model, order in zip(self.models_, self.orders_, strict=True)]
 
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)

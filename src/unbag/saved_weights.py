@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from unbag.checks import describe
+from unbag.families import Network
 from unbag.files import read_regular
 from unbag.models import build
 from unbag.predictor import Predictor
@@ -86,7 +87,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
                 for name, tensor in _named_tensors(net).items():
                     tensor.copy_(own[name])
         scaled = Scaling(tensors.pop(f"{place}.0.shift"), tensors.pop(f"{place}.0.factor"))
-        models.append(nn.Sequential(scaled, net).eval())
+        models.append(Network(scaled, net).eval())
     return models
 
 

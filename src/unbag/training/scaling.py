@@ -96,7 +96,7 @@ def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
     return (channels,) + (1,) * (len(row_shape) - 1)
 
 
-def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
+def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool = False) -> None:
     """Refuse what a network in float32 cannot read, and name the columns of a table, or the images, that hold it.
 
     Parameters
@@ -105,6 +105,8 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
         A table or images.
     names
         What the caller calls the columns, or the images.
+    missing
+        Whether the model reads NaN, and float64: then only infinity is refused.
 
     Examples
     --------
@@ -113,6 +115,10 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None) -> None:
     ...
     ValueError: X holds NaN or infinity in column 1 (height); leave out or fill in what is missing
     """
+    if missing:
+        if bool((infinite := X.isinf()).any()):
+            raise ValueError(f"X holds infinity in {_name_places(infinite, names)}; write NaN for what is missing")
+        return
     bad = join((~part.float().isfinite() for part in X.split(ROWS_AT_ONCE)), len(X))  # without a second table of floats
     if not bool(bad.any()):
         return

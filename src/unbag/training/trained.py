@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import nn
-
 
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What a training run leaves behind."""
 
-    models: list[nn.Module]
+    models: list[Any]
     """One for each seed, with the weights of its best epoch, ready to predict."""
     history: list[dict[str, Any]]
     """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.

@@ -1,0 +1,33 @@
+"""Which family a model is of, by what the caller calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
+
+TREES = "trees"
+
+
+def is_network(model: Any) -> bool:
+    """Whether a model is a network, by name or of the caller's own, rather than trees or one of scikit-learn.
+
+    Examples
+    --------
+    >>> is_network("mlp"), is_network("trees")
+    (True, False)
+    """
+    return not isinstance(model, BaseEstimator) and not (isinstance(model, str) and model == TREES)
+
+
+def takes_missing(model: Any) -> bool:
+    """Whether a model reads rows with missing values as they are.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import HistGradientBoostingClassifier
+    >>> takes_missing("mlp"), takes_missing("trees"), takes_missing(HistGradientBoostingClassifier())
+    (False, True, True)
+    """
+    return not is_network(model) and (isinstance(model, str) or bool(get_tags(model).input_tags.allow_nan))

@@ -1,0 +1,123 @@
+"""Networks: torch modules that the training loop fits, replicas side by side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from unbag.families.base import Fitted
+from unbag.parts import join
+from unbag.training import (
+    Bar,
+    Checkpoint,
+    Objective,
+    Observations,
+    Settings,
+    Silent,
+    held_out_likelihood,
+    train,
+)
+from unbag.training.identity import digest
+from unbag.training.scaling import How, Scaling, fit_scaling
+from unbag.training.selection import take_rows
+
+ROWS_AT_ONCE = 8192
+
+
+class Network(nn.Sequential):
+    """A scaling, and a module from scaled rows to logits."""
+
+    def __init__(self, scaling: Scaling, net: nn.Module) -> None:
+        super().__init__(scaling, net)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many weights there are."""
+        return sum(weight.numel() for weight in self.parameters())
+
+    def log_probs(self, X: Tensor) -> Tensor:
+        """Return the log-probability of each class for each row, ``(n, classes)``, in float64 on the CPU."""
+        device = next(self.buffers()).device
+        with torch.no_grad():
+            logits = (self(part.to(device)) for part in X.split(ROWS_AT_ONCE))
+            return join((part.cpu().double().log_softmax(-1) for part in logits), len(X))
+
+
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """Networks of one architecture, with different scalings and first weights."""
+
+    make_net: Callable[[], nn.Module]
+    """Returns a new model of scaled rows."""
+    settings: Settings
+    scalings: list[How]
+    """Of each replica."""
+    ensemble: bool = False
+    verbose: bool = False
+    checkpoint: str | Path | None = None
+    objective: Objective | None = None
+    """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
+
+    def fit(
+        self,
+        X: Tensor,
+        used: Sequence[Observations],
+        held_out: Sequence[Observations],
+        seed: int,
+        time_limit: float | None = None,
+    ) -> Fitted:
+        """Train one replica for each scaling."""
+        if time_limit is not None:
+            raise NotImplementedError("networks are trained to their end; leave time_limit out, and give fewer epochs")
+        trained_on = take_rows(X, torch.cat([one.groups.members for one in used]).unique())
+        fitted = {how: fit_scaling(trained_on, how) for how in self.scalings}
+        seeds = [seed + replica for replica in range(len(self.scalings))]
+        trained = train(
+            [partial(self._make_model, fitted[how]) for how in self.scalings],
+            X,
+            used,
+            self.settings,
+            seeds=seeds,
+            score=held_out_likelihood(X, held_out) if held_out else None,
+            checkpoint=self._checkpoint(X, used, held_out, seeds),
+            progress=Bar() if self.verbose else Silent(),
+            objective=self.objective,
+        )
+        scores = trained.best_score
+        if scores is None:
+            scores = held_out_likelihood(X, used)(partial(_logits, trained.models)).tolist()
+        return Fitted(trained, self.scalings, scores)
+
+    def _make_model(self, scaling: Scaling) -> nn.Module:
+        return Network(copy.deepcopy(scaling), self.make_net())
+
+    def _checkpoint(
+        self, X: Tensor, used: Sequence[Observations], held_out: Sequence[Observations], seeds: list[int]
+    ) -> Checkpoint | None:
+        """Return a place for this run alone: a fold must not go on where another was."""
+        if self.checkpoint is None:
+            return None
+        run = {
+            "settings": self.settings,
+            "scaling": self.scalings,
+            "seeds": seeds,
+            "rows": X,
+            "observations": [list(used), list(held_out)],
+            "model": self.make_net,
+            "objective": self.objective,
+            "ensemble": self.ensemble,  # such fits are alike, but a search may run them side by side
+        }
+        parts = {name: digest(value, f"the {name}") for name, value in run.items()}
+        return Checkpoint(Path(self.checkpoint) / digest(parts)[:16], seconds=5.0)
+
+
+def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
+    with torch.no_grad():
+        parts = [join((model(part) for part in rows.split(ROWS_AT_ONCE)), len(rows)) for model in models]
+        return torch.stack(parts)
