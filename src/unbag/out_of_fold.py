@@ -74,6 +74,8 @@ def fit_temperature(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -
 
 def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Return the logarithm of the weighted mean of probabilities; weights add up to one."""
+    used = [place for place, weight in enumerate(weights) if weight]
+    log_probs, weights = [log_probs[place] for place in used], [weights[place] for place in used]
     shares = torch.tensor(weights, dtype=log_probs[0].dtype, device=log_probs[0].device).log()
     stacked = torch.stack(list(log_probs)) + shares.view(-1, *[1] * log_probs[0].ndim)
     return stacked.logsumexp(0)
@@ -95,9 +97,7 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
 
     def explain(counts: list[int]) -> float:
         weights = [count / sum(counts) for count in counts]
-        chosen = [number for number, weight in enumerate(weights) if weight]
-        mixed = [mix([candidates[c][s] for c in chosen], [weights[c] for c in chosen]) for s in range(len(sets))]
-        return mean_log_likelihood(sets, mixed)
+        return mean_log_likelihood(sets, [mix(own, weights) for own in zip(*candidates, strict=True)])
 
     counts = [0] * len(candidates)
     best = -torch.inf

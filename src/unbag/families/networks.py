@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag.families.base import Fitted
+from unbag.families.folds import Fold
 from unbag.parts import join
 from unbag.training import (
     Bar,
@@ -25,7 +26,7 @@ from unbag.training import (
 )
 from unbag.training.identity import digest
 from unbag.training.scaling import How, Scaling, fit_scaling
-from unbag.training.selection import take_rows
+from unbag.training.selection import out_of_fold_likelihood, take_rows
 
 ROWS_AT_ONCE = 8192
 
@@ -73,33 +74,49 @@ class Networks:
         time_limit: float | None = None,
     ) -> Fitted:
         """Train one replica for each scaling."""
+        return self.fit_folds(X, [Fold(list(used), list(held_out))], seed, time_limit)[0]
+
+    def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
+        """Train one replica for each fold and scaling, all side by side."""
         if time_limit is not None:
             raise NotImplementedError("networks are trained to their end; leave time_limit out, and give fewer epochs")
-        trained_on = take_rows(X, torch.cat([one.groups.members for one in used]).unique())
-        fitted = {how: fit_scaling(trained_on, how) for how in self.scalings}
-        seeds = [seed + replica for replica in range(len(self.scalings))]
+        replicas = [(fold, how) for fold in folds for how in self.scalings]
+        seeds = [seed + replica for replica in range(len(replicas))]
+        if len(folds) == 1:
+            used, held_out = folds[0].used, folds[0].held_out
+            score = held_out_likelihood(X, held_out) if held_out else None
+        else:
+            used = [[fold.used[place] for fold, _ in replicas] for place in range(len(folds[0].used))]
+            score = out_of_fold_likelihood(X, [fold.held_out for fold, _ in replicas])
         trained = train(
-            [partial(self._make_model, fitted[how]) for how in self.scalings],
+            [make for fold in folds for make in self._makers(X, fold)],
             X,
             used,
             self.settings,
             seeds=seeds,
-            score=held_out_likelihood(X, held_out) if held_out else None,
-            checkpoint=self._checkpoint(X, used, held_out, seeds),
+            score=score,
+            checkpoint=self._checkpoint(X, folds, seeds),
             progress=Bar() if self.verbose else Silent(),
             objective=self.objective,
         )
         scores = trained.best_score
         if scores is None:
             scores = held_out_likelihood(X, used)(partial(_logits, trained.models)).tolist()
-        return Fitted(trained, self.scalings, scores)
+        n = len(self.scalings)
+        return [
+            Fitted(trained.take(range(first, first + n)), self.scalings, scores[first : first + n])
+            for first in range(0, len(replicas), n)
+        ]
+
+    def _makers(self, X: Tensor, fold: Fold) -> list[Callable[[], nn.Module]]:
+        trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())
+        fitted = {how: fit_scaling(trained_on, how) for how in self.scalings}
+        return [partial(self._make_model, fitted[how]) for how in self.scalings]
 
     def _make_model(self, scaling: Scaling) -> nn.Module:
         return Network(copy.deepcopy(scaling), self.make_net())
 
-    def _checkpoint(
-        self, X: Tensor, used: Sequence[Observations], held_out: Sequence[Observations], seeds: list[int]
-    ) -> Checkpoint | None:
+    def _checkpoint(self, X: Tensor, folds: Sequence[Fold], seeds: list[int]) -> Checkpoint | None:
         """Return a place for this run alone: a fold must not go on where another was."""
         if self.checkpoint is None:
             return None
@@ -108,7 +125,7 @@ class Networks:
             "scaling": self.scalings,
             "seeds": seeds,
             "rows": X,
-            "observations": [list(used), list(held_out)],
+            "observations": [[fold.used, fold.held_out] for fold in folds],
             "model": self.make_net,
             "objective": self.objective,
             "ensemble": self.ensemble,  # such fits are alike, but a search may run them side by side

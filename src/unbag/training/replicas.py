@@ -134,11 +134,15 @@ class Replicas:
             run = self._at_once if inputs.is_cuda else self._in_turn
             return run(self.state, inputs)  # (replicas * n, k)
 
-    def predict(self, X: Tensor, chunk: int = 8192) -> Tensor:
-        """Run all replicas on the same rows, without gradients: (n, ...) to logits (replicas, n, k)."""
+    def predict(self, X: Tensor, chunk: int = 8192, *, own: bool = False) -> Tensor:
+        """Run all replicas without gradients, on the same rows, (n, ...), or each on its own, (replicas, n, ...).
+
+        Returns logits (replicas, n, k).
+        """
         with _predicting(self._model):
-            parts = (self(rows.expand(self.n, *rows.shape)) for rows in X.split(chunk))
-            return join((part.view(self.n, -1, part.shape[1]) for part in parts), len(X), 1)
+            rows = X if own else X.expand(self.n, *X.shape)
+            parts = (self(part) for part in rows.split(chunk, 1))
+            return join((part.view(self.n, -1, part.shape[1]) for part in parts), rows.shape[1], 1)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
+from torch import Tensor, nn
 
 from unbag.training.observations import Observations
 
-Predict = Callable[[Tensor], Tensor]
-"""From rows to the logits of each replica: (n, ...) to (replicas, n, k)."""
+Predict = Callable[..., Tensor]
+"""From rows to the logits of each replica: (n, ...) or, with ``own=True``, (replicas, n, ...) to (replicas, n, k)."""
 Score = Callable[[Predict], Tensor]
 """From predictions to one number per replica, larger is better: (replicas,); of several criteria, one row for each."""
 
@@ -24,22 +25,50 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
     rows, members = torch.cat([one.groups.members for one in observations]).unique(return_inverse=True)
     inputs = take_rows(X, rows)
     members_of_sets = members.split([len(one.groups.members) for one in observations])
-    weights = sum(one.weight for one in observations)
 
     def score(predict: Predict) -> Tensor:
         logits = predict(inputs)
-        total = torch.zeros(len(logits), dtype=torch.float64, device=logits.device)
-        for one, members in zip(observations, members_of_sets, strict=True):
-            for replica, own in enumerate(logits):
-                of_members = own[members].float()
-                if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
-                    total[replica] = float("nan")
-                    continue
-                found = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
-                total[replica] += one.weight * found.double().mean()
-        return total / weights
+        scores = [_mean_log_likelihood(own, observations, members_of_sets) for own in logits]
+        return torch.tensor(scores, dtype=torch.float64, device=logits.device)
 
     return score
+
+
+def out_of_fold_likelihood(X: Tensor, held_out: Sequence[Sequence[Observations]]) -> Score:
+    """Score each replica by the mean log-likelihood of groups that it was not trained on, its own ones.
+
+    Parameters
+    ----------
+    X
+        All rows.
+    held_out
+        For each replica, one set or several.
+    """
+    rows = [torch.cat([one.groups.members for one in own]).unique() for own in held_out]
+    # Replicas run on as many rows each; those that stand in for missing ones are not looked at.
+    inputs = X[nn.utils.rnn.pad_sequence(rows, batch_first=True)]
+    members = [
+        [torch.searchsorted(own, one.groups.members) for one in sets] for own, sets in zip(rows, held_out, strict=True)
+    ]
+
+    def score(predict: Predict) -> Tensor:
+        logits = predict(inputs, own=True)
+        scores = [_mean_log_likelihood(*own) for own in zip(logits, held_out, members, strict=True)]
+        return torch.tensor(scores, dtype=torch.float64, device=logits.device)
+
+    return score
+
+
+def _mean_log_likelihood(logits: Tensor, sets: Sequence[Observations], members: Sequence[Tensor]) -> float:
+    """Return the mean log-likelihood per group; sets count by their weights, and a replica that diverged has NaN."""
+    total = 0.0
+    for one, own in zip(sets, members, strict=True):
+        of_members = logits[own].float()
+        if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
+            return math.nan
+        found = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
+        total += one.weight * float(found.double().mean())
+    return total / sum(one.weight for one in sets)
 
 
 def take_rows(X: Tensor, rows: Tensor) -> Tensor:

@@ -23,6 +23,18 @@ class Trained:
     others: list[Trained] = field(default_factory=list)
     """The same of each criterion after the first, with the same history."""
 
+    def take(self, replicas: Sequence[int]) -> Trained:
+        """Return some of the replicas, by the first criterion."""
+
+        def chosen(entries: list[Any] | None) -> list[Any] | None:
+            return None if entries is None else [entries[place] for place in replicas]
+
+        history = [{**entry, "loss": chosen(entry["loss"]), "score": chosen(entry["score"])} for entry in self.history]
+        scores = chosen(self.best_score)
+        return Trained(
+            [self.models[place] for place in replicas], history, [self.best_epoch[r] for r in replicas], scores
+        )
+
 
 def side_by_side(runs: Sequence[Trained]) -> Trained:
     """Put runs of single replicas together; one that stopped early keeps its last numbers."""

@@ -1,0 +1,128 @@
+"""Cross-fitting: several candidates, every group left out once, mixed and tempered by what that shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.families.base import Family, Fitted, Model
+from unbag.families.folds import Fold, fold_of_members, make_folds, number_folds
+from unbag.families.networks import Networks
+from unbag.out_of_fold import (
+    Estimate,
+    estimate_accuracy,
+    fit_mixture,
+    fit_temperature,
+    mean_log_likelihood,
+    mix,
+    temper,
+)
+from unbag.training import Observations
+
+Align = Callable[[Tensor, Tensor], np.ndarray]
+"""From probabilities of the same rows by two models, ``(rows, classes)``, to the outputs of the second that mean the
+classes of the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFitted:
+    """Models of all folds of the candidates that were chosen, and how good they are on groups that they have not seen."""
+
+    models: list[Model]
+    weights: list[float]
+    """Of the models in the mean of probabilities."""
+    orders: list[np.ndarray]
+    """For each model, which of its outputs each class is read from."""
+    folds: list[int]
+    """Which fold each model has left out."""
+    temperature: float
+    numbers: list[Tensor]
+    """For each set, by which fold each group was left out."""
+    log_probs: list[Tensor]
+    """Tempered out-of-fold predictions for the members of each set, those of the fold that was left out."""
+    candidates: list[dict[str, Any]]
+    """Of each candidate: its name, its log-likelihood per left-out group, its weight in the mixture."""
+    fitted: dict[str, list[Fitted]]
+    """What each candidate left behind in each fold."""
+    accuracy: Estimate
+
+
+def cross_fit(
+    candidates: Mapping[str, Family],
+    X: Tensor,
+    sets: Sequence[Observations],
+    align: Align,
+    *,
+    n_folds: int,
+    seed: int,
+) -> CrossFitted:
+    """Fit every candidate on all folds but one in turn, and mix those that explain left-out groups best.
+
+    Parameters
+    ----------
+    candidates
+        Families of models by name.
+    X
+        All rows.
+    sets
+        What was observed of which rows.
+    align
+        Brings classes that observations leave unnamed into one order.
+    n_folds
+        How often groups are left out, at most.
+    seed
+        Of the folds and of the first model.
+    """
+    numbers = [number_folds(one, n_folds, seed) for one in sets]
+    folds = make_folds(sets, numbers)
+    fitted = {name: fit_folds(family, X, folds, seed) for name, family in candidates.items()}
+    models = [one.trained.models[one.best] for fits in fitted.values() for one in fits]
+    sets = [one.to("cpu") for one in sets]
+    rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
+    members_of_sets = members.split([len(one.groups.members) for one in sets])
+    said = [model.log_probs(X[rows]) for model in models]  # (rows, classes) of each
+    scores = [max(one.scores) for fits in fitted.values() for one in fits]
+    best = said[int(np.nanargmax(scores))].exp()
+    orders = [align(best, own.exp()) for own in said]
+    said = [own[:, torch.from_numpy(order)] for own, order in zip(said, orders, strict=True)]
+
+    judged = [place for place, own in enumerate(numbers) if own.min() >= 0]
+    judges = [sets[place] for place in judged]
+    left_out = []
+    for first in range(0, len(models), len(folds)):
+        by_fold = torch.stack(said[first : first + len(folds)])
+        of_members = [fold_of_members(sets[place], numbers[place]) for place in judged]
+        left_out.append([by_fold[own, members_of_sets[place]] for own, place in zip(of_members, judged, strict=True)])
+    weights = fit_mixture(judges, left_out)
+    mixed = [mix(own, weights) for own in zip(*left_out, strict=True)]
+    temperature = fit_temperature(judges, mixed)
+    tempered = [temper(own, temperature) for own in mixed]
+    shares = [weight / len(folds) for weight in weights for _ in folds]
+    kept = [place for place, share in enumerate(shares) if share]
+    return CrossFitted(
+        models=[models[place] for place in kept],
+        weights=[shares[place] for place in kept],
+        orders=[orders[place] for place in kept],
+        folds=[place % len(folds) for place in kept],
+        temperature=temperature,
+        numbers=numbers,
+        log_probs=tempered,
+        candidates=[
+            {"model": name, "score": mean_log_likelihood(judges, own), "weight": weight}
+            for name, own, weight in zip(candidates, left_out, weights, strict=True)
+        ],
+        fitted=fitted,
+        accuracy=estimate_accuracy(judges, tempered),
+    )
+
+
+def fit_folds(family: Family, X: Tensor, folds: Sequence[Fold], seed: int) -> list[Fitted]:
+    """Fit a family once for each fold; networks learn side by side."""
+    if isinstance(family, Networks):
+        return family.fit_folds(X, folds, seed)
+    return [family.fit(X, fold.used, fold.held_out, seed + place) for place, fold in enumerate(folds)]
