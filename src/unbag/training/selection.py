@@ -19,8 +19,9 @@ Score = Callable[[Predict], Tensor]
 def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Score:
     """Score by the mean log-likelihood of groups that were not trained on, which needs no label of any instance.
 
-    Sets of observations count by their weights.
+    Sets of observations count by their weights, and so do the groups of a set.
     """
+    observations = [one.counting() for one in observations]
     rows, members = torch.cat([one.groups.members for one in observations]).unique(return_inverse=True)
     inputs = take_rows(X, rows)
     members_of_sets = members.split([len(one.groups.members) for one in observations])
@@ -36,7 +37,7 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
                     total[replica] = float("nan")
                     continue
                 found = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
-                total[replica] += one.weight * found.double().mean()
+                total[replica] += one.weight * one.mean(found)
         return total / weights
 
     return score
