@@ -20,7 +20,7 @@ LAYERS = {
     "training": "out_of_fold constant training models",
     "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
-    "groups": "alignment groups",
+    "groups": "alignment groups weights",
     "kernels": "kernels",
     "foundations": "checks environment files ids pages parts plain_json random_state segments terminal version",
 }

@@ -692,8 +692,8 @@ def test_groups_that_are_refused():
     classifier.fit(X, y)
     with pytest.raises(ValueError, match="out of range for X of 200 rows"):
         classifier.predict_groups(X, Groups.from_tuples([[0, 200]]))
-    with pytest.raises(ValueError, match="sample_weight weighs rows"):
-        classifier.score(X, y, sample_weight=np.ones(200))
+    with pytest.raises(ValueError, match=r"sample_weight must be equal in all rows of a group.*group 0 has 0 and 1"):
+        classifier.score(X, y, sample_weight=np.arange(200) > 0)
 
 
 def test_labels_that_are_refused():

@@ -20,6 +20,11 @@ from unbag import AggregateClassifier
 # Enough for the tables of the checks, which are small and easy.
 CHECKED = AggregateClassifier(epochs=30, learning_rate=0.01)
 CHECKS = [check for _, check in estimator_checks_generator(CHECKED)]
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": "which groups are held out, how the others are visited, "
+    "and the scale of features follow from the rows that are there, repeated or not; with all groups in one step, none "
+    "held out and no scaling, weights and repetition agree up to rounding in float32 (tests/test_weights.py)"
+}
 
 
 def name_of(check) -> str:
@@ -29,7 +34,12 @@ def name_of(check) -> str:
 
 @pytest.mark.parametrize("check", [one for one in CHECKS if "array_api" not in name_of(one)], ids=name_of)
 def test_scikit_learns_own_checks(check):
-    check(clone(CHECKED))
+    if (reason := EXPECTED_FAILURES.get(check.func.__name__)) is None:
+        check(clone(CHECKED))
+        return
+    with pytest.raises(AssertionError):
+        check(clone(CHECKED))
+    pytest.xfail(reason)
 
 
 def test_scikit_learns_own_check_of_array_api():

@@ -25,6 +25,7 @@ class Distinct:
 
     observations: Observations  # one group of each case
     case: Tensor  # (groups,), which case each group is
+    share: Tensor  # (cases,), of the weights of all groups
 
     def log_likelihood(self, log_probs: Tensor) -> Tensor:
         """Return the log-likelihood of each case, if every row has these logits, ``(k,)``."""
@@ -51,14 +52,14 @@ def find_distinct(one: Observations) -> Distinct:
     table = torch.cat([one.groups.sizes[:, None].double(), one.checked.reshape(n, -1).double()], 1)
     cases, case = table.unique(dim=0, return_inverse=True)
     first = torch.full((len(cases),), n).scatter_reduce_(0, case, torch.arange(n), "amin")
-    return Distinct(one.take(first), case)
+    return Distinct(one.take(first), case, torch.bincount(case, one.weights) / one.weights.sum())
 
 
 def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor]]:
     """Return the class distribution that explains all groups best if every row has it.
 
-    It maximises the mean over sets of the log-likelihood per group. Counts of classes make it their frequencies; pairs
-    and triplets leave open which class has which share.
+    It maximises the mean over sets of the log-likelihood per group, by the weights of the groups. Counts of classes
+    make it their frequencies; pairs and triplets leave open which class has which share.
 
     Parameters
     ----------
@@ -79,19 +80,17 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
     """
     distinct = [find_distinct(one) for one in sets]
     if all(one.aggregate.outcome == "class_counts" for one in sets):
-        frequencies = torch.stack([one.checked.double().sum(0) / len(one.groups) for one in sets]).sum(0)
+        frequencies = torch.stack([one.weights @ one.checked.double() / one.weights.sum() for one in sets]).sum(0)
         probs = frequencies / frequencies.sum()
     else:
-        probs = _search(distinct, sets[0].n_classes)
+        probs = _search([find_distinct(one.counting()) for one in sets], sets[0].n_classes)
     return probs.numpy(), [one.log_likelihood(probs.log())[one.case] for one in distinct]
 
 
 def _search(sets: Sequence[Distinct], n_classes: int) -> Tensor:
-    shares = [torch.bincount(one.case).double() / len(one.case) for one in sets]
-
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         given = torch.from_numpy(logits).requires_grad_()
-        means = [share @ one.log_likelihood(given) for one, share in zip(sets, shares, strict=True)]
+        means = [one.share @ one.log_likelihood(given) for one in sets]
         total = -torch.stack(means).mean()
         (slope,) = torch.autograd.grad(total, given)
         return total.item(), slope.numpy()

@@ -62,14 +62,20 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
     check_n_classes(n_classes)
     aggregate.check_sizes(groups)
     z = align(z, groups.ids, len(groups))
-    checked = aggregate.check(z, groups, n_classes)
+    return diagnose_checked(
+        aggregate, groups, read_per_group(z, groups), aggregate.check(z, groups, n_classes), n_classes
+    )
+
+
+def diagnose_checked(aggregate: Aggregate, groups: Groups, z: Tensor, checked: Tensor, n_classes: int) -> list[Finding]:
+    """Return the same for those who have checked the observations; see :class:`unbag.training.Observations`."""
     findings = [*_single_group(groups)] or [*_one_class_explains_all(aggregate, groups, checked, n_classes)]
     counted = aggregate.outcome == "class_counts"
     if not findings:
         if counted:
             findings += _few_directions(checked)
         else:
-            findings += _same_observations(read_per_group(z, groups))
+            findings += _same_observations(z)
             findings += _few_observations(groups, n_classes)
         findings += _little_information(aggregate.information(checked, groups, n_classes), groups, n_classes)
     if counted:

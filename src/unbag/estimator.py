@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unbag.checks import check_device
 from unbag.constant import best_constant
-from unbag.diagnosis import Finding, diagnose, find_rows_without_group
+from unbag.diagnosis import Finding, diagnose_checked, find_rows_without_group
 from unbag.families import Fitted, is_network
 from unbag.fitting import first_seed, prepare
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
@@ -175,7 +175,9 @@ class AggregateClassifier(Predictor):
         self.verbose = verbose
         self.checkpoint = checkpoint
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> AggregateClassifier:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, group_weights: Any = None
+    ) -> AggregateClassifier:
         """Learn from observations of groups, or from plain labels.
 
         Parameters
@@ -191,11 +193,25 @@ class AggregateClassifier(Predictor):
             :class:`unbag.Groups`, or a list with one or None for each aggregate. For label proportions of groups of
             one, y may be labels: so a few labelled rows can stand beside other observations. Rows in no group are not
             learned from; a warning says how many there are.
+        sample_weight
+            One weight per row, not negative; of plain labels, how much each counts. A group is one observation: its
+            rows must have equal weights, which are the weight of the group.
+        group_weights
+            One weight per group, not negative, matched by id as y is; a list with one or None for each aggregate. A
+            group of weight 2 is as good as two that are alike, one of weight 0 is left out. They multiply those of
+            ``sample_weight``.
         """
-        return self._prepare_fit(X, y, groups)()
+        return self._prepare_fit(X, y, groups, sample_weight=sample_weight, group_weights=group_weights)()
 
     def _prepare_fit(
-        self, X: Any, y: Any, groups: Any = None, findings: Sequence[Finding] | None = None
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        group_weights: Any = None,
+        findings: Sequence[Finding] | None = None,
     ) -> Callable[[], AggregateClassifier]:
         """Refuse all that fit refuses, and return a function that does the rest.
 
@@ -206,11 +222,11 @@ class AggregateClassifier(Predictor):
         if is_network(self.model) and (vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None))):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
-        sets = read_sets(self.aggregate, y, groups, len(rows))
+        sets = read_sets(self.aggregate, y, groups, len(rows), sample_weight=sample_weight, group_weights=group_weights)
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
         self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
-        self.symmetry_ = find_symmetry(observations)
+        self.symmetry_ = find_symmetry([one.counting() for one in observations])
         rows, observations = rows.to(device), [one.to(device) for one in observations]
         prepared = prepare(self.get_params(deep=False), rows, observations, first_seed(self.random_state))
 
@@ -233,8 +249,12 @@ class AggregateClassifier(Predictor):
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
         if findings is None:
             pairs = zip(sets, observations, strict=True)
-            seen = [one for given, one in pairs if given.labels is None]
-            findings = [found for one in seen for found in diagnose(one.aggregate, one.groups, one.z, one.n_classes)]
+            seen = [one.counting() for given, one in pairs if given.labels is None]
+            findings = [
+                found
+                for one in seen
+                for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
+            ]
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], n_rows)
@@ -265,8 +285,10 @@ class AggregateClassifier(Predictor):
 
     def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
-        _, by_constant = best_constant([one.to("cpu") for one in observations])
-        constant = float(np.mean([one.mean().item() for one in by_constant]))
+        observations = [one.to("cpu") for one in observations]
+        _, by_constant = best_constant(observations)
+        pairs = zip(observations, by_constant, strict=True)
+        constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
         score = float(np.nanmax([one["score"] for one in self.replicas_]))
         if score < constant:
             warnings.warn(

@@ -128,6 +128,7 @@ def read_settings(choices: dict[str, Any], observations: Sequence[Observations])
     check_choice("method", choices["method"], ("uum", "likelihood"))
     check_choice("weights", choices["weights"], ("auto", "current", "remembered"))
     epochs, warm_up, weights = _whole(choices["epochs"]), _whole(choices["warm_up"]), choices["weights"]
+    observations = [one.counting() for one in observations]
     aggregates = [one.aggregate for one in observations]
     if choices["method"] == "likelihood":
         warm_up = epochs
@@ -167,8 +168,9 @@ def split_groups(one: Observations, share: float, seed: int) -> tuple[Observatio
     """Return the groups to train on, and the numbers of those held out, if any."""
     if not 0 <= share < 1:
         raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
-    if share == 0 or len(one.groups) <= TOO_FEW_TO_SPLIT:
-        return one, None
+    counting = one.counting()
+    if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
+        return counting, None
     kept, held_out = one.split_numbers(share, torch.Generator().manual_seed(seed))
     return one.take(kept), held_out
 

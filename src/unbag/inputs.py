@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -23,6 +23,7 @@ from unbag.groups import Groups
 from unbag.targets import is_target, read_target
 from unbag.training import Observations
 from unbag.training.scaling import check_finite
+from unbag.weights import read_group_weights, weights_of_groups
 
 NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(kind))
 """Aggregates that a name is enough for."""
@@ -36,6 +37,7 @@ class Seen:
     groups: Groups
     z: Any
     labels: np.ndarray | None = None
+    group_weights: Tensor | None = None
 
     def tells_n_classes(self) -> int | None:
         """Return how many classes there are, where the observations show it."""
@@ -48,7 +50,15 @@ class Seen:
         z = self.z
         if self.labels is not None:
             z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
-        return Observations(self.aggregate, self.groups, z, len(classes))
+        return Observations(self.aggregate, self.groups, z, len(classes), group_weights=self.group_weights)
+
+    def weighted(self, sample_weight: Any, group_weights: Any, n_rows: int) -> Seen:
+        """Return the same with weights of groups, given as such or as equal weights of all rows of a group."""
+        weights = None if group_weights is None else read_group_weights(group_weights, self.groups)
+        if sample_weight is not None:
+            of_groups = weights_of_groups(sample_weight, self.groups, n_rows)
+            weights = of_groups if weights is None else weights * of_groups
+        return replace(self, group_weights=weights)
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
@@ -124,13 +134,16 @@ def find_aggregate(aggregate: Any) -> Aggregate:
     )
 
 
-def read_sets(aggregate: Any, y: Any, groups: Any, n_rows: int) -> list[Seen]:
+def read_sets(
+    aggregate: Any, y: Any, groups: Any, n_rows: int, *, sample_weight: Any = None, group_weights: Any = None
+) -> list[Seen]:
     """Return the sets that were seen of a table: one, or as many as there are aggregates in a list."""
     if not isinstance(aggregate, list | tuple):
-        return [_read_set(find_aggregate(aggregate), y, groups, n_rows)]
-    if groups is None:
-        groups = [None] * len(aggregate)
-    for name, given in (("y", y), ("groups", groups)):
+        one = _read_set(find_aggregate(aggregate), y, groups, n_rows)
+        return [one.weighted(sample_weight, group_weights, n_rows)]
+    groups = [None] * len(aggregate) if groups is None else groups
+    group_weights = [None] * len(aggregate) if group_weights is None else group_weights
+    for name, given in (("y", y), ("groups", groups), ("group_weights", group_weights)):
         if not isinstance(given, list | tuple) or len(given) != len(aggregate):
             got = f"{len(given)} entries" if isinstance(given, list | tuple) else describe(given)
             raise ValueError(
@@ -138,9 +151,10 @@ def read_sets(aggregate: Any, y: Any, groups: Any, n_rows: int) -> list[Seen]:
             )
     if not aggregate:
         raise ValueError("aggregate is an empty list: there is nothing to learn from")
-    return [
+    sets = [
         _read_set(find_aggregate(one), own_y, own, n_rows) for one, own_y, own in zip(aggregate, y, groups, strict=True)
     ]
+    return [one.weighted(sample_weight, own, n_rows) for one, own in zip(sets, group_weights, strict=True)]
 
 
 def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:

@@ -16,7 +16,9 @@ from unbag.aggregates.base import Aggregate, chain_gradient, gradient_in_logits
 from unbag.segments import Segments
 
 Objective = Callable[[Tensor, Segments, Tensor], Tensor]
-"""From outputs (memberships, width), the memberships of each group and checked observations to one value per group."""
+"""From outputs (memberships, width), the memberships of each group and checked observations to one value per group.
+
+The value of a group depends on the outputs of its own members."""
 
 
 class ValueAndGrad(NamedTuple):
@@ -29,6 +31,11 @@ class ValueAndGrad(NamedTuple):
     grad: Tensor  # (memberships, width)
     scale: float
 
+    def weighted(self, weights: Tensor, segments: Segments) -> ValueAndGrad:
+        """Multiply what is of a group by its weight; each value must depend on the outputs of its group alone."""
+        values = (self.values.view(len(weights), -1) * weights[:, None]).flatten()
+        return ValueAndGrad(values, self.grad.mul_(segments.expand(weights)[:, None]), self.scale)
+
 
 def negative_log_likelihood(aggregate: Aggregate, log_probs: Tensor, segments: Segments, z: Tensor) -> ValueAndGrad:
     """Return the negative log-likelihood of each group, and its gradient in the logits by Fisher's identity."""
@@ -36,7 +43,9 @@ def negative_log_likelihood(aggregate: Aggregate, log_probs: Tensor, segments: S
     return ValueAndGrad(log_likelihood, gradient_in_logits(posterior, log_probs), -1.0)
 
 
-def cross_entropy_risk(log_probs: Tensor, weights: Tensor, segments: Segments) -> ValueAndGrad:
+def cross_entropy_risk(
+    log_probs: Tensor, weights: Tensor, segments: Segments, of_rows: Tensor | None = None
+) -> ValueAndGrad:
     """Return the unbiased risk of the cross entropy, and its gradient in the logits.
 
     Parameters
@@ -47,8 +56,12 @@ def cross_entropy_risk(log_probs: Tensor, weights: Tensor, segments: Segments) -
         The posterior of the labels, of the same shape; a constant.
     segments
         The memberships of each group.
+    of_rows
+        One weight per membership, which multiplies its term; None: all are alike.
     """
     values, grad = weighted_sum(log_probs, weights), gradient_in_logits(weights, log_probs)
+    if of_rows is not None:
+        values, grad = (values * of_rows).masked_fill_(of_rows == 0, 0), grad.mul_(of_rows[:, None])
     if segments.uniform_size is not None:
         return ValueAndGrad(values, grad, -1 / segments.uniform_size)
     grad.div_(segments.expand(segments.sizes)[:, None])

@@ -62,6 +62,9 @@ class Source:
     members: Annotated[Names | None, Column("The columns of row ids of pairs or triplets: a,b,c.")] = None
     observed: Annotated[str | None, Column("The column of what was observed.")] = None
     size: Annotated[str | None, Column("The column of group sizes.")] = None
+    group_weight: Annotated[
+        str | None, Column("The column of weights: 2 counts a group, pair or triplet twice, 0 leaves it out.")
+    ] = None
     relation: Annotated[
         str | None, Column("What 1 means for ranks: that the first is < (or >, <=, >=) the second.")
     ] = None
@@ -145,7 +148,7 @@ def options_of(kind: type) -> dict[str, Any]:
     Examples
     --------
     >>> list(options_of(Source))
-    ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'relation']
+    ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'group_weight', 'relation']
     """
     hints = get_type_hints(kind, include_extras=True)
     return {option.name or name: hint for name, hint in hints.items() if (option := option_of(hint)) is not None}

@@ -44,7 +44,7 @@ def log_likelihoods(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -
 def mean_log_likelihood(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> float:
     """Return the mean log-likelihood per group; sets of observations count by their weights."""
     found = log_likelihoods(sets, log_probs)
-    total = sum(one.weight * float(own.double().mean()) for one, own in zip(sets, found, strict=True))
+    total = sum(one.weight * float(one.mean(own)) for one, own in zip(sets, found, strict=True))
     return total / sum(one.weight for one in sets)
 
 
@@ -130,8 +130,8 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor])
         segments = one.groups.segments
         posterior = one.aggregate.checked_evidence(own, segments, one.checked).posterior
         right = posterior.gather(1, own.argmax(1, keepdim=True))[:, 0]
-        chances.append(segments.sum(right.double()))
-        sizes.append(segments.sizes.double())
+        chances.append(one.weights * segments.sum(right.double()))
+        sizes.append(one.weights * segments.sizes)
     return _ratio(torch.cat(chances), torch.cat(sizes))
 
 

@@ -76,7 +76,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
         found = []
         for one, own_groups in zip(seen, given, strict=True):
-            posterior = one.aggregate.posterior(log_probs, one.groups, one.z)
+            posterior = one.evidence(log_probs).posterior
             if own_groups is None:  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
             found.append(posterior.numpy())
@@ -104,13 +104,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         log_probs = self._log_probs(X)
         if z is not None:
             seen = self._observations(z, groups, len(log_probs))
-            found = [one.aggregate.log_likelihood(log_probs, one.groups, one.z).exp().numpy() for one in seen]
+            found = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
             return found if self._has_sets() else found[0]
         if not self._has_sets():
             return _expect(find_aggregate(self.aggregate), log_probs, groups)
         return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
         """Return the accuracy on plain labels, or the log-likelihood per group on observations of groups.
 
         Parameters
@@ -119,19 +119,15 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             Rows.
         y, groups
             As in fit. The log-likelihood of several sets is the mean of theirs.
-        sample_weight
-            One weight per row, for plain labels only.
+        sample_weight, group_weights
+            As in fit: the mean is that of weighted rows, or of weighted groups.
         """
         several = self._has_sets() and isinstance(y, list | tuple) and any(map(is_target, y))
-        if groups is None and not is_target(y) and not several:
+        if groups is None and group_weights is None and not is_target(y) and not several:
             return float(super().score(X, read_labels(y), sample_weight))
-        if sample_weight is not None:
-            raise ValueError("sample_weight weighs rows, but a score on groups has one term per group; leave it out")
         log_probs = self._log_probs(X)
-        seen = self._observations(y, groups, len(log_probs))
-        return float(
-            np.mean([one.aggregate.log_likelihood(log_probs, one.groups, one.z).mean().item() for one in seen])
-        )
+        seen = self._observations(y, groups, len(log_probs), sample_weight=sample_weight, group_weights=group_weights)
+        return float(np.mean([one.mean(one.evidence(log_probs).log_likelihood).item() for one in seen]))
 
     def name_classes(self, X: Any, y: Any) -> Self:
         """Name the classes that observations leave unnamed, by a few rows with labels, at least one of each class.
@@ -182,8 +178,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)
 
-    def _observations(self, z: Any, groups: Any, n_rows: int) -> list[Observations]:
-        return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows)]
+    def _observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
+        return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows, **weights)]
 
 
 def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:

@@ -15,12 +15,12 @@ from unbag.aggregates.base import (
     refuse_impossible,
     refuse_undefined,
 )
-from unbag.alignment import read_per_group
-from unbag.checks import as_tensor, check_choice, describe, name_some
+from unbag.checks import as_tensor, check_choice, describe
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_by_class, log_softmax
 from unbag.losses import LOSSES, Loss, cross_entropy
 from unbag.objectives import WithGradient, cross_entropy_risk, weighted_risk
+from unbag.weights import read_group_weights, read_sample_weight, weights_of_groups
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -72,7 +72,14 @@ class UnbiasedRisk(nn.Module):
         self.impossible = check_choice("impossible", impossible, get_args(Impossible))
 
     def forward(
-        self, logits: Tensor, groups: Groups, z: Any, *, weights: Any = None, group_weights: Any = None
+        self,
+        logits: Tensor,
+        groups: Groups,
+        z: Any,
+        *,
+        weights: Any = None,
+        group_weights: Any = None,
+        sample_weight: Any = None,
     ) -> Tensor:
         """Return the risk, differentiable in the logits.
 
@@ -91,6 +98,9 @@ class UnbiasedRisk(nn.Module):
         group_weights
             One weight per group, not negative, matched by id as z is. The mean is divided by their sum; a group of
             weight zero does not count, even where its observation is impossible.
+        sample_weight
+            One weight per row of the logits, not negative, which multiplies the terms of its memberships. A group then
+            counts as much as its members do on average: equal weights of its rows are the weight of the group.
 
         Returns
         -------
@@ -100,32 +110,39 @@ class UnbiasedRisk(nn.Module):
         if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         self.aggregate.check_sizes(groups)
-        if group_weights is not None:
-            group_weights = _check_group_weights(group_weights, groups, self.reduction)
+        given = None if group_weights is None else read_group_weights(group_weights, groups)
+        evidence = None
         if weights is None:
             with torch.no_grad():
                 evidence = self.aggregate.evidence(logits, groups, z)
-            if self.impossible == "raise":
-                refuse_impossible(_counted(evidence.log_likelihood, group_weights), groups, z)
             weights = evidence.posterior
         else:
             self._check_logits(logits, groups)
             weights = _check_weights(weights, logits, groups)
-        if group_weights is not None:  # zero times NaN, where there is no posterior, would be NaN
-            weights = weights.masked_fill(groups.segments.expand(group_weights == 0)[:, None], 0)
+        counted, of_rows = given, None
+        if sample_weight is not None:
+            of_rows = read_sample_weight(sample_weight, len(logits), groups.device)[groups.members].to(logits.dtype)
+            counted = _product(given, groups.segments.sum(of_rows) / groups.sizes)
+        _refuse_all_zero(counted, self.reduction)
+        if evidence is not None and self.impossible == "raise":
+            refuse_impossible(_counted(evidence.log_likelihood, counted), groups, z)
+        if counted is not None:  # zero times NaN, where there is no posterior, would be NaN
+            weights = weights.masked_fill(groups.segments.expand(counted == 0)[:, None], 0)
         with full_precision(logits.device.type):
-            return _reduce(self._risks(logits, weights, groups), self.reduction, group_weights)
+            risks = self._risks(logits, weights, groups, of_rows)
+            return _reduce(risks if given is None else risks * given.to(risks.dtype), self.reduction, counted)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
         loss = getattr(self.loss, "__name__", self.loss)
         return f"{self.aggregate}, loss={loss}, reduction={self.reduction!r}, impossible={self.impossible!r}"
 
-    def _risks(self, logits: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+    def _risks(self, logits: Tensor, weights: Tensor, groups: Groups, of_rows: Tensor | None) -> Tensor:
         segments = groups.segments
         if self.loss is not cross_entropy:
+            weights = weights if of_rows is None else weights * of_rows[:, None]
             return weighted_risk(groups.rows_of(self._losses(logits)), weights, segments)
-        compute = lambda own: cross_entropy_risk(log_softmax(class_by_class(own)), weights, segments)  # noqa: E731
+        compute = lambda own: cross_entropy_risk(log_softmax(class_by_class(own)), weights, segments, of_rows)  # noqa: E731
         return WithGradient.apply(groups.rows_of(logits), segments, compute)
 
     def _losses(self, logits: Tensor) -> Tensor:
@@ -145,8 +162,9 @@ class UnbiasedRisk(nn.Module):
 class NegativeLogLikelihood(nn.Module):
     """The negative log-likelihood of the observations of groups, ``-log p(z | x_1..x_m)``.
 
-    Takes what :class:`UnbiasedRisk` takes, less the loss and the weights. Where the logits rule an observation out,
-    its value is ``inf``, and so is the mean; ``impossible="raise"`` names the groups instead.
+    Takes what :class:`UnbiasedRisk` takes, less the loss and the weights; rows of one group must have equal weights in
+    ``sample_weight``, which are the weight of the group, because a group has one likelihood. Where the logits rule an
+    observation out, its value is ``inf``, and so is the mean; ``impossible="raise"`` names the groups instead.
 
     Examples
     --------
@@ -163,35 +181,51 @@ class NegativeLogLikelihood(nn.Module):
         self.reduction = check_choice("reduction", reduction, get_args(Reduction))
         self.impossible = check_choice("impossible", impossible, get_args(Impossible))
 
-    def forward(self, logits: Tensor, groups: Groups, z: Any, *, group_weights: Any = None) -> Tensor:
+    def forward(
+        self, logits: Tensor, groups: Groups, z: Any, *, group_weights: Any = None, sample_weight: Any = None
+    ) -> Tensor:
         """Return the negative log-likelihood, differentiable in the logits; see :meth:`UnbiasedRisk.forward`."""
         self.aggregate.check_sizes(groups)
-        if group_weights is not None:
-            group_weights = _check_group_weights(group_weights, groups, self.reduction)
-        log_likelihood = _counted(self.aggregate.log_likelihood(logits, groups, z), group_weights)
+        counted = None if group_weights is None else read_group_weights(group_weights, groups)
+        log_likelihood = self.aggregate.log_likelihood(logits, groups, z)
+        if sample_weight is not None:
+            counted = _product(counted, weights_of_groups(sample_weight, groups, len(logits)))
+        _refuse_all_zero(counted, self.reduction)
+        log_likelihood = _counted(log_likelihood, counted)
         if self.impossible == "raise":
             refuse_impossible(log_likelihood, groups, z)
-        return _reduce(-log_likelihood, self.reduction, group_weights)
+        values = -log_likelihood
+        return _reduce(values if counted is None else values * counted.to(values.dtype), self.reduction, counted)
 
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
         return f"{self.aggregate}, reduction={self.reduction!r}, impossible={self.impossible!r}"
 
 
-def _counted(log_likelihood: Tensor, group_weights: Tensor | None) -> Tensor:
+def _product(weights: Tensor | None, factor: Tensor) -> Tensor:
+    return factor if weights is None else weights * factor
+
+
+def _counted(log_likelihood: Tensor, weights: Tensor | None) -> Tensor:
     """Return the log-likelihood of groups that count, and zero for those of weight zero, whatever it may be."""
-    return log_likelihood if group_weights is None else log_likelihood.masked_fill(group_weights == 0, 0)
+    return log_likelihood if weights is None else log_likelihood.masked_fill(weights == 0, 0)
 
 
-def _reduce(values: Tensor, reduction: str, group_weights: Tensor | None) -> Tensor:
-    """Bring one value per group to what the caller asked for."""
-    if group_weights is None:
-        return values.mean() if reduction == "mean" else values.sum() if reduction == "sum" else values
-    group_weights = group_weights.to(values.dtype)
-    weighted = values * group_weights
+def _reduce(weighted: Tensor, reduction: str, weights: Tensor | None) -> Tensor:
+    """Bring one value per group, multiplied by its weight, to what the caller asked for."""
     if reduction == "none":
         return weighted
-    return weighted.sum() / group_weights.sum() if reduction == "mean" else weighted.sum()
+    if reduction == "sum":
+        return weighted.sum()
+    return weighted.mean() if weights is None else weighted.sum() / weights.to(weighted.dtype).sum()
+
+
+def _refuse_all_zero(weights: Tensor | None, reduction: str) -> None:
+    if weights is not None and reduction == "mean" and not bool(weights.any()):
+        raise ValueError(
+            "group_weights must not all be zero for reduction='mean', which divides by their sum, nor may "
+            "sample_weight; leave out the batch or use reduction='sum'"
+        )
 
 
 def _check_aggregate(aggregate: Any) -> Aggregate:
@@ -228,26 +262,3 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
             "look for groups whose observation was impossible"
         )
     return weights.to(logits.dtype)
-
-
-def _check_group_weights(group_weights: Any, groups: Groups, reduction: str) -> Tensor:
-    group_weights = read_per_group(group_weights, groups, "group_weights")
-    if group_weights.shape != (len(groups),):
-        raise ValueError(
-            f"group_weights must have one entry per group, shape ({len(groups)},); "
-            f"got shape {tuple(group_weights.shape)}"
-        )
-    if group_weights.is_complex():
-        raise TypeError(f"group_weights must be real numbers, got {group_weights.dtype}")
-    if bool((wrong := ~((group_weights >= 0) & group_weights.isfinite())).any()):
-        first = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"group_weights must be finite and not negative, not so for "
-            f"{name_some('group', wrong, groups.name)}: group_weights[{first}] is {group_weights[first].item()}"
-        )
-    if reduction == "mean" and not bool(group_weights.any()):
-        raise ValueError(
-            "group_weights must not all be zero for reduction='mean', which divides by their sum; "
-            "leave out the batch or use reduction='sum'"
-        )
-    return group_weights

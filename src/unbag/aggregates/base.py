@@ -100,16 +100,20 @@ class Aggregate(Traits, ABC):
         self.check_sizes(groups)
         logits_of_members = member_logits(logits, groups)
         z = align(z, groups.ids, len(groups))
-        checked = self.check(z, groups, logits.shape[1])
+        evidence = self.named_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
+        if impossible == "raise":
+            refuse_impossible(evidence.log_likelihood, groups, z)
+        return evidence
+
+    def named_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
+        """Return the same from what :meth:`check` returned; an error names the groups that have no likelihood."""
         refuse_undefined(logits_of_members.detach(), groups)
-        evidence = self.checked_evidence(logits_of_members, groups.segments, checked)
+        evidence = self.checked_evidence(logits_of_members, groups.segments, z)
         if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
             raise ArithmeticError(
                 f"no likelihood was found for {name_some('group', lost, groups.name)}: {self!r} did not converge; look "
                 "for logits beyond 10,000"
             )
-        if impossible == "raise":
-            refuse_impossible(evidence.log_likelihood, groups, z)
         return evidence
 
     def checked_evidence(self, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Evidence:

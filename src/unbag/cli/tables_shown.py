@@ -98,6 +98,7 @@ def _show_understood(console: Console, understood: dict[str, Any]) -> None:
         table.add_row("observations", plain(f"{one['file']}, {one['rows']:,} rows"))
         table.add_row("  aggregate", f"{one['aggregate']}{doubt}")
         keys = [("group", one["group"]), ("members", ", ".join(one["members"])), ("observed", one["observed"])]
+        keys += [("weight", one["weight"])]
         for name, column in (*keys, ("size", one["size"])):
             if column:
                 table.add_row(f"  {name}", f"column{'s' if name == 'members' else ''} {plain(column)}")

@@ -31,7 +31,7 @@ classes of the first."""
 
 @dataclass(frozen=True, eq=False)
 class CrossFitted:
-    """Models of all folds of the candidates that were chosen, and how good they are on groups that they have not seen."""
+    """The models of all folds of the chosen candidates, and how good they are on groups that they have not seen."""
 
     models: list[Model]
     weights: list[float]

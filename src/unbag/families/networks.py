@@ -82,8 +82,9 @@ class Networks:
             raise NotImplementedError("networks are trained to their end; leave time_limit out, and give fewer epochs")
         replicas = [(fold, how) for fold in folds for how in self.scalings]
         seeds = [seed + replica for replica in range(len(replicas))]
+        used: list[Observations | Sequence[Observations]]
         if len(folds) == 1:
-            used, held_out = folds[0].used, folds[0].held_out
+            used, held_out = [*folds[0].used], folds[0].held_out
             score = held_out_likelihood(X, held_out) if held_out else None
         else:
             used = [[fold.used[place] for fold, _ in replicas] for place in range(len(folds[0].used))]
@@ -101,7 +102,7 @@ class Networks:
         )
         scores = trained.best_score
         if scores is None:
-            scores = held_out_likelihood(X, used)(partial(_logits, trained.models)).tolist()
+            scores = held_out_likelihood(X, folds[0].used)(partial(_logits, trained.models)).tolist()
         n = len(self.scalings)
         return [
             Fitted(trained.take(range(first, first + n)), self.scalings, scores[first : first + n])

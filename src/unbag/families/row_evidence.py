@@ -27,7 +27,7 @@ class RowEvidence:
         self.sets = list(observations)
         self.rows, members = torch.cat([one.groups.members for one in self.sets]).unique(return_inverse=True)
         self.members = members.split([len(one.groups.members) for one in self.sets])
-        own = [_group_weights(one) for one in self.sets]
+        own = [one.weights for one in self.sets]
         self.total = float(sum(weights.sum() for weights in own))
         """How many groups there are, each counted by its weight."""
         of_sets = sum(one.weight for one in self.sets)
@@ -64,9 +64,3 @@ class RowEvidence:
         if not bool(posterior.isfinite().all()):
             raise ArithmeticError("a group has no posterior: the model rules out what was observed of it")
         return log_likelihood / self.total, posterior
-
-
-def _group_weights(one: Observations) -> Tensor:
-    """Return how much each group of a set counts, ``(groups,)``."""
-    weights = getattr(one, "group_weights", None)
-    return torch.ones(len(one.groups), dtype=torch.float64) if weights is None else weights.double()

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from unbag.families.base import Fitted
-from unbag.families.row_evidence import RowEvidence
 from unbag.families.rounds import Learner, constant_logits, fit_rounds, needs_guess
+from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import guess_classes
 from unbag.training import Observations
 

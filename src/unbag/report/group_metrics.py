@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
             "max": int(sizes.max()),
             "histogram": histogram_of_sizes(sizes),
         },
+        "weights": None if one.group_weights is None else [float(one.weights.min()), float(one.weights.max())],
         "judged": _judged_on(judged),
         "likelihood": _likelihood(judged),
         "outcome": _outcome(judged, classes),
@@ -62,14 +64,14 @@ def _judged_on(judged: Judged) -> dict[str, Any]:
 def _likelihood(judged: Judged) -> dict[str, Any]:
     """Compare with the trivial predictor; a group that the model rules out is counted, and in no mean."""
     model, trivial = judged.log_likelihood[judged.chosen].numpy(), judged.trivial[judged.chosen].numpy()
-    possible = model > -np.inf
+    weights, possible = judged.observations.weights[judged.chosen].numpy(), model > -np.inf
     gain = (model - trivial)[possible]
     edges = span(gain, n_bins=min(20, 4 + len(gain) // 8))
     return {
-        "model": float(model[possible].mean()) if possible.any() else None,
-        "trivial": float(trivial[possible].mean()) if possible.any() else None,
+        "model": float(np.average(model[possible], weights=weights[possible])) if possible.any() else None,
+        "trivial": float(np.average(trivial[possible], weights=weights[possible])) if possible.any() else None,
         "impossible": int((~possible).sum()),
-        "better": float(((model > trivial) & possible).mean()),
+        "better": float(np.average((model > trivial) & possible, weights=weights)),
         "edges": edges.tolist(),
         "counts": histogram(gain, edges),
     }
@@ -90,14 +92,15 @@ def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict
     groups = chosen.groups
     observed = chosen.checked.double().numpy()  # (groups, k)
     expected = groups.segments.sum(log_probs[groups.members].exp()).numpy()
-    typical = observed.mean(0)
+    mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
+    typical = mean(observed)
     rows = [
         {
             "class": name,
             "observed": float(observed[:, j].sum()),
             "expected": float(expected[:, j].sum()),
-            "error": float(np.abs(observed[:, j] - expected[:, j]).mean()),
-            "trivial_error": float(np.abs(observed[:, j] - typical[j]).mean()),
+            "error": float(mean(np.abs(observed[:, j] - expected[:, j]))),
+            "trivial_error": float(mean(np.abs(observed[:, j] - typical[j]))),
         }
         for j, name in enumerate(classes)
     ]
@@ -117,14 +120,15 @@ def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:
     likely = judged.log_likelihood[judged.chosen].exp().numpy()
     yes = chosen.z.bool().numpy()
     predicted = np.where(yes, likely, 1 - likely).clip(0, 1)  # of yes; rounding may leave the range by a hair
+    mean = partial(np.average, weights=chosen.weights.numpy())
     return {
         "form": "answers",
         "edges": TENTHS.tolist(),
         "no": histogram(predicted[~yes], TENTHS),
         "yes": histogram(predicted[yes], TENTHS),
         "bins": reliability(predicted, yes),
-        "right": float(((predicted > 0.5) == yes).mean()),
-        "most_common": float(max(yes.mean(), 1 - yes.mean())),
+        "right": float(mean((predicted > 0.5) == yes)),
+        "most_common": float(max(mean(yes), 1 - mean(yes))),
     }
 
 

@@ -43,6 +43,6 @@ def judge(one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tenso
         log_likelihood=torch.cat([evidence.log_likelihood for evidence in found]),
         posterior=torch.cat([evidence.posterior for evidence in found]),
         trivial=trivial,
-        chosen=torch.arange(len(one.groups)) if held_out is None else held_out,
+        chosen=one.weights.nonzero().flatten() if held_out is None else held_out,
         held_out=held_out is not None,
     )

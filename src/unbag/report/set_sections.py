@@ -29,17 +29,21 @@ def set_sections(one: dict[str, Any], place: int, n_sets: int) -> list[Section]:
 def say_judged(one: dict[str, Any]) -> str:
     """Say which groups figures of quality are about."""
     judged, kind = one["judged"], Wording(**one["wording"])
+    weighted = ""
+    if (weights := one.get("weights")) is not None:  # a summary of an earlier version has none
+        low, high = map(number, weights)
+        weighted = f" Means over {kind.groups} are by their weights, from {low} to {high}."
     if not judged["held_out"]:
         return (
             f"Judged on all {count(judged['groups'], kind.group, kind.groups)}, those that were trained on included: "
-            "none was held out. New ones will be explained less well."
+            f"none was held out. New ones will be explained less well.{weighted}"
         )
     said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
     said += "; so few make the figures rough." if judged["groups"] < FEW else "."
     if judged["rows_also_trained_on"]:
         share = percent(judged["rows_also_trained_on"])
         said += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
-    return said
+    return said + weighted
 
 
 def say_gain(one: dict[str, Any]) -> str:

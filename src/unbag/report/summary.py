@@ -33,6 +33,7 @@ def summarise(
     y: Any,
     groups: Any = None,
     *,
+    group_weights: Any = None,
     title: str,
     inputs: dict[str, Any],
     labels: Any = None,
@@ -49,6 +50,8 @@ def summarise(
         A fitted :class:`unbag.AggregateClassifier`.
     X, y, groups
         What it was fitted to. X may have more rows than that, behind those of fit, where these have labels.
+    group_weights
+        Of the fit, if it had any: all means over groups are weighted.
     title
         What the report is called.
     inputs
@@ -75,7 +78,7 @@ def summarise(
     """
     # As probabilities, those far below others would be lost.
     log_probs = torch.from_numpy(clf.predict_log_proba(X))
-    seen = read_sets(clf.aggregate, y, groups, len(log_probs))
+    seen = read_sets(clf.aggregate, y, groups, len(log_probs), group_weights=group_weights)
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)

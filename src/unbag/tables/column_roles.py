@@ -53,6 +53,7 @@ class SourceColumns:
     reading: Reading = field(default_factory=Reading)
     """What 1 means in the column of what was observed."""
     size: str | None = None
+    weight: str | None = None
     classes: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -105,10 +106,12 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
 def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
     """Find out what kind of observations a file holds, and in which columns."""
     file = str(source.file)
+    weight = find_column(names, (), given=source.group_weight, file=file, option="--group-weight")
+    names = [name for name in names if name != weight]
     written, certain = (source.aggregate, True) if source.aggregate else _guess(names, source, instances)
     with failing(file):
         kind = find_kind(written)
-    found = SourceColumns(written, kind, certain)
+    found = SourceColumns(written, kind, certain, weight=weight)
     if kind.size is None:
         found = replace(found, group=_group_in_source(names, source, instances))
     else:

@@ -76,7 +76,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         raise_errors(problems)
         preparation = fit_preparation(found.instances, found.columns.features, plan.categorical, found.member_rows)
         X = preparation.encode(found.instances)
-        aggregates, z, groups = as_sets(found.observed)
+        aggregates, z, groups, weights = as_sets(found.observed)
         inputs = describe_inputs(found)
         unnamed = plan.names is not None and plan.classes is None
         clf = AggregateClassifier(
@@ -90,7 +90,8 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
             findings = [finding for one in found.findings for finding in one]
-            train = clf._prepare_fit(X, z, groups, findings)  # what is refused here leaves the folder as it was
+            # What is refused here leaves the folder as it was.
+            train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
             preparation.save(run.preparation)
             train()
@@ -103,6 +104,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             X,
             z,
             groups,
+            group_weights=weights,
             title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
             inputs=_in_words(inputs) | {"features made": len(preparation.encoded_names)},
             labels=found.labels,
@@ -114,11 +116,10 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     return Learned(run, summary, problems, resumed)
 
 
-def as_sets(observed: list[Observed]) -> tuple[Any, Any, Any]:
-    """Return aggregates, observations and groups as the estimator takes them: lists where there are several."""
-    aggregates = [one.aggregate for one in observed]
-    z, groups = [one.z for one in observed], [one.groups for one in observed]
-    return (aggregates[0], z[0], groups[0]) if len(observed) == 1 else (aggregates, z, groups)
+def as_sets(observed: list[Observed]) -> tuple[Any, Any, Any, Any]:
+    """Return aggregates, observations, groups and weights as the estimator takes them: lists if there are several."""
+    sets = [(one.aggregate, one.z, one.groups, one.group_weights) for one in observed]
+    return sets[0] if len(sets) == 1 else tuple(map(list, zip(*sets, strict=True)))  # type: ignore[return-value]
 
 
 def describe_inputs(found: Gathered) -> dict[str, Any]:
@@ -136,12 +137,17 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
 
 
 def _describe_source(columns: SourceColumns, file: str, kept: np.ndarray) -> dict[str, Any]:
-    return {"file": file, "aggregate": columns.aggregate, "columns": list(columns.keys), "used": len(kept)}
+    described = {"file": file, "aggregate": columns.aggregate, "columns": list(columns.keys), "used": len(kept)}
+    return described if columns.weight is None else {**described, "weight": columns.weight}
 
 
 def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the same for people alone."""
-    said = [f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}" for one in inputs["observations"]]
+    said = [
+        f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}"
+        + (f", weighted by {one['weight']}" if "weight" in one else "")
+        for one in inputs["observations"]
+    ]
     return {**inputs, "observations": said}
 
 

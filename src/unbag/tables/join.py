@@ -48,7 +48,7 @@ class Match:
             return read_answers(self.source, column, relations="relation" in parameters(self.columns.kind))
         if outcome == "class":
             return _read_classes(self.source, column, self.classes)
-        return _read_numbers(self.source, column)
+        return read_numbers(self.source, column, "what was observed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +149,8 @@ def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> tuple[
     return (None, problems) if problems else (found.astype(np.int64), [])
 
 
-def _read_numbers(table: Table, column: str) -> tuple[np.ndarray | None, list[Problem]]:
-    """Return a column of numbers, or say which rows hold none."""
+def read_numbers(table: Table, column: str, what: str) -> tuple[np.ndarray | None, list[Problem]]:
+    """Return a column of numbers, or say which rows hold none, of what."""
     given = table.column(column)
     numeric = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
     numbers = np.full(len(given), np.nan)
@@ -158,7 +158,7 @@ def _read_numbers(table: Table, column: str) -> tuple[np.ndarray | None, list[Pr
         numbers = given.cast(pa.float64()).to_numpy(zero_copy_only=False)
 
     def say(row: int) -> str:
-        return f"what was observed must be a number, got {given[row].as_py()!r}"
+        return f"{what} must be a number, got {given[row].as_py()!r}"
 
     if problems := list(in_rows(~np.isfinite(numbers), say, file=table.file, column=column)):
         return None, problems

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from unbag.aggregates import Aggregate
 from unbag.aggregates.registry import make_aggregate, parameters
@@ -13,8 +14,8 @@ from unbag.groups import Groups
 from unbag.tables.answers import NO_WORDS
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.grouped import read_grouped
-from unbag.tables.join import Match
-from unbag.tables.problems import Problem, failing
+from unbag.tables.join import Match, read_numbers
+from unbag.tables.problems import Problem, failing, in_rows
 from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples
 
@@ -34,6 +35,7 @@ class Observed:
     source_rows: np.ndarray
     """For each group the row of the file it comes from, from 0."""
     problems: list[Problem]
+    group_weights: np.ndarray | None = None
     turned: np.ndarray | None = None
     """Of relations, for each pair whether its members stand in the other order than in the file."""
 
@@ -63,13 +65,44 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         notes += reading.note(columns.kind, table.file, columns.observed)
         if z is not None and not ranks and _is_exchanged(columns):
             z = 1 - z
+    weights = None
+    if columns.weight is not None:
+        weights, found = _read_weights(table, columns.weight)
+        problems += found
+        if weights is None:
+            groups, z = None, None
     if groups is not None:
         try:
             aggregate.check(z, groups, len(match.classes))
         except (TypeError, ValueError) as error:
             groups, z = None, None
             problems.append(Problem("error", str(error), table.file, None, columns.observed))
-    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], turned)
+    if groups is not None and z is not None and weights is not None:
+        counts = weights[source_rows] > 0
+        groups, z, source_rows = groups.take(torch.from_numpy(counts)), z[counts], source_rows[counts]
+        weights, turned = weights[source_rows], None if turned is None else turned[counts]
+    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], weights, turned)
+
+
+def _read_weights(table: Table, column: str) -> tuple[np.ndarray | None, list[Problem]]:
+    """Return the weights of groups, or say which rows hold none; those of weight zero are left out, with a note."""
+    weights, problems = read_numbers(table, column, "a weight")
+    if weights is None:
+        return None, problems
+    problems = list(
+        in_rows(
+            weights < 0,
+            lambda row: f"{table.column(column)[row]} is negative; a weight is not, and 0 leaves a group out",
+            file=table.file,
+            column=column,
+        )
+    )
+    if not weights.any():
+        problems.append(Problem("error", "all weights are 0, so that nothing is left", table.file, None, column))
+    elif none := int((weights == 0).sum()):
+        message = f"{none:,} {'row is' if none == 1 else 'rows are'} left out, because the weight is 0"
+        problems.append(Problem("note", message, table.file, None, column, left_out=True))
+    return (None if any(one.severity == "error" for one in problems) else weights.astype(np.float64)), problems
 
 
 def _is_exchanged(columns: SourceColumns) -> bool:

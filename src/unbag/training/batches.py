@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ class Batch:
     memory: Tensor  # (memberships,), its number among those of the whole set and all replicas
     segments: Segments  # the memberships of each group
     z: Tensor  # of these groups
+    weights: Tensor | None = None  # of these groups, 1 on average over the set; None: all the same
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """Pick one row per membership: (replicas * n, width) to (memberships, width)."""
@@ -69,9 +69,10 @@ class Batches:
             ),
             torch.cat([one.groups.members for one in observations]),
         )
-        # By the aggregate that will read them: one of another replica may have numbered its outcomes differently.
-        checked = [self.aggregate.check(one.z, one.groups, self.n_classes) for one in observations]
-        self.checked = torch.cat(checked)
+        self.checked = torch.cat([self._checked(one) for one in observations])
+        self.weights: Tensor | None = None
+        if any(one.group_weights is not None for one in observations):
+            self.weights = torch.cat([(one.weights / one.weights.mean()).float() for one in observations])
         self.n_replicas = n_replicas
         n_visits = max(self._n_groups) if n_visits is None else n_visits
         self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
@@ -86,7 +87,15 @@ class Batches:
         self._equal: dict[int, Segments] = {}
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=self.groups.device)
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
-        self._laid_out: _LaidOut | None = None
+        # Rows and memory, (replicas, groups, members), observations and weights, (replicas, groups, ...), of groups of
+        # one size in the order in which they are visited.
+        self._laid_out: list[Tensor] | None = None
+
+    def _checked(self, one: Observations) -> Tensor:
+        """Return observations as checked by the aggregate that reads them: another may number outcomes otherwise."""
+        if one.aggregate is self.aggregate:
+            return one.checked
+        return self.aggregate.check(one.z, one.groups, self.n_classes)
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, one of each replica."""
@@ -111,12 +120,12 @@ class Batches:
         number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
         rows, z = self.groups.members[number], self.checked[which]
         memory = number.add_(self._first_memory[:, None])
+        laid_out = [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
         if self._laid_out is None:
-            self._laid_out = _LaidOut(rows, memory, z)
+            self._laid_out = laid_out
         else:  # in place: a captured graph reads from where it was
-            self._laid_out.rows.copy_(rows)
-            self._laid_out.memory.copy_(memory)
-            self._laid_out.z.copy_(z)
+            for part, own in zip(self._laid_out, laid_out, strict=True):
+                part.copy_(own)
 
     def size(self, step: int) -> int:
         """Return how many groups of this set a step visits."""
@@ -145,13 +154,14 @@ class Batches:
         assert self._laid_out is not None
         return self._equal_batch(*(part.index_select(1, place) for part in self._laid_out))
 
-    def _equal_batch(self, rows: Tensor, memory: Tensor, z: Tensor) -> Batch:
+    def _equal_batch(self, rows: Tensor, memory: Tensor, z: Tensor, weights: Tensor | None = None) -> Batch:
         n, size = z.shape[:2].numel(), rows.shape[2]
         if n not in self._equal:
             self._equal[n] = Segments.from_sizes(torch.full((n,), size, device=rows.device))
             # Found now, once: while a graph is captured, nothing may wait for a number.
             assert self._equal[n].uniform_size == size
-        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z.flatten(0, 1).contiguous())
+        of_groups = None if weights is None else weights.flatten()
+        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z.flatten(0, 1).contiguous(), of_groups)
 
     def _unequal_batch(self, which: Tensor) -> Batch:
         flat = which.flatten()
@@ -164,12 +174,5 @@ class Batches:
         rows = self.groups.members.new_zeros(self.n_replicas * width)
         rows[place] = self.groups.members[number]
         memory = number + self._first_memory[replica, 0]
-        return Batch(rows.view(self.n_replicas, width), place, memory, own, self.checked[flat])
-
-
-class _LaidOut(NamedTuple):
-    """An epoch of groups of one size, in the order in which they are visited."""
-
-    rows: Tensor  # (replicas, groups, members)
-    memory: Tensor  # (replicas, groups, members)
-    z: Tensor  # (replicas, groups, ...)
+        weights = None if self.weights is None else self.weights[flat]
+        return Batch(rows.view(self.n_replicas, width), place, memory, own, self.checked[flat], weights)

@@ -110,7 +110,8 @@ def train(
     seeds = [int(seed) for seed in seeds]
     if not seeds:
         raise ValueError("seeds is empty: give at least one seed, one for each replica")
-    sets = [[one] if isinstance(one, Observations) else list(one) for one in observations]
+    given = [[one] if isinstance(one, Observations) else list(one) for one in observations]
+    sets = [[one.counting() for one in replicas] for replicas in given]
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
     if objective is None:
@@ -267,6 +268,8 @@ class Run:
             outputs, backward = self._forward(batch)
             with full_precision(outputs.device.type):
                 found = self._objective(phase, place, batch, outputs)
+            if batch.weights is not None:
+                found = found.weighted(batch.weights, batch.segments)
             # The mean over the groups of each replica.
             share = found.scale * batches.weight * len(self.seeds) / len(batch.segments)
             backward(found.grad.mul_(share))

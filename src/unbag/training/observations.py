@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unbag.aggregates.base import Aggregate
+from unbag.aggregates.base import Aggregate, Evidence, member_logits
 from unbag.alignment import read_per_group
 from unbag.checks import check_n_classes
 from unbag.groups import Groups
+from unbag.weights import read_group_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,9 @@ class Observations:
     weight
         How much the mean over the groups of a step counts beside those of other sets. A set with fewer groups than an
         epoch has steps is part of so many steps only; give it a larger weight where it should count as much.
+    group_weights
+        How much each group counts beside the others of this set, not negative; None: all the same. A group of weight 2
+        is as good as two that are alike, and one of weight 0 is left out, even where its observation is impossible.
 
     Examples
     --------
@@ -53,6 +57,7 @@ class Observations:
     z: Any
     n_classes: int
     weight: float = 1.0
+    group_weights: Any = None
     checked: Tensor = field(init=False, repr=False)
     """The observations as :meth:`Aggregate.infer` takes them."""
 
@@ -63,14 +68,47 @@ class Observations:
         self.aggregate.check_sizes(self.groups)
         object.__setattr__(self, "z", read_per_group(self.z, self.groups))
         object.__setattr__(self, "checked", self.aggregate.check(self.z, self.groups, self.n_classes))
+        if self.group_weights is not None:
+            object.__setattr__(self, "group_weights", read_group_weights(self.group_weights, self.groups))
+            if not bool(self.group_weights.any()):
+                raise ValueError("group_weights must not all be zero: no group would be left to learn from")
+
+    @property
+    def weights(self) -> Tensor:
+        """How much each group counts, in float64; 1 where no weights were given."""
+        if self.group_weights is None:
+            return torch.ones(len(self.groups), dtype=torch.float64, device=self.groups.device)
+        return self.group_weights
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean of one value per group, by their weights; a group of weight zero does not count."""
+        weights = self.weights
+        return (values.double() * weights).masked_fill(weights == 0, 0).sum() / weights.sum()
+
+    def evidence(self, logits: Tensor) -> Evidence:
+        """Return likelihood and posterior from the logits of all rows; see :meth:`unbag.Aggregate.evidence`."""
+        return self.aggregate.named_evidence(member_logits(logits, self.groups), self.groups, self.checked)
+
+    def counting(self) -> Observations:
+        """Return the groups that count, which are all but those of weight zero."""
+        counts = self.weights > 0
+        return self if bool(counts.all()) else self.take(counts)
 
     def take(self, which: Tensor) -> Observations:
         """Return the chosen groups and what was seen of them."""
-        return replace(self, groups=self.groups.take(which), z=self.z[which])
+        return self._unchecked(self.groups.take(which), lambda of_groups: of_groups[which])
 
     def to(self, device: torch.device | str) -> Observations:
         """Return the same on another device."""
-        return replace(self, groups=self.groups.to(device), z=self.z.to(device))
+        return self._unchecked(self.groups.to(device), lambda of_groups: of_groups.to(device))
+
+    def _unchecked(self, groups: Groups, change: Callable[[Tensor], Tensor]) -> Observations:
+        """Skip the checks where the pieces come from checked observations."""
+        weights = None if self.group_weights is None else change(self.group_weights)
+        other = object.__new__(Observations)
+        changed = {"groups": groups, "z": change(self.z), "checked": change(self.checked), "group_weights": weights}
+        other.__dict__.update(vars(self) | changed)
+        return other
 
     def split(self, share: float, generator: torch.Generator) -> tuple[Observations, Observations]:
         """Set a share of the groups aside, at random; never a part of a group.
@@ -82,14 +120,15 @@ class Observations:
         return self.take(kept), self.take(held_out)
 
     def split_numbers(self, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the groups on either side of such a split, in their order."""
+        """Return the numbers of the groups on either side of such a split, in their order, of those that count."""
         if not 0 < share < 1:
             raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
-        n = len(self.groups)
+        counting = self.weights.nonzero().flatten()
+        n = len(counting)
         held_out = round(share * n)
         if not 0 < held_out < n:
             raise ValueError(f"a share of {share} of {n} groups leaves nothing on one side; give more groups")
-        order = torch.randperm(n, generator=generator).to(self.groups.device)
+        order = counting[torch.randperm(n, generator=generator).to(self.groups.device)]
         return order[held_out:].sort().values, order[:held_out].sort().values
 
 

@@ -20,8 +20,9 @@ Score = Callable[[Predict], Tensor]
 def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Score:
     """Score by the mean log-likelihood of groups that were not trained on, which needs no label of any instance.
 
-    Sets of observations count by their weights.
+    Sets of observations count by their weights, and so do the groups of a set.
     """
+    observations = [one.counting() for one in observations]
     rows, members = torch.cat([one.groups.members for one in observations]).unique(return_inverse=True)
     inputs = take_rows(X, rows)
     members_of_sets = members.split([len(one.groups.members) for one in observations])
@@ -67,7 +68,7 @@ def _mean_log_likelihood(logits: Tensor, sets: Sequence[Observations], members: 
         if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
             return math.nan
         found = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
-        total += one.weight * float(found.double().mean())
+        total += one.weight * float(one.mean(found))
     return total / sum(one.weight for one in sets)
 
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from table_files import BAGS, PEOPLE, blobs, call, write
+
+TRAINING = (
+    "--model", "linear", "--epochs", 20, "--batch-size", 1000, "--validation-fraction", 0, "--scaling", "standard",
+    "--learning-rate", 0.05,
+)  # fmt: skip
+
+
+def add_weights(file, weights):
+    """Write files with weights, and with rows that are repeated as often, beside one of observations."""
+    head, *lines = file.read_text().splitlines()
+    rows = [f"{line},{weight}" for line, weight in zip(lines, weights, strict=True)]
+    again = [line for line, weight in zip(lines, weights, strict=True) for _ in range(weight)]
+    weighted = write(file.with_name("weighted.csv"), "\n".join([f"{head},how often", *rows]))
+    return weighted, write(file.with_name("repeated.csv"), "\n".join([head, *again]))
+
+
+@pytest.mark.parametrize(("name", "n_groups"), [("pairs", 60), ("triplets", 60), ("ranks", 60)])
+def test_a_column_of_weights_counts_rows_as_often(name, n_groups, tmp_path):
+    blobs(tmp_path)
+    kind = {"pairs": "pairwise_similarity", "triplets": "triplet_comparison", "ranks": "ordinal_rank"}[name]
+    files = add_weights(tmp_path / f"{name}.csv", np.random.default_rng(0).integers(0, 4, n_groups))
+    shares = []
+    for place, (file, more) in enumerate(zip(files, [("--group-weight", "how often"), ()], strict=True)):
+        common = ("--aggregate", kind, "--n-classes", 2, "--out", tmp_path / f"run{place}", *TRAINING)
+        done = call("fit", tmp_path / "people.csv", file, *common, *more)
+        assert done.exit_code == 0, done.output
+        call("predict", tmp_path / f"run{place}", tmp_path / "people.csv", "--out", tmp_path / "p.csv")
+        with open(tmp_path / "p.csv") as lines:
+            shares.append([float(row["p_1"]) for row in csv.DictReader(lines)])
+    np.testing.assert_allclose(shares[0], shares[1], atol=1e-4)
+    one, same = (json.loads((tmp_path / f"run{place}" / "summary.json").read_text()) for place in (0, 1))
+    for figure in ("model", "trivial", "better"):
+        assert one["sets"][0]["likelihood"][figure] == pytest.approx(same["sets"][0]["likelihood"][figure], abs=1e-4)
+    assert one["sets"][0]["weights"] == [1.0, 3.0]
+    assert "weighted by how often" in one["inputs"]["observations"][0]
+    assert call("report", tmp_path / "run0").exit_code == 0
+    assert "by their weights, from 1 to 3" in (tmp_path / "run0" / "report.html").read_text()
+
+
+def test_weights_in_a_file_of_settings_and_beside_other_files(tmp_path):
+    blobs(tmp_path)
+    weighted, _ = add_weights(tmp_path / "counts.csv", [1, 2] * 20)
+    settings = write(
+        tmp_path / "fit.toml",
+        f'instances = "people.csv"\ngroups = "{weighted.name}"\ngroup_weight = "how often"\nepochs = 2\nout = "run"\n'
+        'also = [{file = "pairs.csv", aggregate = "pairwise_similarity"}]\n',
+    )
+    assert call("fit", "--config", settings).exit_code == 0
+    content = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert [one["group_weight"] for one in content["plan"]["sources"]] == ["how often", None]
+    sets = json.loads((tmp_path / "run" / "summary.json").read_text())["sets"]
+    assert [one["weights"] for one in sets] == [[1.0, 2.0], None]
+    # Other groups need no weights.
+    found = call(
+        "disaggregate", tmp_path / "run", tmp_path / "people.csv", tmp_path / "counts.csv", "--out", tmp_path / "d.csv"
+    )
+    assert found.exit_code == 0, found.output
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("1,,2,3", "row 2, column weight: a weight must be a number, got None"),
+        ("1,-2,2,3", "row 2, column weight: -2 is negative; a weight is not, and 0 leaves a group out"),
+        ("0,0,0,0", "column weight: all weights are 0, so that nothing is left"),
+        ("a,b,c,d", "row 1, column weight: a weight must be a number, got 'a'"),
+    ],
+)
+def test_weights_that_are_refused(weights, message, tmp_path):
+    head, *lines = BAGS.splitlines()
+    rows = [f"{line},{weight}" for line, weight in zip(lines, weights.split(","), strict=True)]
+    files = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "bags.csv", "\n".join([f"{head},weight", *rows]))
+    checked = call("check", *files, "--aggregate", "multiple_instance", "--group-weight", "weight")
+    assert checked.exit_code == 2
+    assert message in checked.stdout
+
+
+def test_check_names_the_column_and_what_is_left_out(tmp_path):
+    files = (
+        write(tmp_path / "people.csv", PEOPLE),
+        write(tmp_path / "bags.csv", "ward,positive,w\nw0,1,1\nw1,0,0\nw2,1,2\nw3,0,0.5\n"),
+    )
+    checked = call("check", *files, "--group-weight", "w")
+    assert checked.exit_code == 0, checked.stdout
+    assert "weight       column w" in checked.stdout
+    assert "column w: 1 row is left out, because the weight is 0" in checked.stdout
+    unknown = call("check", *files, "--group-weight", "v")
+    assert "there is no column 'v', which --group-weight names" in unknown.stdout
