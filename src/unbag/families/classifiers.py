@@ -14,8 +14,8 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from unbag.families.base import Fitted
-from unbag.families.row_evidence import RowEvidence
 from unbag.families.rounds import Learner, constant_logits, fit_rounds, needs_guess
+from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import guess_classes
 from unbag.families.trees import as_table
 from unbag.training import Observations
@@ -36,8 +36,8 @@ def check_classifier(model: Any) -> None:
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not has_fit_parameter(last, "sample_weight"):
         raise TypeError(
-            f"model must learn from weighted rows, but fit of {type(last).__name__} takes no sample_weight; take another "
-            "classifier, such as LogisticRegression or HistGradientBoostingClassifier"
+            f"model must learn from weighted rows, but fit of {type(last).__name__} takes no sample_weight; take "
+            "another classifier, such as LogisticRegression or HistGradientBoostingClassifier"
         )
 
 
