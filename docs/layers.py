@@ -16,8 +16,9 @@ LAYERS = {
     "experiments": "experiments",
     "evidence": "demo benchmarks baselines datasets",
     "files and pages": "tables report run_folder options",
-    "estimator": "unbag saving estimator saved_weights saved_content predictor fitting naming inputs targets",
-    "training": "out_of_fold constant training models",
+    "estimator": "unbag saving estimator saved_weights saved_trees saved_content predictor fitting naming inputs "
+    "targets",
+    "training": "families out_of_fold constant training models",
     "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups weights",

@@ -19,7 +19,7 @@ LOCK = ".lock"
 # Without O_NONBLOCK, opening a pipe waits for a writer. Not every platform has all of these.
 _READ = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
-WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
+WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.(safetensors|txt)")
 """What files of weights are called, by what they hold."""
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
+from unbag.families.choice import check_processor, name_of
 from unbag.models import build
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Settings
@@ -104,12 +105,10 @@ def _networks(
 
 def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations]) -> Family:
     """Return trees or a classifier of scikit-learn, which look at few of the parameters."""
-    model, device = choices["model"], torch.device(choices["device"])
-    name = f"model={model!r}" if isinstance(model, str) else type(model).__name__
+    model = choices["model"]
+    check_processor(model, choices["device"])
     if choices["checkpoint"] is not None:
-        raise ValueError(f"{name} cannot go on from where it was interrupted; leave checkpoint= out")
-    if device.type != "cpu":
-        raise ValueError(f"{name} runs on the processor; leave device= out, got {choices['device']!r}")
+        raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
     settings = read_settings(choices, observations)
     shared: dict[str, Any] = {
         "rounds": settings.epochs,

@@ -77,7 +77,7 @@ class Training:
     The seed is its ``random_state``, and a number unless another is given: a run can be repeated.
     """
 
-    model: Annotated[str, Setting("linear or mlp.")] = "mlp"
+    model: Annotated[str, Setting("linear, mlp or trees.")] = "mlp"
     method: Annotated[str, Setting("uum or likelihood.")] = "uum"
     loss: Annotated[str, Setting("Loss of uum, for example gce.")] = "cross_entropy"
     epochs: Annotated[StrictInt, Setting("Most visits to each group.")] = 200

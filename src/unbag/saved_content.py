@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 
 from unbag.aggregates import AGGREGATES
+from unbag.families.choice import TREES
 from unbag.fitting import read_settings
 from unbag.inputs import NAMES
 from unbag.models.build import MODELS
@@ -118,8 +119,8 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     if "aggregate" not in own:
         make_aggregates(settings["aggregate"])
     if "model" not in own:
-        known = settings["model"] in tuple(MODELS)
-        _need(known, "settings.model", f"one of {', '.join(MODELS)}", settings["model"])
+        names = (*MODELS, TREES)
+        _need(settings["model"] in names, "settings.model", f"one of {', '.join(names)}", settings["model"])
     for name in {*defaults} - {*OWN, *LOCAL, "classes"}:
         _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])
     for name, (is_right, expected) in _SETTINGS.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -15,11 +15,12 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from unbag.checks import describe
-from unbag.families import Network
+from unbag.families import Model, Network, Trees, is_network
 from unbag.files import read_regular
 from unbag.models import build
 from unbag.predictor import Predictor
 from unbag.random_state import RandomState
+from unbag.saved_trees import read_trees, trees_as_bytes
 from unbag.training.scaling import Scaling, scaling_shape
 
 # What an object of torch.nn.Module takes, beside its tensors.
@@ -29,17 +30,27 @@ MODULE_BYTES = 4096
 LARGEST_ROW = 2**25
 
 
-def weights_as_bytes(models: Sequence[nn.Module]) -> bytes:
-    """Return parameters and buffers of models as a file of safetensors."""
+def weights_as_bytes(models: Sequence[Model]) -> tuple[str, bytes]:
+    """Return what models have learned as a file, and how its name ends.
+
+    Parameters and buffers of networks are a file of safetensors, trees one in LightGBM's text format.
+    """
+    if all(isinstance(model, Trees) for model in models):
+        return "txt", trees_as_bytes(cast(Sequence[Trees], models))
+    if not all(isinstance(model, Network) for model in models):
+        raise TypeError(
+            "a classifier of scikit-learn cannot be saved without pickle, whose files can run code; networks and "
+            "model='trees' can be saved: fit one of these, or save the classifier by other means, at your own risk"
+        )
     named = {
         f"{place}.{name}": tensor.detach().cpu().contiguous().clone()
-        for place, model in enumerate(models)
+        for place, model in enumerate(cast(Sequence[Network], models))
         for name, tensor in _named_tensors(model).items()
     }
-    return safetensors.torch.save(named)
+    return "safetensors", safetensors.torch.save(named)
 
 
-def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[nn.Module]:
+def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[Model]:
     """Return models with the weights of a file; nothing is allocated for a model that they do not fit.
 
     Parameters
@@ -47,11 +58,14 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
     path, digest
         The file, and its checksum.
     classifier
-        Has everything but its models, one for each of ``orders_``.
+        Has everything but its models, one for each of ``orders_``; they are put on its device.
     spare
         How many bytes models may take beside their tensors, and beside as many as the file has.
     """
     model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
+    if not is_network(model):
+        content = _read_checked(path, digest)
+        return [*read_trees(path, content, n_models, prod(input_shape), len(classifier.classes_))]
     try:
         make_net = _make_net(model, input_shape, len(classifier.classes_))
         net = make_net()
@@ -76,7 +90,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
     for place in range(n_models):
         for name in finite:
             _check_values(path, f"{place}.{name}", tensors[f"{place}.{name}"])
-    models: list[nn.Module] = []
+    models: list[Model] = []
     for place in range(n_models):
         net = make_net()
         own = {name: tensors.pop(f"{place}.1.{name}") for name in _named_tensors(net)}
@@ -87,7 +101,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
                 for name, tensor in _named_tensors(net).items():
                     tensor.copy_(own[name])
         scaled = Scaling(tensors.pop(f"{place}.0.shift"), tensors.pop(f"{place}.0.factor"))
-        models.append(Network(scaled, net).eval())
+        models.append(Network(scaled, net).eval().to(classifier.device))
     return models
 
 

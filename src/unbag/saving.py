@@ -1,4 +1,4 @@
-"""Saved classifiers: a folder with one JSON file and one of safetensors, and nothing that could run."""
+"""Saved classifiers: a folder with one JSON file and one of safetensors or trees, and nothing that could run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from unbag.checks import check_device
 from unbag.diagnosis import Finding
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
+from unbag.families.choice import check_processor
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
@@ -56,9 +57,9 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     folder = Path(folder)
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; give another folder, or overwrite=True to replace what it holds")
-    content, weights = _describe(classifier), weights_as_bytes(classifier.models_)
+    content, (suffix, weights) = _describe(classifier), weights_as_bytes(classifier.models_)
     digest = hashlib.sha256(weights).hexdigest()
-    content["weights"] = {"file": f"weights-{digest[:16]}.safetensors", "sha256": digest}
+    content["weights"] = {"file": f"weights-{digest[:16]}.{suffix}", "sha256": digest}
     head = json.dumps({"format": FORMAT, "sha256": canonical_digest(content), "content": content}, indent=1)
     try:
         read, spare = parse_json(head)
@@ -116,12 +117,11 @@ def load(
     if "aggregate" in settings and "aggregate" not in content["own"]:
         settings["aggregate"] = make_aggregates(settings["aggregate"])
     check_device(device)
+    check_processor(settings.get("model"), device)
     classifier = AggregateClassifier(**settings, device=device)
     _restore(classifier, content["fitted"])
     weights = content["weights"]
     classifier.models_ = read_models(folder / Path(weights["file"]).name, weights["sha256"], classifier, spare)
-    for one in classifier.models_:
-        one.to(device)
     return classifier
 
 

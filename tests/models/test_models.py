@@ -215,7 +215,12 @@ def test_one_logit_can_be_stacked():
 @pytest.mark.parametrize(
     ("model", "shape", "n_classes", "message"),
     [
-        ("resnet", (4,), 3, r"one of linear, logistic, mlp, lenet, densenet, a module or a function; got 'resnet'"),
+        (
+            "resnet",
+            (4,),
+            3,
+            r"one of linear, logistic, mlp, lenet, densenet, trees, a module, .*; got 'resnet'",
+        ),
         ("lenet", (784,), 3, r"'lenet' reads images.*got rows of shape \(784,\); reshape X"),
         ("densenet", (3072,), 3, r"'densenet' reads images.*got rows of shape \(3072,\); reshape X"),
         ("lenet", (1, 1, 28, 28), 3, r"'lenet' reads images.*got rows of shape \(1, 1, 28, 28\)"),
@@ -243,7 +248,10 @@ def test_refused(model, shape, n_classes, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (7, "model must be one of linear, logistic, mlp, lenet, densenet, a module or a function; got int"),
+        (
+            7,
+            "model must be one of linear, logistic, mlp, lenet, densenet, trees, a module, .*; got int",
+        ),
         (nn.Linear, "must run without arguments: .*in_features"),
         (lambda: "mlp", "must return a torch.nn.Module, got str"),
     ],

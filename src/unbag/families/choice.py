@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 
@@ -19,6 +20,17 @@ def is_network(model: Any) -> bool:
     (True, False)
     """
     return not isinstance(model, BaseEstimator) and not (isinstance(model, str) and model == TREES)
+
+
+def check_processor(model: Any, device: str) -> None:
+    """Refuse to run on another device what runs on the processor alone."""
+    if not is_network(model) and torch.device(device).type != "cpu":
+        raise ValueError(f"{name_of(model)} runs on the processor; leave device= out, got {device!r}")
+
+
+def name_of(model: Any) -> str:
+    """Return what to call a model that is no network."""
+    return f"model={model!r}" if isinstance(model, str) else type(model).__name__
 
 
 def takes_missing(model: Any) -> bool:

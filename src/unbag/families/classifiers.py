@@ -36,8 +36,8 @@ def check_classifier(model: Any) -> None:
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not has_fit_parameter(last, "sample_weight"):
         raise TypeError(
-            f"model must learn from weighted rows, but fit of {type(last).__name__} takes no sample_weight; take another "
-            "classifier, such as LogisticRegression or HistGradientBoostingClassifier"
+            f"model must learn from weighted rows, but fit of {type(last).__name__} takes no sample_weight; take "
+            "another classifier, such as LogisticRegression or HistGradientBoostingClassifier"
         )
 
 

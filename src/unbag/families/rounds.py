@@ -23,8 +23,9 @@ TRIAL = 20
 class Learner(Protocol):
     """A model in the making."""
 
-    starting: bool
-    """Whether it still learns a first guess."""
+    @property
+    def starting(self) -> bool:
+        """Whether it still learns a first guess."""
 
     def learn(self) -> float | None:
         """Do a round, and return the loss before it; None where nothing more can be learned."""

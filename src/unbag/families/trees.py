@@ -17,12 +17,13 @@ from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import guess_classes
 from unbag.training import Observations
 
-# Rounds that learn a first guess, where observations tell nothing without one.
-GUESS_ROUNDS = 8
+# Rounds that learn a first guess, where observations tell nothing without one, and how often it is then made better by
+# expectation-maximisation: trees that are learned anew follow the posterior further than trees that are added.
+GUESS_ROUNDS, GUESSES = 20, 8
 
 PARAMETERS = {
     "objective": "custom",
-    "learning_rate": 0.1,
+    "learning_rate": 0.2,
     "num_leaves": 15,
     "lambda_l2": 1.0,
     "feature_fraction": 0.8,
@@ -51,7 +52,7 @@ class Trees:
     @property
     def n_parameters(self) -> int:
         """How many leaves there are."""
-        return sum(map(int, re.findall(r"^num_leaves=(\d+)$", self.booster.model_to_string(), re.MULTILINE)))
+        return sum(leaves_of(self.booster.model_to_string()))
 
     def log_probs(self, X: Tensor) -> Tensor:
         """Return the log-probability of each class for each row, ``(n, classes)``, in float64 on the CPU."""
@@ -89,21 +90,13 @@ class BoostedTrees:
         time_limit: float | None = None,
     ) -> Fitted:
         """Add trees round by round, along the gradient of the log-likelihood of the groups."""
-        _lightgbm()
-        evidence = RowEvidence(used)
-        table, start = as_table(X[evidence.rows]), constant_logits(used)
-        if not bool(((table != table[0]) & ~(np.isnan(table) & np.isnan(table[0]))).any()):
-            raise ValueError(
-                f"X is the same in all {len(table):,} rows of groups: trees have nothing to tell rows apart by; give "
-                "columns that vary"
-            )
-        held = as_table(X[RowEvidence(held_out).rows]) if held_out else None
+        problem = _Problem(X, used, held_out)
 
         def starts(seed: int) -> list[Learner]:
             guesses: list[Tensor | None] = [None]
             if needs_guess(used):
-                guesses = [*guess_classes(table, len(start), seed)]
-            return [_Boosting(table, held, evidence, start, guess, seed) for guess in guesses]
+                guesses = [_improve(problem, guess, seed) for guess in guess_classes(problem.table, problem.k, seed)]
+            return [_Boosting(problem, guess, seed) for guess in guesses]
 
         seeds = [seed + replica for replica in range(self.n_restarts)]
         return fit_rounds(
@@ -119,34 +112,46 @@ class BoostedTrees:
         )
 
 
+class _Problem:
+    """Rows as LightGBM reads them, and what was observed of their groups."""
+
+    def __init__(self, X: Tensor, used: Sequence[Observations], held_out: Sequence[Observations]) -> None:
+        self.evidence, self.k = RowEvidence(used), used[0].n_classes
+        start = constant_logits(used).numpy()
+        self.start = start[1:] - start[0] if self.k == 2 else start  # (1,) or (k,)
+        self.table = as_table(X[self.evidence.rows])
+        if not bool(((self.table != self.table[0]) & ~(np.isnan(self.table) & np.isnan(self.table[0]))).any()):
+            raise ValueError(
+                f"X is the same in all {len(self.table):,} rows of groups: trees have nothing to tell rows apart by; "
+                "give columns that vary"
+            )
+        self.parameters = {
+            **PARAMETERS,
+            "num_class": len(self.start),
+            "min_data_in_leaf": max(1, min(20, len(self.table) // 20)),
+            "num_threads": torch.get_num_threads(),
+        }
+        self.data = self._as_data(self.table)
+        self.held_out = self._as_data(as_table(X[RowEvidence(held_out).rows])) if held_out else None
+
+    def _as_data(self, table: np.ndarray) -> Any:
+        start = np.tile(self.start, (len(table), 1))
+        return import_lightgbm().Dataset(
+            table,
+            reference=getattr(self, "data", None),
+            init_score=start[:, 0] if self.k == 2 else start,
+            params=self.parameters,
+        )
+
+
 class _Boosting:
     """Trees in the making: from the shares of the classes on, or from a first guess."""
 
-    def __init__(
-        self,
-        table: np.ndarray,
-        held: np.ndarray | None,
-        evidence: RowEvidence,
-        start: Tensor,
-        guess: Tensor | None,
-        seed: int,
-    ) -> None:
-        lightgbm = _lightgbm()
-        self.evidence, self.start, self.guess, self.n_rounds = evidence, start, guess, 0
-        k = len(start)
-        parameters = {
-            **PARAMETERS,
-            "num_class": 1 if k == 2 else k,
-            "min_data_in_leaf": max(1, min(20, len(table) // 20)),
-            "num_threads": torch.get_num_threads(),
-            "seed": seed,
-        }
-        rows = lightgbm.Dataset(table, init_score=self._start_scores(len(table)), params=parameters)
-        self.booster = lightgbm.Booster(parameters, rows)
-        self.has_held_out = held is not None
-        if held is not None:
-            others = lightgbm.Dataset(held, reference=rows, init_score=self._start_scores(len(held)), params=parameters)
-            self.booster.add_valid(others, "held-out")
+    def __init__(self, problem: _Problem, guess: Tensor | None, seed: int) -> None:
+        self.problem, self.guess, self.n_rounds = problem, guess, 0
+        self.booster = import_lightgbm().Booster({**problem.parameters, "seed": seed}, problem.data)
+        if problem.held_out is not None:
+            self.booster.add_valid(problem.held_out, "held-out")
 
     @property
     def starting(self) -> bool:
@@ -156,42 +161,49 @@ class _Boosting:
         losses = []
 
         def objective(raw: np.ndarray, _: Any) -> tuple[np.ndarray, np.ndarray]:
-            logits = as_logits(raw, len(self.start))
-            loss, grad, hess = gradient(self.evidence, logits, self.guess if self.starting else None)
+            logits = as_logits(raw, self.problem.k)
+            loss, grad, hess = gradient(self.problem.evidence, logits, self.guess if self.starting else None)
             losses.append(loss)
-            return (grad[:, 1], hess[:, 1]) if len(self.start) == 2 else (grad, hess)
+            return (grad[:, 1], hess[:, 1]) if self.problem.k == 2 else (grad, hess)
 
         if self.booster.update(fobj=objective) and self.n_rounds > 0:  # no leaf can be split any more
             return None
         self.n_rounds += 1
         return losses[0]
 
-    def held_out_logits(self) -> Tensor | None:
-        if not self.has_held_out:
-            return None
+    def logits(self, *, held_out: bool) -> Tensor:
+        """Return the logits of the rows, as LightGBM keeps them."""
         found: list[Tensor] = []
 
         def keep(raw: np.ndarray, _: Any) -> tuple[str, float, bool]:
-            found.append(as_logits(raw, len(self.start)))
+            found.append(as_logits(raw, self.problem.k))
             return "kept", 0.0, True
 
-        self.booster.eval_valid(keep)
+        (self.booster.eval_valid if held_out else self.booster.eval_train)(keep)
         return found[0]
+
+    def held_out_logits(self) -> Tensor | None:
+        return None if self.problem.held_out is None else self.logits(held_out=True)
 
     def model(self, n_rounds: int) -> Trees:
         """Return the trees of the first rounds; the shares of the classes become part of the first trees."""
         text = self.booster.model_to_string(num_iteration=n_rounds)
-        booster = _lightgbm().Booster(model_str=text)
-        own = self._start_scores(1).reshape(-1)
-        for tree, n_leaves in enumerate(re.findall(r"^num_leaves=(\d+)$", text, re.MULTILINE)[: len(own)]):
-            for leaf in range(int(n_leaves)):
-                booster.set_leaf_output(tree, leaf, booster.get_leaf_output(tree, leaf) + float(own[tree]))
-        return Trees(booster, len(self.start))
+        booster = import_lightgbm().Booster(model_str=text)
+        for tree, (n_leaves, start) in enumerate(zip(leaves_of(text), self.problem.start.tolist(), strict=False)):
+            for leaf in range(n_leaves):
+                booster.set_leaf_output(tree, leaf, booster.get_leaf_output(tree, leaf) + start)
+        return Trees(booster, self.problem.k)
 
-    def _start_scores(self, n: int) -> np.ndarray:
-        """Return the start as LightGBM has it: one number a row for two classes, otherwise one for each class."""
-        start = self.start.numpy()
-        return np.full(n, start[1] - start[0]) if len(start) == 2 else np.tile(start, (n, 1))
+
+def _improve(problem: _Problem, guess: Tensor, seed: int) -> Tensor:
+    """Return a better guess of the classes of rows, by what observations and trees that learn the last one say."""
+    for _ in range(GUESSES):
+        learner = _Boosting(problem, guess, seed)
+        while learner.starting and learner.learn() is not None:
+            pass
+        _, posterior = problem.evidence.infer(learner.logits(held_out=False).float())
+        guess = posterior / problem.evidence.row_weights[:, None]
+    return guess
 
 
 def gradient(
@@ -211,11 +223,19 @@ def gradient(
     guess
         A distribution over classes for each row that is learned in place of the posterior.
     """
-    log_likelihood, posterior = evidence.infer(logits.float())
-    weights = evidence.row_weights[:, None]
-    probs = logits.double().softmax(-1)
-    expected = posterior if guess is None else weights * guess
+    weights, log_probs = evidence.row_weights[:, None], logits.double().log_softmax(-1)
+    if guess is None:
+        log_likelihood, expected = evidence.infer(logits.float())
+    else:
+        expected = weights * guess
+        log_likelihood = float((expected * log_probs).sum() / evidence.total)
+    probs = log_probs.exp()
     return -log_likelihood, (weights * probs - expected).numpy(), (weights * probs * (1 - probs)).numpy()
+
+
+def leaves_of(text: str) -> list[int]:
+    """Return how many leaves each tree has, from LightGBM's own text."""
+    return [int(number) for number in re.findall(r"^num_leaves=(\d+)$", text, re.MULTILINE)]
 
 
 def as_table(X: Tensor) -> np.ndarray:
@@ -225,11 +245,12 @@ def as_table(X: Tensor) -> np.ndarray:
 
 def as_logits(raw: np.ndarray, n_classes: int) -> Tensor:
     """Return logits of each class, ``(rows, classes)``, from what LightGBM has: for two classes the log-odds of one."""
-    raw = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float64))
-    return torch.stack([torch.zeros_like(raw), raw], 1) if n_classes == 2 else raw.reshape(-1, n_classes)
+    scores = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float64))
+    return torch.stack([torch.zeros_like(scores), scores], 1) if n_classes == 2 else scores.reshape(-1, n_classes)
 
 
-def _lightgbm() -> Any:
+def import_lightgbm() -> Any:
+    """Return the module, or say how to install it."""
     try:
         import lightgbm  # noqa: PLC0415 (an extra)
     except ImportError as error:

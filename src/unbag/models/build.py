@@ -70,13 +70,19 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
 def _maker(model: Model, shape: tuple[int, ...], n_classes: int) -> MakeModel:
     if isinstance(model, str):
         if model not in MODELS:
-            raise ValueError(f"model must be one of {', '.join(MODELS)}, a module or a function; got {model!r}")
+            raise ValueError(
+                f"model must be one of {', '.join(MODELS)}, trees, a module, a function or a classifier of "
+                f"scikit-learn; got {model!r}"
+            )
         return lambda: MODELS[model](shape, n_classes)
     if isinstance(model, nn.Module):
         return lambda: _anew(model)
     if callable(model):
         return lambda: _call(model)
-    raise TypeError(f"model must be one of {', '.join(MODELS)}, a module or a function; got {describe(model)}")
+    raise TypeError(
+        f"model must be one of {', '.join(MODELS)}, trees, a module, a function or a classifier of scikit-learn; got "
+        f"{describe(model)}"
+    )
 
 
 def _anew(model: nn.Module) -> nn.Module:

@@ -100,8 +100,9 @@ def training(summary: dict[str, Any]) -> Section:
     section.text.append(
         f"{count(about['epochs'], 'epoch')} in {number(about['seconds'])} seconds"
         + (f", stopped before {number(about['most_epochs'])} because nothing improved any more" if stopped else "")
-        + f"; the weights of epoch {about['best_epoch'] + 1} were kept. The model has "
-        f"{count(about['parameters'], 'parameter')}; features were scaled by “{about['scaling']}”."
+        + f"; the weights of epoch {about['best_epoch'] + 1} were kept. "
+        + (f"The model has {count(about['parameters'], 'parameter')}; features" if about["parameters"] else "Features")
+        + f" were scaled by “{about['scaling']}”."
     )
     if len(history) < about["epochs"]:
         section.text.append(f"The curves show {len(history)} of {number(about['epochs'])} epochs, spread evenly.")

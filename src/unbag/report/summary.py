@@ -151,7 +151,7 @@ def _describe_training(clf: Any, observations: Sequence[Observations]) -> dict[s
         "best_replica": best,
         "replicas": clf.replicas_,
         "models": len(clf.models_),
-        "parameters": sum(weight.numel() for weight in clf.models_[0].parameters()),
+        "parameters": clf.models_[0].n_parameters,
         "scaling": clf.scaling_,
     }
 
@@ -177,6 +177,7 @@ def _settings(clf: Any) -> dict[str, Any]:
     """Return the parameters of the classifier; what is code is told by its name."""
     given = clf.get_params(deep=False)
     return {
-        name: getattr(value, "__name__", None) or (type(value).__name__ if callable(value) else value)
+        name: getattr(value, "__name__", None)
+        or (type(value).__name__ if callable(value) or hasattr(value, "get_params") else value)
         for name, value in given.items()
     }

@@ -92,6 +92,8 @@ def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray
         fate = (
             "they are a category of their own"
             if kind_of(column, categorical) == "category"
+            else "trees take them as they are"
+            if found.plan.training.model == "trees"
             else "the median stands for them, and a further feature marks them"
         )
         yield Problem(

@@ -35,7 +35,7 @@ class Feature:
     kind
         ``"number"`` and ``"boolean"`` become one column, ``"category"`` one of 0 and 1 for each of its values.
     fill
-        The number that stands for a missing one: the median of the training rows.
+        The number that stands for a missing one: the median of the training rows; None leaves it missing, as NaN.
     marked
         Whether a further column is 1 where the number is missing.
     values
@@ -44,7 +44,7 @@ class Feature:
 
     name: str
     kind: Kind
-    fill: float = 0.0
+    fill: float | None = 0.0
     marked: bool = False
     values: tuple[str | None, ...] = ()
 
@@ -160,7 +160,12 @@ class Preparation:
 
 
 def fit_preparation(
-    table: Table, names: Sequence[str], categorical: Sequence[str] = (), rows: np.ndarray | None = None
+    table: Table,
+    names: Sequence[str],
+    categorical: Sequence[str] = (),
+    rows: np.ndarray | None = None,
+    *,
+    keep_missing: bool = False,
 ) -> Preparation:
     """Learn from training rows how to turn columns into numbers, in which :func:`feature_problems` finds no error.
 
@@ -174,9 +179,11 @@ def fit_preparation(
         Columns of numbers that are names of categories.
     rows
         The rows that are trained on; None: all.
+    keep_missing
+        Leave missing numbers as they are, for a model that reads NaN.
     """
     taken = None if rows is None else pa.array(rows)
-    return Preparation(tuple(_fit(table, name, name in categorical, taken) for name in names))
+    return Preparation(tuple(_fit(table, name, name in categorical, taken, keep_missing) for name in names))
 
 
 def kind_of(column: pa.Array, categorical: bool) -> Kind:
@@ -237,7 +244,7 @@ def as_categories(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None) -> Feature:
+def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None, keep_missing: bool) -> Feature:
     column = table.column(name)
     if rows is not None:
         column = column.take(rows)
@@ -246,6 +253,8 @@ def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None) -> F
         text = as_categories(column)
         values: list[str | None] = sorted(text.drop_null().unique().to_pylist())
         return Feature(name, kind, values=(*values, *([None] if text.null_count else [])))
+    if keep_missing:
+        return Feature(name, kind, None)
     numbers = _floats(column)
     missing = np.isnan(numbers)
     fill = 0.0 if missing.all() else float(np.median(numbers[~missing]))
@@ -281,6 +290,9 @@ def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row
             first_row + row + 1,
             one.name,
         )
+    if one.fill is None:
+        out[:, 0] = numbers
+        return
     missing = np.isnan(numbers)
     out[:, 0] = np.where(missing, one.fill, numbers)
     if one.marked:

@@ -67,6 +67,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     """
     with run.opened(plan.as_dict(), force=force) as resumed:
         from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
+        from unbag.families import is_network, takes_missing  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
@@ -74,7 +75,13 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         _refuse_doubt(found)
         problems = [*found.problems, *examine_features(found), *examine_observations(found)]
         raise_errors(problems)
-        preparation = fit_preparation(found.instances, found.columns.features, plan.categorical, found.member_rows)
+        preparation = fit_preparation(
+            found.instances,
+            found.columns.features,
+            plan.categorical,
+            found.member_rows,
+            keep_missing=takes_missing(plan.training.model),
+        )
         X = preparation.encode(found.instances)
         aggregates, z, groups, weights = as_sets(found.observed)
         inputs = describe_inputs(found)
@@ -84,7 +91,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             n_classes=len(found.classes),
             classes=None if unnamed else list(found.classes),
             verbose=int(verbose),
-            checkpoint=run.checkpoint,
+            checkpoint=run.checkpoint if is_network(plan.training.model) else None,  # others begin anew
             **plan.training.parameters,
         )
         with warnings.catch_warnings():
@@ -113,7 +120,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
         problems += [Problem("warning", message) for message in say_failures(summary)]
-    return Learned(run, summary, problems, resumed)
+    return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
 
 def as_sets(observed: list[Observed]) -> tuple[Any, Any, Any, Any]:
