@@ -17,13 +17,16 @@ from unbag.checks import check_device
 from unbag.constant import best_constant
 from unbag.diagnosis import Finding, diagnose_checked, find_rows_without_group
 from unbag.families import Fitted, is_network
-from unbag.fitting import first_seed, prepare
+from unbag.families.cross_fit import CrossFitted
+from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.naming import best_order
+from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
+from unbag.training.trained import side_by_side
 
 
 class UnbagWarning(UserWarning):
@@ -44,35 +47,48 @@ class AggregateClassifier(Predictor):
         ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, ``"majority"``, or an
         :class:`unbag.Aggregate`. A list of them learns from several sets at once; see :meth:`fit`.
     model
-        ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a
-        function that returns one.
+        ``"auto"`` fits a linear model, a network and, for tables, boosted trees if the extra ``trees`` is installed,
+        each with every group left out once, and keeps the mixture that explains left-out groups best. By name:
+        ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"``, ``"densenet"`` or ``"trees"``. Or a torch
+        module, a function that returns one, or a classifier of scikit-learn with ``sample_weight`` and
+        ``predict_proba``.
     method
-        ``"uum"``, the universal unbiased method, or ``"likelihood"``.
+        ``"uum"``, the universal unbiased method, or ``"likelihood"``. ``"auto"``: the likelihood where ``epochs`` is
+        ``"auto"`` and the loss is the cross entropy, for which the two have the same gradient up to the size of the
+        group; the unbiased method otherwise.
     loss
         Of the unbiased risk: a name from :data:`unbag.losses.LOSSES`, or a function.
     epochs
-        How often every group is visited, at most.
+        How often every group is visited, at most. ``"auto"``: steps until left-out groups are explained no better, by
+        a moving average of the weights.
     warm_up
         How many epochs the likelihood is trained on first. ``"auto"``: half for pairs, triplets, ordinal comparisons
         and whatever else leaves classes unnamed, none for others.
     weights
         Of the unbiased risk: from the ``"current"`` model or ``"remembered"`` from the last epoch. ``"auto"``:
-        remembered, but for bags.
+        remembered, but for bags and for groups of more than 32.
     batch_size, learning_rate, weight_decay
-        Groups a step, and the settings of Adam.
+        Groups a step, and the settings of Adam. ``"auto"``: as many groups as have about 1,024 rows, and a rate that
+        suits the model; with a number of epochs, 128 groups and 0.001.
     scaling
         Of features: ``"standard"``, each column by itself; ``"table"``, one mean and scale for all; ``"none"``.
-        ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better.
+        ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better;
+        with folds, it is the first.
     n_restarts
         How many replicas of each scaling to train side by side; the best by held-out groups is kept.
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
+    n_folds
+        Leave out every group once, in so many folds whose models are averaged, with one temperature that left-out
+        groups choose. ``"auto"``: 4 for ``model="auto"``. None, and ``"auto"`` for other models: hold out one part of
+        the groups.
     validation_fraction
         The share of groups that is held out to choose epoch, scaling and replica by. Groups that share rows with
         others are split like any, and their scores are too good for new rows. Of 20 groups or fewer, none is held out:
         the last epoch is kept then, and the replica that explains all groups best.
     patience
-        Stop when no replica has become better for so many epochs after the warm-up; None trains to the end.
+        Stop when no replica has become better for so many epochs after the warm-up; None trains to the end. ``"auto"``:
+        10 looks at left-out groups, or 30 of a number of epochs.
     n_classes, classes
         How many classes there are, where observations do not show it, or their names, in the order of the numbers that
         observations have for them.
@@ -95,8 +111,18 @@ class AggregateClassifier(Predictor):
         How many features there are, and their names if all are strings.
     input_shape_ : tuple
         Shape of one row.
-    models_ : list of torch.nn.Module
-        What predicts: one model, or several for an ensemble; each holds its scaling.
+    models_ : list
+        What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; networks hold their
+        scaling.
+    temperature_ : float
+        By which logits are divided; 1 without folds.
+    estimated_accuracy_ : Estimate or None
+        How often predictions for new rows should be right, with an interval over groups, from left-out groups; None
+        where none was left out.
+    candidates_ : list of dict
+        With folds, for each model: ``model``, ``score``, its log-likelihood per left-out group, and ``weight``.
+    folds_ : list
+        With folds, for each set of observations by which fold each group was left out; otherwise None.
     scaling_ : str
         The scaling that was chosen.
     history_ : list of dict
@@ -131,21 +157,22 @@ class AggregateClassifier(Predictor):
     def __init__(
         self,
         aggregate: Any = "label_proportions",
-        model: Any = "mlp",
+        model: Any = "auto",
         *,
-        method: str = "uum",
+        method: str = "auto",
         loss: Any = "cross_entropy",
-        epochs: int = 200,
+        epochs: int | str = "auto",
         warm_up: int | str = "auto",
         weights: str = "auto",
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        batch_size: int | str = "auto",
+        learning_rate: float | str = "auto",
         weight_decay: float = 0.0,
         scaling: str = "auto",
         n_restarts: int = 1,
         ensemble: bool = False,
+        n_folds: int | str | None = "auto",
         validation_fraction: float = 0.1,
-        patience: int | None = 30,
+        patience: int | str | None = "auto",
         n_classes: int | None = None,
         classes: Any = None,
         random_state: Any = None,
@@ -166,6 +193,7 @@ class AggregateClassifier(Predictor):
         self.scaling = scaling
         self.n_restarts = n_restarts
         self.ensemble = ensemble
+        self.n_folds = n_folds
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.n_classes = n_classes
@@ -228,12 +256,17 @@ class AggregateClassifier(Predictor):
         self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
         self.symmetry_ = find_symmetry([one.counting() for one in observations])
         rows, observations = rows.to(device), [one.to(device) for one in observations]
-        prepared = prepare(self.get_params(deep=False), rows, observations, first_seed(self.random_state))
+        choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        over_folds = prepare_folds(choices, rows, observations, seed)
+        prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 
         def train() -> AggregateClassifier:
-            self._keep(prepared.train(), rows, observations)
+            if over_folds is not None:
+                self._keep_folds(over_folds.train(self._align), observations)
+            elif prepared is not None:
+                self._keep(prepared.train(), rows, observations)
+                self._keep_split(prepared, rows)
             self.classes_ = classes
-            self.held_out_ = prepared.held_out_groups
             self._warn_of_divergence(observations)
             return self
 
@@ -272,8 +305,11 @@ class AggregateClassifier(Predictor):
         if len(self.models_) > 1:
             members = torch.cat([one.groups.members for one in observations]).unique()
             first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
-            together = [(first.T @ other).numpy() for other in others]
-            self.orders_[1:] = [best_order(one, self.symmetry_) for one in together]
+            self.orders_[1:] = [self._align(first, other) for other in others]
+        self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
+        self.temperature_ = 1.0
+        self.candidates_: list[dict[str, Any]] = []
+        self.folds_, self.model_folds_ = None, None
         self.scaling_ = fitted.scalings[fitted.best]
         self.history_ = trained.history
         self.best_epoch_ = trained.best_epoch[fitted.best]
@@ -282,6 +318,44 @@ class AggregateClassifier(Predictor):
             {"scaling": how, "best_epoch": epoch, "score": score}
             for how, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
         ]
+
+    def _keep_split(self, prepared: Prepared, rows: Tensor) -> None:
+        """Keep which groups were held out, and how good the model is by them."""
+        self.held_out_ = prepared.held_out_groups
+        self.estimated_accuracy_ = None
+        if prepared.held_out:
+            held_out = [one.to("cpu") for one in prepared.held_out]
+            log_probs = [self._mixed_log_probs(rows[one.groups.members]) for one in held_out]
+            self.estimated_accuracy_ = estimate_accuracy(held_out, log_probs)
+
+    def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
+        self.models_, self.orders_ = found.models, found.orders
+        self.model_weights_, self.model_folds_ = found.weights, found.folds
+        self.temperature_ = found.temperature
+        self.estimated_accuracy_ = found.accuracy
+        self.candidates_ = found.candidates
+        self.folds_ = []
+        for one, numbers in zip(observations, found.numbers, strict=True):
+            of_all = torch.full((len(one.groups),), -1)  # a group of weight zero is in no fold
+            of_all[one.weights.cpu() > 0] = numbers
+            self.folds_.append(of_all.tolist())
+        self.held_out_ = [[place for place, fold in enumerate(own) if fold >= 0] or None for own in self.folds_]
+        chosen = max(found.candidates, key=lambda one: one["weight"])["model"]
+        fits = found.fitted[chosen]
+        trained = side_by_side([one.trained.take([one.best]) for one in fits])
+        best = int(np.nanargmax([max(one.scores) for one in fits]))
+        self.scaling_ = fits[best].scalings[fits[best].best]
+        self.history_ = trained.history
+        self.best_epoch_ = trained.best_epoch[best]
+        self.n_iter_ = len(trained.history)
+        self.replicas_ = [
+            {"scaling": one.scalings[one.best], "best_epoch": epoch, "score": one.scores[one.best]}
+            for one, epoch in zip(fits, trained.best_epoch, strict=True)
+        ]
+
+    def _align(self, first: Tensor, other: Tensor) -> np.ndarray:
+        """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
+        return best_order((first.T @ other).numpy(), self.symmetry_)
 
     def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import check_processor, name_of
+from unbag.families.choice import TREES, check_processor, name_of
+from unbag.families.cross_fit import Align, CrossFitted, cross_fit
+from unbag.families.trees import has_lightgbm
 from unbag.models import build
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Settings
@@ -21,6 +24,27 @@ from unbag.training.scaling import How
 
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
+
+AUTO = "auto"
+CANDIDATES = ("linear", "mlp", TREES)
+"""The models among which ``model="auto"`` chooses; trees for tables alone."""
+N_FOLDS = 4
+
+# Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
+# has improved for so long.
+LEAST_STEPS, MOST_STEPS = 20, 500
+PATIENCE = 10
+MOST_LOOKS = 300
+# Without left-out groups nothing tells when to stop.
+LOOKS_WITHOUT_SCORE = 10
+ROUNDS_WITHOUT_SCORE = 50
+
+ROWS_A_STEP = 1024
+AVERAGING = 0.99
+# Groups with more members than this are large.
+LARGE = 32
+LEARNING_RATES = {"linear": 1e-2, "logistic": 1e-2}
+LEARNING_RATE = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +62,57 @@ class Prepared:
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
         return self.family.fit(self.X, self.used, self.held_out, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossPrepared:
+    """Everything that a fit over folds needs, checked."""
+
+    candidates: dict[str, Family]
+    X: Tensor
+    observations: list[Observations]
+    n_folds: int
+    seed: int
+
+    def train(self, align: Align) -> CrossFitted:
+        """Fit every candidate on all folds but one in turn."""
+        return cross_fit(self.candidates, self.X, self.observations, align, n_folds=self.n_folds, seed=self.seed)
+
+
+def prepare_folds(
+    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int
+) -> CrossPrepared | None:
+    """Check all that the estimator was told of a fit over folds; None where there is one split of the groups.
+
+    Parameters are those of :func:`prepare`.
+    """
+    n_folds, model = _whole(choices["n_folds"]), choices["model"]
+    automatic = isinstance(model, str) and model == AUTO
+    if n_folds == AUTO:
+        n_folds = N_FOLDS if automatic else None
+    if n_folds is None:
+        if automatic:
+            raise ValueError('model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model')
+        return None
+    if not isinstance(n_folds, int) or n_folds < 2:
+        raise ValueError(f"n_folds must be a whole number of at least 2, or None, got {n_folds!r}")
+    counting = [one.counting() for one in observations]
+    if all(len(one.groups) == 1 for one in counting):
+        raise ValueError(
+            "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
+        )
+    names = [name for name in CANDIDATES if name != TREES or (X.ndim == 2 and has_lightgbm())] if automatic else [model]
+    if automatic and bool(X.isnan().any()):
+        names = [name for name in names if name == TREES]
+    candidates = {}
+    for name in names:
+        own = {**choices, "model": name}
+        if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
+            own["scaling"] = "standard"
+        if automatic and name == TREES:  # interrupted, they begin anew, which is soon done
+            own["checkpoint"] = None
+        candidates[name if isinstance(name, str) else name_of(name)] = _family(own, X, counting, can_choose=True)
+    return CrossPrepared(candidates, X, counting, n_folds, seed)
 
 
 def prepare(
@@ -63,19 +138,27 @@ def prepare(
     """
     parts = [split_groups(one, choices["validation_fraction"], seed) for one in observations]
     held_out = [one.take(which) for one, (_, which) in zip(observations, parts, strict=True) if which is not None]
-    family: Family
-    if is_network(choices["model"]):
-        family = _networks(choices, X, observations, objective, can_choose=bool(held_out) and X.ndim == 2)
-    else:
-        family = _in_rounds(choices, observations)
     return Prepared(
-        family=family,
+        family=_family(choices, X, observations, objective, can_choose=bool(held_out)),
         X=X,
         used=[one for one, _ in parts],
         held_out=held_out,
         held_out_groups=[None if which is None else which.tolist() for _, which in parts],
         seed=seed,
     )
+
+
+def _family(
+    choices: dict[str, Any],
+    X: Tensor,
+    observations: Sequence[Observations],
+    objective: Objective | None = None,
+    *,
+    can_choose: bool,
+) -> Family:
+    if is_network(choices["model"]):
+        return _networks(choices, X, observations, objective, can_choose=can_choose)
+    return _in_rounds(choices, observations, can_choose=can_choose)
 
 
 def _networks(
@@ -94,8 +177,8 @@ def _networks(
         )
     return Networks(
         make_net=make_net,
-        settings=read_settings(choices, observations),
-        scalings=_scalings(choices["scaling"], can_choose=can_choose) * _restarts(choices),
+        settings=read_settings(choices, observations, can_choose=can_choose),
+        scalings=_scalings(choices["scaling"], can_choose=can_choose and X.ndim == 2) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
@@ -103,16 +186,16 @@ def _networks(
     )
 
 
-def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations]) -> Family:
+def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool) -> Family:
     """Return trees or a classifier of scikit-learn, which look at few of the parameters."""
     model = choices["model"]
     check_processor(model, choices["device"])
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
-    settings = read_settings(choices, observations)
+    settings = read_settings(choices, observations, can_choose=can_choose)
     shared: dict[str, Any] = {
-        "rounds": settings.epochs,
-        "patience": settings.patience,
+        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_LOOKS if can_choose else ROUNDS_WITHOUT_SCORE,
+        "patience": settings.patience if choices["patience"] != AUTO else 30,
         "n_restarts": _restarts(choices),
         "verbose": bool(choices["verbose"]),
     }
@@ -122,34 +205,80 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations]) ->
     return Classifiers(model, **shared)
 
 
-def read_settings(choices: dict[str, Any], observations: Sequence[Observations]) -> Settings:
-    """Return the settings of the loop, with what is "auto" decided by the kinds of observations."""
-    check_choice("method", choices["method"], ("uum", "likelihood"))
-    check_choice("weights", choices["weights"], ("auto", "current", "remembered"))
-    epochs, warm_up, weights = _whole(choices["epochs"]), _whole(choices["warm_up"]), choices["weights"]
+def read_settings(
+    choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool = True
+) -> Settings:
+    """Return the settings of the loop, with what is "auto" decided by the observations.
+
+    Parameters
+    ----------
+    choices
+        The estimator's parameters.
+    observations
+        What is learned from.
+    can_choose
+        Whether groups are left out by which progress can be told.
+    """
+    check_choice("method", choices["method"], (AUTO, "uum", "likelihood"))
+    check_choice("weights", choices["weights"], (AUTO, "current", "remembered"))
+    given = {name: _whole(choices[name]) for name in ("epochs", "warm_up", "batch_size", "patience")}
+    by_progress = given["epochs"] == AUTO
     observations = [one.counting() for one in observations]
     aggregates = [one.aggregate for one in observations]
-    if choices["method"] == "likelihood":
+    epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
+    method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
+    if method == AUTO:
+        method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
+    if method == "likelihood":
         warm_up = epochs
-    elif warm_up == "auto":
+    elif warm_up == AUTO:
         # Where a few rows are compared, or classes can be interchanged, weights that favour no class would teach
         # nothing at first.
         compared = any(one.size is not None for one in aggregates) or find_symmetry(observations) != "none"
-        warm_up = epochs // 2 if compared else 0
-    if weights == "auto":
-        # A label says all there is to say of its row: there is nothing to remember.
+        warm_up = (PATIENCE if by_progress else epochs // 2) if compared else 0
+    if weights == AUTO:
+        # A label says all there is to say of its row: there is nothing to remember. In large groups, what the model
+        # said at the last visit is too old.
         labels = all(one.groups.max_size == 1 for one in observations)
-        weights = "current" if labels or any(one.weights == "current" for one in aggregates) else "remembered"
+        large = any(one.groups.max_size > LARGE for one in observations)
+        now = labels or large or any(one.weights == "current" for one in aggregates)
+        weights = "current" if now else "remembered"
+    batch_size = given["batch_size"]
+    if batch_size == AUTO:
+        batch_size = rows_to_groups(observations) if by_progress else 128
+    rate = choices["learning_rate"]
+    if isinstance(rate, str) and rate == AUTO:
+        rate = LEARNING_RATES.get(str(choices["model"]), LEARNING_RATE) if by_progress else 1e-3
+    one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / max(int(batch_size), 1))
     return Settings(
         epochs=epochs,
         warm_up=warm_up,
         loss=choices["loss"],
         remember_from=0 if weights == "remembered" and warm_up != epochs else None,
-        batch_size=_whole(choices["batch_size"]),
-        learning_rate=choices["learning_rate"],
+        batch_size=batch_size,
+        steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS) if by_progress else None,
+        learning_rate=rate,
         weight_decay=choices["weight_decay"],
-        patience=_whole(choices["patience"]),
+        averaging=AVERAGING if by_progress else 0.0,
+        patience=(PATIENCE if by_progress else 30) if given["patience"] == AUTO else given["patience"],
     )
+
+
+def rows_to_groups(observations: Sequence[Observations]) -> int:
+    """Return how many groups of the set with the most groups have about as many rows as a step should have.
+
+    Examples
+    --------
+    >>> from unbag import Groups, LabelProportions
+    >>> counts = Observations(LabelProportions(), Groups.from_sizes([64] * 100), [[32, 32]] * 100, 2)
+    >>> rows_to_groups([counts])
+    16
+    """
+    most = max(observations, key=lambda one: len(one.groups), default=None)
+    if most is None:
+        return 1
+    n = len(most.groups)
+    return max(1, min(n, max(2, round(ROWS_A_STEP * n / len(most.groups.members)))))
 
 
 def first_seed(random_state: Any) -> int:

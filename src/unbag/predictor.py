@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from unbag.families import Model, takes_missing
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import best_order, choose_names
+from unbag.out_of_fold import mix, temper
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
@@ -33,6 +35,12 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     models_: list[Model]
     orders_: list[np.ndarray]
     """For each model, which of its outputs each class is read from."""
+    model_weights_: list[float]
+    """Of each model in the mean of their probabilities."""
+    model_folds_: list[int] | None
+    """Which fold of the groups each model has left out."""
+    folds_: list[list[int]] | None
+    temperature_: float
     symmetry_: Symmetry
 
     def __sklearn_tags__(self) -> Any:
@@ -169,8 +177,31 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Return the log-probability of each class for each row, in float64 on the CPU."""
         check_is_fitted(self, "models_")
         rows = read_rows(self, X, reset=False)
-        found = self._log_probs_of_models(rows)
-        return found[0] if len(found) == 1 else torch.stack(found).logsumexp(0).log_softmax(-1)
+        return self._mixed_log_probs(rows)
+
+    def _mixed_log_probs(self, rows: Tensor, fold: int | None = None) -> Tensor:
+        """Return the tempered mean of probabilities, of all models or of those that have left out a fold."""
+        found, weights = self._log_probs_of_models(rows), self.model_weights_
+        if fold is not None and self.model_folds_ is not None:
+            weights = [w if own == fold else 0.0 for w, own in zip(weights, self.model_folds_, strict=True)]
+        mixed = found[0] if len(found) == 1 else mix(found, [weight / sum(weights) for weight in weights])
+        return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
+
+    def _out_of_fold_log_probs(self, rows: Tensor, observations: Sequence[Observations]) -> list[Tensor]:
+        """Return for each set the log-probabilities of members, by models that have not seen their groups, if any."""
+        by_fold: dict[int | None, Tensor] = {None: self._mixed_log_probs(rows)}
+        if self.folds_ is None or self.model_folds_ is None:
+            return [by_fold[None][one.groups.members] for one in observations]
+        for fold in sorted(set(self.model_folds_)):
+            by_fold[fold] = self._mixed_log_probs(rows, fold)
+        found = []
+        for one, folds in zip(observations, self.folds_, strict=True):
+            members, own = one.groups.members, one.groups.segments.expand(torch.tensor(folds))
+            of_members = by_fold[None][members]
+            for fold in range(int(own.max()) + 1):
+                of_members[own == fold] = by_fold[fold][members[own == fold]]
+            found.append(of_members)
+        return found
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
         return [model.log_probs(rows)[:, order] for model, order in zip(self.models_, self.orders_, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,11 @@ def as_logits(raw: np.ndarray, n_classes: int) -> Tensor:
     """Return logits of each class, ``(rows, classes)``, from what LightGBM has: for two classes the log-odds of one."""
     scores = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float64))
     return torch.stack([torch.zeros_like(scores), scores], 1) if n_classes == 2 else scores.reshape(-1, n_classes)
+
+
+def has_lightgbm() -> bool:
+    """Whether LightGBM is installed."""
+    return find_spec("lightgbm") is not None
 
 
 def import_lightgbm() -> Any:
