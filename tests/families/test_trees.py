@@ -158,7 +158,10 @@ def test_images_are_rows_of_pixels():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"checkpoint": "somewhere"}, "model='trees' cannot go on from where it was interrupted; leave checkpoint= out"),
+        (
+            {"checkpoint": "somewhere"},
+            "model='trees' cannot go on from where it was interrupted; leave checkpoint= out",
+        ),
         ({"device": "meta"}, "model='trees' runs on the processor; leave device= out, got 'meta'"),
         ({"n_restarts": 0}, "n_restarts must be a whole number"),
         ({"epochs": 0}, "epochs"),
