@@ -157,5 +157,5 @@ def test_settings_of_another_family_are_refused(tmp_path):
     content = read_content(tmp_path)
     content["settings"]["model"] = "forest"
     write_content(tmp_path, content)
-    with pytest.raises(ValueError, match="one of .*, trees"):
+    with pytest.raises(ValueError, match=r"one of .*, trees"):
         unbag.load(tmp_path)
