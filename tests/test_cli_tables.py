@@ -70,6 +70,28 @@ def test_all_commands_on_each_kind_of_observation(file, tmp_path, monkeypatch):
         assert labels["observation"][:3] == [1, 1, 1 if "triplets" in file else 2]
 
 
+@pytest.mark.parametrize("file", ["counts.csv", "pairs.csv"])
+def test_trees_read_missing_values_as_they_are(file, tmp_path, monkeypatch):
+    pytest.importorskip("lightgbm")
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    rows = (tmp_path / "people.csv").read_text().splitlines()
+    rows[1::9] = [re.sub(r"^(p\d+,g\d+),[^,]*", r"\1,", row) for row in rows[1::9]]
+    write(tmp_path / "people.csv", "\n".join(rows))
+    fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], "--model", "trees", "--epochs", 20)
+    assert fitted.exit_code == 0, fitted.output
+    assert "18 of 160 values are missing, first row 1; trees take them as they are" in fitted.output
+    assert call("predict", "run", "people.csv", "--out", "predicted.parquet").exit_code == 0
+    people, predicted = table(tmp_path / "people.csv"), table(tmp_path / "predicted.parquet")
+    letters = np.array(people["letter"])
+    X = np.stack([np.array(people["x"], float), letters == "a", letters == "b"], 1).astype(float)
+    assert np.isnan(X).sum() == 18
+    assert np.allclose(unbag.load(tmp_path / "run" / "model").predict_proba(X)[:, 1], predicted["p_1"], atol=1e-12)
+    told = call("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
+    assert told.exit_code == 0, told.output
+    assert call("report", "run").exit_code == 0
+
+
 def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blobs(tmp_path)

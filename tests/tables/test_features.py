@@ -83,6 +83,16 @@ def test_a_preparation_is_the_same_after_saving(tmp_path_factory, rows):
     assert Preparation.load(path) == preparation
 
 
+def test_missing_numbers_can_be_left_missing(tmp_path):
+    table = Table(FILE, pa.table({"age": [30, None, 50], "town": ["Bonn", None, "Ulm"], "ill": [True, None, False]}))
+    fit_preparation(table, ["age", "town", "ill"], keep_missing=True).save(tmp_path / "preparation.json")
+    preparation, tally = Preparation.load(tmp_path / "preparation.json"), Tally()
+    nan = float("nan")
+    expected = [[30, 1, 0, 0, 1], [nan, 0, 0, 1, nan], [50, 0, 1, 0, 0]]
+    np.testing.assert_array_equal(preparation.encode(table, tally), expected)
+    assert not tally.filled
+
+
 def test_the_median_is_that_of_training_rows():
     ages = table(age=[1.0, 3.0, 1000.0, None])
     preparation = fit_preparation(ages, ["age"], rows=np.array([0, 1]))
