@@ -33,6 +33,9 @@ from unbag.training.identity import digest
 from unbag.training.scaling import How, Scaling, fit_scaling
 from unbag.training.selection import take_rows
 
+HOOKS = ("optimiser", "schedule", "stopping", "views")
+"""Settings that training takes as they are, code of the caller's own."""
+
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
@@ -93,11 +96,17 @@ class Prepared:
             checkpoint=self._checkpoint(),
             progress=Bar() if self.choices["verbose"] else Silent(),
             objective=self.objective,
+            **self.hooks,
         )
         scores = trained.best_score
         if scores is None:
             scores = held_out_likelihood(self.X, self.used)(lambda rows: _logits(trained.models, rows)).tolist()
         return Fitted(trained, self.scalings, scores)
+
+    @property
+    def hooks(self) -> dict[str, Any]:
+        """What the loop takes in place of its defaults."""
+        return {name: self.choices[name] for name in HOOKS}
 
     def _checkpoint(self) -> Checkpoint | None:
         """Return a place for this run alone: a fold must not go on where another was."""
@@ -111,6 +120,7 @@ class Prepared:
             "observations": [self.used, self.held_out],
             "model": self.make_net,
             "objective": self.objective,
+            "hooks": self.hooks,
             "ensemble": self.choices["ensemble"],  # such fits are alike, but a search may run them side by side
         }
         parts = {name: digest(value, f"the {name}") for name, value in run.items()}

@@ -9,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unbag.training.observations import Observations
+from unbag.training.row_source import Rows, gather_rows
 
 Predict = Callable[[Tensor], Tensor]
 """From rows to the logits of each replica: (n, ...) to (replicas, n, k)."""
@@ -16,7 +17,7 @@ Score = Callable[[Predict], Tensor]
 """From predictions to one number per replica, larger is better: (replicas,); of several criteria, one row for each."""
 
 
-def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Score:
+def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
     """Score by the mean log-likelihood of groups that were not trained on, which needs no label of any instance.
 
     Sets of observations count by their weights, and so do the groups of a set.
@@ -43,9 +44,9 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
     return score
 
 
-def take_rows(X: Tensor, rows: Tensor) -> Tensor:
+def take_rows(X: Rows, rows: Tensor) -> Tensor:
     """Return rows of a table by their numbers, which are sorted and distinct; the table itself where these are all."""
-    return X if len(rows) == len(X) else X[rows]
+    return X if isinstance(X, Tensor) and len(rows) == len(X) else gather_rows(X, rows)
 
 
 def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:
