@@ -14,12 +14,7 @@ from unbag.training.checkpoints import Checkpoint
 from unbag.training.observations import Observations, check_sets
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule
 from unbag.training.progress import Silent, logger
-from unbag.training.replicas import (
-    Accelerate,
-    can_be_stacked,
-    check_outputs,
-    make_models,
-)
+from unbag.training.replicas import Accelerate, can_be_stacked, check_outputs, make_models
 from unbag.training.row_source import Rows, Views, gather_rows
 from unbag.training.run import Hooks, Run
 from unbag.training.selection import Score
@@ -98,7 +93,8 @@ def train(
         ``lambda best, history: best.score > -0.1``; see :data:`unbag.training.best.StoppingRule`.
     views
         Makes the inputs of a step from gathered rows, (n, ...), of all replicas: augmentation or noise. It may draw
-        from torch's random numbers, which are those of the run. Predictions and scores are of the rows themselves.
+        from torch's random numbers, which are those of the run. Predictions and scores are of the rows themselves. On a
+        GPU, steps with views are not captured.
     """
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]

@@ -27,12 +27,7 @@ from unbag.training.observations import Observations
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.progress import Silent
-from unbag.training.replicas import (
-    Accelerate,
-    Replicas,
-    looks_across_rows,
-    unstack,
-)
+from unbag.training.replicas import Accelerate, Replicas, looks_across_rows, unstack
 from unbag.training.resuming import resume, save
 from unbag.training.row_source import Rows, Views, gather_rows, make_views
 from unbag.training.selection import Score
@@ -104,14 +99,15 @@ class Run:
         self.captured: CapturedSteps | None = None
         self._across_rows = looks_across_rows(self.models[0])
         at_once = self._across_rows or all(fits(batches.most_rows) for batches in self.batches)
-        in_memory = isinstance(self.X, Tensor) and self.X.is_cuda
-        if self.settings.capture and in_memory and at_once and self._can_be_captured():
+        if self.settings.capture and at_once and self._can_be_captured():
             self.captured = CapturedSteps(self.batches, self._visit, self._changing)
         long = self.n_steps * self.settings.epochs >= WORTH_FUSING
         self._fuses = self.captured is not None and long
 
     def _can_be_captured(self) -> bool:
-        return can_be_captured(self.batches) and self.optimisation.can_be_captured()
+        # What a source does, and what views draw outside of torch, a graph would repeat.
+        plain = isinstance(self.X, Tensor) and self.X.is_cuda and self.hooks.views is None
+        return plain and can_be_captured(self.batches) and self.optimisation.can_be_captured()
 
     @property
     def finished(self) -> bool:
