@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -750,3 +751,28 @@ def test_observations_of_many_values_are_asked_for_by_value():
     classifier.aggregate = unbag.Majority()
     with pytest.raises(ValueError, match="Majority may observe many things; say which with z="):
         classifier.predict_groups(X, groups)
+
+
+def test_hooks_of_training_are_handed_on(tmp_path):
+    X, y = target_of_blobs()
+    asked = []
+
+    def stop(best, history):
+        asked.append(len(history))
+        return len(history) == 2
+
+    hooks = {
+        "optimiser": partial(torch.optim.SGD, lr=0.01),
+        "schedule": lambda optimiser: torch.optim.lr_scheduler.ExponentialLR(optimiser, 0.5),
+        "stopping": stop,
+        "views": lambda rows: rows + 0.01 * torch.randn_like(rows),
+    }
+    clf = AggregateClassifier(epochs=5, random_state=0, **hooks).fit(X, y)
+    assert (clf.n_iter_, asked) == (2, [1, 2])
+    clf.save(tmp_path / "model")
+    loaded = unbag.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+    assert all(loaded.get_params()[name] is None for name in hooks), "they are of training alone"
+    for name in hooks:
+        other = AggregateClassifier(epochs=5, random_state=0, **{**hooks, name: None}).fit(X, y)
+        assert not np.array_equal(other.predict_proba(X), clf.predict_proba(X)), name

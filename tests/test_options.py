@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from unbag import AggregateClassifier
 from unbag.cli import app
+from unbag.fitting import HOOKS
 from unbag.options import Plan, Source, Training, option_of, options_of, plain_type
 from unbag.tables import TableError, make_plan, read_config
 
@@ -22,7 +23,7 @@ def test_settings_of_training_are_parameters_of_the_estimator_with_the_same_defa
     given = Training().parameters
     assert given.pop("random_state") == 0  # a run can be repeated, a fit in Python need not
     assert {name: parameters[name].default for name in given} == given
-    others = {"aggregate", "n_classes", "classes", "random_state", "verbose", "checkpoint"}
+    others = {"aggregate", "n_classes", "classes", "random_state", "verbose", "checkpoint", *HOOKS}
     assert {*parameters} - {*given} == others  # no setting of training is missing
 
 

@@ -89,6 +89,9 @@ class AggregateClassifier(Predictor):
     patience
         Stop when no replica has become better for so many epochs after the warm-up; None trains to the end. ``"auto"``:
         10 looks at left-out groups, or 30 of a number of epochs.
+    optimiser, schedule, stopping, views
+        Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
+        and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
     n_classes, classes
         How many classes there are, where observations do not show it, or their names, in the order of the numbers that
         observations have for them.
@@ -173,6 +176,10 @@ class AggregateClassifier(Predictor):
         n_folds: int | str | None = "auto",
         validation_fraction: float = 0.1,
         patience: int | str | None = "auto",
+        optimiser: Any = None,
+        schedule: Any = None,
+        stopping: Any = None,
+        views: Any = None,
         n_classes: int | None = None,
         classes: Any = None,
         random_state: Any = None,
@@ -196,6 +203,10 @@ class AggregateClassifier(Predictor):
         self.n_folds = n_folds
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.optimiser = optimiser
+        self.schedule = schedule
+        self.stopping = stopping
+        self.views = views
         self.n_classes = n_classes
         self.classes = classes
         self.random_state = random_state

@@ -22,6 +22,9 @@ from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Settings
 from unbag.training.scaling import How
 
+HOOKS = ("optimiser", "schedule", "stopping", "views")
+"""Settings that training takes as they are, code of the caller's own."""
+
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
@@ -183,6 +186,7 @@ def _networks(
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
         objective=objective,
+        hooks={name: choices[name] for name in HOOKS},
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from unbag.aggregates import AGGREGATES
 from unbag.families.choice import TREES
-from unbag.fitting import read_settings
+from unbag.fitting import HOOKS, read_settings
 from unbag.inputs import NAMES
 from unbag.models.build import MODELS
 from unbag.symmetry import Symmetry
@@ -22,8 +22,8 @@ from unbag.training.scaling import How
 OWN = ("aggregate", "model", "loss")
 """Settings that may hold code of the caller's own, which is not saved."""
 
-LOCAL = ("checkpoint", "device")
-"""Settings that name a place on one machine, and are not saved: whoever loads says them anew."""
+LOCAL = ("checkpoint", "device", *HOOKS)
+"""Settings that name a place on one machine, or are code that only training runs: whoever loads says them anew."""
 
 # NumPy has no arrays of more dimensions, and the first is that of rows.
 MOST_DIMENSIONS = 63

@@ -86,8 +86,8 @@ def load(
 
     Nothing in a folder can run, whoever has written it, and nothing but regular files is read. Everything that they
     hold is checked before memory is taken for it: about three times the size of the files at most, and 64 MiB. No path
-    and no device is taken from the folder: ``checkpoint`` is None. That the weights are those that somebody trained is
-    for you to know.
+    and no device is taken from the folder: ``checkpoint`` is None, and so are the hooks of training. That the weights
+    are those that somebody trained is for you to know.
 
     Parameters
     ----------

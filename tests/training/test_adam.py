@@ -9,7 +9,8 @@ from unbag.training.adam import PIECE, PiecewiseAdam
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_steps_are_those_of_adam(weight_decay):
+@pytest.mark.parametrize("rate", [float, torch.tensor])
+def test_steps_are_those_of_adam(weight_decay, rate):
     random = torch.Generator().manual_seed(0)
     shapes = [(3, PIECE + 5), (7,), (2, 3, 4, 5), (4,)]
     found = []
@@ -18,7 +19,7 @@ def test_steps_are_those_of_adam(weight_decay):
         parameters = [torch.randn(shape, generator=random).requires_grad_() for shape in shapes]
         # One that does not lie in order, and one that is not used.
         parameters[2] = parameters[2].detach().contiguous(memory_format=torch.channels_last).requires_grad_()
-        optimiser = kind(parameters, lr=0.1, weight_decay=weight_decay, fused=True)
+        optimiser = kind(parameters, lr=rate(0.1), weight_decay=weight_decay, fused=True)
         for _ in range(4):
             optimiser.zero_grad()
             sum((parameter**2 * parameter.sin()).sum() for parameter in parameters[:3]).backward()

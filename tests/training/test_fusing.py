@@ -14,8 +14,8 @@ from unbag.baselines import METHODS
 from unbag.models import build
 from unbag.training import Observations, Settings, fusing
 from unbag.training.fusing import fuse
-from unbag.training.loop import Run
 from unbag.training.replicas import make_models
+from unbag.training.run import Run
 
 KINDS = {
     "pairs": (PairwiseSimilarity(), 2),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +65,8 @@ class Networks:
     checkpoint: str | Path | None = None
     objective: Objective | None = None
     """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
+    hooks: dict[str, Any] = field(default_factory=dict)
+    """What the loop takes in place of its defaults: optimiser, schedule, stopping, views; see there."""
 
     def fit(
         self,
@@ -99,6 +102,7 @@ class Networks:
             checkpoint=self._checkpoint(X, folds, seeds),
             progress=Bar() if self.verbose else Silent(),
             objective=self.objective,
+            **self.hooks,
         )
         scores = trained.best_score
         if scores is None:
@@ -129,6 +133,7 @@ class Networks:
             "observations": [[fold.used, fold.held_out] for fold in folds],
             "model": self.make_net,
             "objective": self.objective,
+            "hooks": self.hooks,
             "ensemble": self.ensemble,  # such fits are alike, but a search may run them side by side
         }
         parts = {name: digest(value, f"the {name}") for name, value in run.items()}

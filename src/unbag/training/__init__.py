@@ -1,12 +1,15 @@
 """The training loop, and what it is made of."""
 
 from unbag.objectives import Objective as Objective
+from unbag.training.best import Patience as Patience
 from unbag.training.checkpoints import Checkpoint as Checkpoint
 from unbag.training.checkpoints import OutOfTime as OutOfTime
 from unbag.training.loop import train as train
 from unbag.training.observations import Observations as Observations
+from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.progress import Bar as Bar
 from unbag.training.progress import Silent as Silent
+from unbag.training.row_source import RowSource as RowSource
 from unbag.training.selection import held_out_likelihood as held_out_likelihood
 from unbag.training.selection import labelled_accuracy as labelled_accuracy
 from unbag.training.selection import permuted_accuracy as permuted_accuracy

@@ -1,14 +1,20 @@
-"""The best epoch of each replica by one criterion, and the weights that it had then."""
+"""The best epoch of each replica by one criterion, the weights that it had then, and when it stops."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from unbag.checks import describe
 from unbag.training.replicas import Replicas
-from unbag.training.settings import Settings
+
+StoppingRule = Callable[["Best", Sequence[dict[str, Any]]], "Tensor | bool"]
+"""Asked after every epoch, with what a criterion has chosen so far and the history of all epochs: which replicas stop
+now, (replicas,), or whether all do. One that has stopped stays so."""
 
 
 @dataclass(eq=False)
@@ -23,38 +29,43 @@ class Best:
         Of that epoch, (replicas,); -inf and -1 where there has been none.
     improved
         The last epoch that was better than all before it; the best is the later of equal ones, which trained longer.
+    stopped
+        Which replicas have stopped: alone, they would not go on.
     """
 
     weights: dict[str, Tensor]
     score: Tensor
     epoch: Tensor
     improved: Tensor
+    stopped: Tensor
 
     @classmethod
     def of_none(cls, replicas: Replicas, device: torch.device) -> Best:
         """Return the choice before the first epoch."""
         score = torch.full((replicas.n,), float("-inf"), dtype=torch.float64, device=device)
         epoch = torch.full((replicas.n,), -1, dtype=torch.int64, device=device)
-        return cls(replicas.snapshot(), score, epoch, epoch.clone())
-
-    def given_up(self, epoch: int, settings: Settings) -> Tensor:
-        """Say which replicas had not improved for too long when an epoch began, (replicas,)."""
-        if settings.patience is None:
-            return torch.zeros_like(self.epoch, dtype=torch.bool)
-        waited = epoch - 1 - self.improved.clamp_min(settings.patient_from - 1)
-        return waited >= settings.patience
+        return cls(replicas.snapshot(), score, epoch, epoch.clone(), torch.zeros_like(epoch, dtype=torch.bool))
 
     def keep_latest(self, replicas: Replicas, epoch: int) -> None:
         """Choose the epoch that ends now, where nothing else decides."""
-        self._take(replicas, torch.ones_like(self.epoch, dtype=torch.bool), epoch)
+        self._take(replicas, ~self.stopped, epoch)
 
-    def update(self, replicas: Replicas, epoch: int, scores: Tensor, settings: Settings) -> None:
+    def update(self, replicas: Replicas, epoch: int, scores: Tensor) -> None:
         """Choose the epoch that ends now for the replicas that are better, or as good; NaN is never better."""
-        better = scores >= self.score
-        better &= ~self.given_up(epoch, settings)  # alone, such a replica would have stopped
+        better = (scores >= self.score) & ~self.stopped
         self._take(replicas, better, epoch)
         self.improved[better & (scores > self.score)] = epoch
         self.score[better] = scores[better]
+
+    def stop_by(self, rule: StoppingRule, history: Sequence[dict[str, Any]]) -> None:
+        """Ask a rule, after an epoch, which replicas stop."""
+        stops = torch.as_tensor(rule(self, history), device=self.stopped.device)
+        if stops.dtype != torch.bool or stops.shape not in ((), self.stopped.shape):
+            raise ValueError(
+                f"stopping must return True or False, or one of them for each of {len(self.stopped)} replicas; got "
+                f"{describe(stops)}"
+            )
+        self.stopped |= stops
 
     def _take(self, replicas: Replicas, better: Tensor, epoch: int) -> None:
         replicas.copy_better(self.weights, better)
@@ -64,3 +75,34 @@ class Best:
         """Say which replicas never had a score that is a number, or have weights that are none, (replicas,)."""
         undefined = torch.stack([tensor.reshape(len(tensor), -1).isnan().any(1) for tensor in self.weights.values()])
         return (self.epoch < 0) | undefined.any(0)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """The rule that stops a replica once its score has not improved for so many epochs.
+
+    Parameters
+    ----------
+    epochs
+        How many.
+    begins
+        The epoch, counted from 0, from which on it counts.
+
+    Examples
+    --------
+    >>> rule, best = Patience(2), Best({}, *torch.tensor([[-0.5], [0], [0], [0]]))
+    >>> [bool(rule(best, [{}] * done)) for done in (1, 2, 3)]
+    [False, False, True]
+    """
+
+    epochs: int
+    begins: int = 0
+
+    def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor:
+        """Say which replicas have not improved for too long, (replicas,)."""
+        return len(history) - 1 - best.improved.clamp_min(self.begins - 1) >= self.epochs
+
+
+def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
+    """Stop no replica before the last epoch."""
+    return False

@@ -18,7 +18,7 @@ from torch import Tensor
 from unbag.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
 from unbag.training.progress import logger
 
-FORMAT = 3
+FORMAT = 4
 DIGEST_SIZE = 32
 FILE = "checkpoint.safetensors"
 

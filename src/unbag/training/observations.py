@@ -15,6 +15,7 @@ from unbag.aggregates.base import Aggregate, Evidence, member_logits
 from unbag.alignment import read_per_group
 from unbag.checks import check_n_classes
 from unbag.groups import Groups
+from unbag.training.row_source import Rows
 from unbag.weights import read_group_weights
 
 
@@ -132,7 +133,7 @@ class Observations:
         return order[held_out:].sort().values, order[:held_out].sort().values
 
 
-def check_sets(sets: Sequence[Sequence[Observations]], X: Tensor, n_replicas: int) -> None:
+def check_sets(sets: Sequence[Sequence[Observations]], X: Rows, n_replicas: int) -> None:
     """Refuse sets that cannot train one model together; each is one for all replicas, or one for each."""
     if not sets:
         raise ValueError("observations is empty: there is nothing to learn from")
@@ -152,7 +153,7 @@ def check_sets(sets: Sequence[Sequence[Observations]], X: Tensor, n_replicas: in
             _check_rows(one.groups, X)
 
 
-def _check_rows(groups: Groups, X: Tensor) -> None:
+def _check_rows(groups: Groups, X: Rows) -> None:
     if groups.device != X.device:
         raise ValueError(f"X is on {X.device}, but the groups are on {groups.device}; move one of them")
     if groups.n_rows is not None and groups.n_rows != len(X):

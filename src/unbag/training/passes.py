@@ -18,6 +18,8 @@ from unbag.random_state import RandomState
 from unbag.training.batches import Batch
 from unbag.training.replicas import Replicas
 
+Inputs = Callable[[Tensor], Tensor]
+"""From row numbers, (replicas, n), to what the models are run on, (replicas, n, ...)."""
 Backward = Callable[[Tensor], None]
 """Adds to the gradients of the parameters, given a slope in the outputs."""
 
@@ -33,22 +35,24 @@ def fits(n_rows: int) -> bool:
     return n_rows <= MOST_ROWS
 
 
-def run_at_once(replicas: Replicas, X: Tensor, batch: Batch) -> tuple[Tensor, Backward]:
+def run_at_once(replicas: Replicas, inputs: Inputs, batch: Batch) -> tuple[Tensor, Backward]:
     """Return outputs, one row per membership, and the backward pass from there."""
-    outputs = batch.of_members(replicas(X[batch.rows]))
+    outputs = batch.of_members(replicas(inputs(batch.rows)))
     return outputs.detach(), outputs.backward
 
 
-def run_in_parts(replicas: Replicas, X: Tensor, batch: Batch, random: RandomState | None) -> tuple[Tensor, Backward]:
+def run_in_parts(
+    replicas: Replicas, inputs: Inputs, batch: Batch, random: RandomState | None
+) -> tuple[Tensor, Backward]:
     """Return the same without running more than `PART_ROWS` rows at a time.
 
-    The second pass begins with the buffers and, where the model may draw, with the random numbers of the first.
+    The second pass begins with the buffers and, where models or inputs may draw, with the random numbers of the first.
     """
     parts = batch.rows.split(max(1, PART_ROWS // replicas.n), 1)  # each (replicas, n)
     buffers = {name: buffer.clone() for name, buffer in replicas.buffers().items()}
     start = None if random is None else random.now()
     # With gradients, which are not used: without them, some layers choose other ways to compute, and to draw.
-    outputs = join((_by_replica(replicas(X[rows]).detach(), replicas.n) for rows in parts), batch.rows.shape[1], 1)
+    outputs = join((_by_replica(replicas(inputs(rows)).detach(), replicas.n) for rows in parts), batch.rows.shape[1], 1)
 
     def backward(slope: Tensor) -> None:
         for name, buffer in replicas.buffers().items():
@@ -56,7 +60,7 @@ def run_in_parts(replicas: Replicas, X: Tensor, batch: Batch, random: RandomStat
         slopes = batch.of_rows(slope).split(parts[0].shape[1], 1)
         with nullcontext() if random is None or start is None else random.again_from(start):
             for rows, own in zip(parts, slopes, strict=True):
-                replicas(X[rows]).float().backward(own.flatten(0, 1))
+                replicas(inputs(rows)).float().backward(own.flatten(0, 1))
 
     return batch.of_members(outputs.flatten(0, 1)), backward
 

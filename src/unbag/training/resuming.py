@@ -15,9 +15,9 @@ from unbag.training.identity import digest
 from unbag.training.progress import logger
 
 if TYPE_CHECKING:
-    from unbag.training.loop import Run
+    from unbag.training.run import Run
 
-CHOICE = ("score", "epoch", "improved")
+CHOICE = ("score", "epoch", "improved", "stopped")
 """What a criterion has chosen, beside weights; as :class:`Best` calls it."""
 
 
@@ -31,15 +31,13 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
         **{f"order.{place}": batches.order for place, batches in enumerate(run.batches)},
         **{f"rest.{p}.{r}": rest for p, batches in enumerate(run.batches) for r, rest in enumerate(batches.rest)},
         **{f"memory.{place}": memory for place, memory in enumerate(run.memory)},
+        **{f"optimiser.{name}": tensor for name, tensor in run.optimisation.state().items()},
         "random": torch.cat(run.random.state),
         "loss_sum": run.loss_sum,
     }
     if run.average is not None:
         tensors |= {f"average.{name}": tensor for name, tensor in run.average.state.items()}
         tensors["averaged steps"] = run.average.n_steps
-    for place, parameter in enumerate(run.replicas.parameters()):
-        for name, tensor in run.optimiser.state.get(parameter, {}).items():
-            tensors[f"optimiser.{place}.{name}"] = tensor
     numbers = {"epoch": run.epoch_number, "step": run.step, "history": run.history, "run": _identity(run)}
     checkpoint.save(tensors, numbers)
 
@@ -74,11 +72,9 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
         memory.copy_(tensors[f"memory.{place}"])
     run.random.state = list(tensors["random"].split([len(own) for own in run.random.state]))
     run.loss_sum.copy_(tensors["loss_sum"])
-    for place, parameter in enumerate(run.replicas.parameters()):
-        if state := part(f"optimiser.{place}."):
-            on_gpu = device.type == "cuda"
-            run.optimiser.state[parameter] = {**state, "step": state["step"].to(device if on_gpu else "cpu")}
+    run.optimisation.restore(part("optimiser."))
     run.epoch_number, run.step, run.history = numbers["epoch"], numbers["step"], numbers["history"]
+    run.optimisation.go_to(run.epoch_number, run.epoch_number * run.n_steps + run.step)
     logger.info("going on with epoch %d, step %d, from %s", run.epoch_number + 1, run.step, checkpoint.file)
 
 
@@ -97,9 +93,10 @@ def _read_identity(run: Run) -> dict[str, str]:
         "settings": (run.settings, run.settings),
         "objective": (run.objective, run.objective),
         "seeds": (run.seeds, run.seeds),
-        "rows": (tuple(run.X.shape), run.X),
+        "rows": (tuple(run.X.shape) if isinstance(run.X, Tensor) else f"{len(run.X)} of {run.X}", run.X),
         "observations": (kinds, seen),
         "model": (run.models[0], list(run.models)),
+        "hooks": (run.hooks, run.hooks),
         "score": (f"{run.n_criteria} of {run.score}", run.score),
     }
     # The addresses of functions change from process to process; what they do is in the digest.

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from unbag.training.observations import Observations
+from unbag.training.row_source import Rows, gather_rows
 
 Predict = Callable[..., Tensor]
 """From rows to the logits of each replica: (n, ...) or, with ``own=True``, (replicas, n, ...) to (replicas, n, k)."""
@@ -17,7 +18,7 @@ Score = Callable[[Predict], Tensor]
 """From predictions to one number per replica, larger is better: (replicas,); of several criteria, one row for each."""
 
 
-def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Score:
+def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
     """Score by the mean log-likelihood of groups that were not trained on, which needs no label of any instance.
 
     Sets of observations count by their weights, and so do the groups of a set.
@@ -35,7 +36,7 @@ def held_out_likelihood(X: Tensor, observations: Sequence[Observations]) -> Scor
     return score
 
 
-def out_of_fold_likelihood(X: Tensor, held_out: Sequence[Sequence[Observations]]) -> Score:
+def out_of_fold_likelihood(X: Rows, held_out: Sequence[Sequence[Observations]]) -> Score:
     """Score each replica by the mean log-likelihood of groups that it was not trained on, its own ones.
 
     Parameters
@@ -47,7 +48,7 @@ def out_of_fold_likelihood(X: Tensor, held_out: Sequence[Sequence[Observations]]
     """
     rows = [torch.cat([one.groups.members for one in own]).unique() for own in held_out]
     # Replicas run on as many rows each; those that stand in for missing ones are not looked at.
-    inputs = X[nn.utils.rnn.pad_sequence(rows, batch_first=True)]
+    inputs = gather_rows(X, nn.utils.rnn.pad_sequence(rows, batch_first=True))
     members = [
         [torch.searchsorted(own, one.groups.members) for one in sets] for own, sets in zip(rows, held_out, strict=True)
     ]
@@ -72,9 +73,9 @@ def _mean_log_likelihood(logits: Tensor, sets: Sequence[Observations], members: 
     return total / sum(one.weight for one in sets)
 
 
-def take_rows(X: Tensor, rows: Tensor) -> Tensor:
+def take_rows(X: Rows, rows: Tensor) -> Tensor:
     """Return rows of a table by their numbers, which are sorted and distinct; the table itself where these are all."""
-    return X if len(rows) == len(X) else X[rows]
+    return X if isinstance(X, Tensor) and len(rows) == len(X) else gather_rows(X, rows)
 
 
 def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:

@@ -1,0 +1,312 @@
+"""Optimiser, schedule, stopping rule, views and sources of rows of the caller's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
+from training_problems import assert_close, assert_identical, bags, network, pairs_problem, table, weights_of
+
+from unbag.training import Checkpoint, OutOfTime, PerStep, Settings, held_out_likelihood, passes, train
+from unbag.training.optimisation import Optimisation
+
+K = 3
+SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=8, learning_rate=0.01)
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+
+
+def cosine(optimiser):
+    return CosineAnnealingLR(optimiser, T_max=12)
+
+
+def fit(settings=SETTINGS, **hooks):
+    X, seen = pairs_problem(K)
+    return train(lambda: network(K), X, [seen], settings, seeds=[0, 1], score=held_out_likelihood(X, [seen]), **hooks)
+
+
+# Optimiser and schedule
+
+
+def test_an_optimiser_of_the_callers_own():
+    default = fit()
+    same = fit(optimiser=partial(torch.optim.Adam, lr=0.01, fused=True))
+    assert_identical(default, same)
+    other = fit(optimiser=SGD)
+    assert weights_of(other.models[0])["0.weight"].ne(weights_of(default.models[0])["0.weight"]).any()
+
+
+def test_a_plain_step_of_gradient_descent_is_the_gradient():
+    X, seen = pairs_problem(K)
+    settings = Settings(epochs=1, warm_up=1, batch_size=1000)
+    start, moved = (
+        train(lambda: network(K), X, [seen], settings, optimiser=partial(torch.optim.SGD, lr=rate)).models[0]
+        for rate in (0.0, 0.5)
+    )
+    seen.mean(-seen.evidence(start(X)).log_likelihood).backward()
+    for before, after in zip(start.parameters(), moved.parameters(), strict=True):
+        torch.testing.assert_close(after, before - 0.5 * before.grad)
+
+
+@pytest.mark.parametrize("every", ["epoch", "step"])
+def test_a_schedule_changes_the_learning_rate(every):
+    seen_rates = []
+
+    def record(optimiser):
+        optimiser.register_step_pre_hook(lambda own, *_: seen_rates.append(own.param_groups[0]["lr"]))
+        return cosine(optimiser)
+
+    fit(schedule=PerStep(record) if every == "step" else record)
+    per_epoch = 3  # 20 pairs in steps of 8
+    done = np.arange(12) // (per_epoch if every == "epoch" else 1)
+    np.testing.assert_allclose(seen_rates, 0.005 * (1 + np.cos(np.pi * done / 12)), rtol=1e-6)
+
+
+def test_a_schedule_of_no_change_changes_nothing():
+    assert_identical(fit(), fit(schedule=lambda optimiser: LambdaLR(optimiser, lambda _: 1.0)))
+
+
+@pytest.mark.parametrize("every", ["epoch", "step"])
+@pytest.mark.parametrize("optimiser", [None, SGD, torch.optim.RMSprop], ids=str)
+def test_a_run_with_optimiser_and_schedule_goes_on_to_the_same_weights(every, optimiser, tmp_path):
+    hooks = {"optimiser": optimiser, "schedule": PerStep(cosine) if every == "step" else cosine}
+    whole = fit(**hooks)
+    checkpoint = Checkpoint(tmp_path, every=1, until=0.0)
+    for _ in range(30):
+        try:
+            done = fit(**hooks, checkpoint=checkpoint)
+        except OutOfTime:
+            continue
+        break
+    assert_identical(whole, done)
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"schedule": lambda optimiser: CosineAnnealingLR(optimiser, T_max=13)}, "hooks"),
+        ({"optimiser": SGD}, "hooks"),
+        ({"views": lambda rows: rows * 2}, "hooks"),
+        ({"stopping": lambda best, history: len(history) > 5}, "hooks"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_hooks(changed, name, tmp_path):
+    hooks = {"schedule": cosine, "views": lambda rows: rows, "stopping": lambda best, history: len(history) > 6}
+    with pytest.raises(OutOfTime):
+        fit(**hooks, checkpoint=Checkpoint(tmp_path, until=0.0))
+    with pytest.raises(ValueError, match=f"is of another run: its {name}"):
+        fit(**{**hooks, **changed}, checkpoint=Checkpoint(tmp_path))
+
+
+def test_optimisers_and_schedules_that_are_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"optimiser must return a torch.optim.Optimizer, got list"):
+        fit(optimiser=list)
+    with pytest.raises(ValueError, match="optimiser must be a function from parameters to an optimiser of these"):
+        fit(optimiser=lambda _: torch.optim.SGD(nn.Linear(2, 2).parameters()))
+    with pytest.raises(TypeError, match=r"follows from the number of steps, got ReduceLROnPlateau"):
+        fit(schedule=ReduceLROnPlateau)
+
+    class Counting(torch.optim.SGD):
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter]["steps"] = 1
+            return super().step(closure)
+
+    with pytest.raises(TypeError, match="Counting keeps steps of a parameter as int, which a checkpoint cannot hold"):
+        fit(optimiser=Counting, checkpoint=Checkpoint(tmp_path, every=1))
+
+
+def test_what_a_captured_step_would_not_see_is_refused():
+    parameters = [nn.Parameter(torch.ones(2))]
+
+    def optimisation(make, schedule):
+        return Optimisation(parameters, Settings(), make, PerStep(schedule))
+
+    assert not optimisation(torch.optim.SGD, cosine).can_be_captured(), "it is run step by step"
+    floating = optimisation(partial(torch.optim.Adam, capturable=True), cosine)
+    with pytest.raises(ValueError, match="the learning rate of a captured step must be a tensor that it reads"):
+        floating.can_be_captured()
+    with_tensor = partial(torch.optim.Adam, lr=torch.tensor(0.1), capturable=True)
+    fine = optimisation(with_tensor, cosine)
+    assert fine.can_be_captured()
+    fine.optimiser._opt_called = True
+    rate = fine.optimiser.param_groups[0]["lr"]
+    fine.after("step")
+    assert fine.optimiser.param_groups[0]["lr"] is rate, "in place"
+    assert 0.09 < float(rate) < 0.1
+    cycle = optimisation(with_tensor, lambda optimiser: OneCycleLR(optimiser, 0.1, total_steps=10))
+    assert cycle.can_be_captured()
+    cycle.optimiser._opt_called = True
+    with pytest.raises(ValueError, match="changes more of the optimiser than its learning rate"):
+        cycle.after("step")
+
+
+# Stopping
+
+
+def test_a_rule_of_the_callers_own_stops_the_run():
+    asked = []
+
+    def third(best, history):
+        asked.append(len(history))
+        assert best.score.shape == (2,)
+        return len(history) == 3
+
+    stopped = fit(stopping=third)
+    assert len(stopped.history) == 3
+    assert asked == [1, 2, 3]
+
+
+def test_a_rule_may_stop_one_replica_alone():
+    def first_after_two(best, history):
+        return torch.tensor([len(history) == 2, False])  # said once: who has stopped stays so
+
+    stopped, whole = fit(stopping=first_after_two), fit()
+    short = fit(settings=Settings(**{**vars(SETTINGS), "epochs": 2}))
+    assert len(stopped.history) == 4
+    assert_close(stopped.models[0], short.models[0], 0)
+    assert_close(stopped.models[1], whole.models[1], 0)
+
+
+def test_a_rule_needs_no_score():
+    X, seen = pairs_problem(K)
+    by_loss = lambda best, history: history[-1]["loss"][0] < 10.0  # noqa: E731
+    assert len(train(lambda: network(K), X, [seen], SETTINGS, stopping=by_loss).history) == 1
+
+
+def test_a_rule_that_answers_something_else_is_refused():
+    with pytest.raises(ValueError, match=r"stopping must return True or False, .* 2 replicas; got torch.float32"):
+        fit(stopping=lambda best, history: best.score.new_zeros(3).float())
+
+
+# Views
+
+
+def noise(rows: Tensor) -> Tensor:
+    return rows + 0.1 * torch.randn_like(rows)
+
+
+def test_views_are_made_of_every_step_and_of_nothing_else():
+    shapes = []
+
+    def view(rows):
+        shapes.append(tuple(rows.shape))
+        return rows
+
+    assert_identical(fit(), fit(views=view))
+    assert shapes == [(2 * 2 * n, 4) for n in (6, 7, 7)] * 4  # two replicas, pairs, four columns
+
+
+def test_views_with_noise_train_other_weights_and_the_same_again():
+    noisy = fit(views=noise)
+    assert_identical(noisy, fit(views=noise))
+    assert weights_of(noisy.models[0])["0.weight"].ne(weights_of(fit().models[0])["0.weight"]).any()
+
+
+def test_views_draw_the_same_where_a_step_runs_in_parts(monkeypatch):
+    X, labels = table(60, 2)
+    run = partial(train, lambda: network(2), X, [bags(labels)], SETTINGS, views=lambda rows: rows + 0.5)
+    whole = run()
+    monkeypatch.setattr(passes, "MOST_ROWS", 4)
+    monkeypatch.setattr(passes, "PART_ROWS", 4)
+    assert_close(whole.models[0], run().models[0])
+    noisy = partial(train, lambda: network(2), X, [bags(labels)], SETTINGS, views=noise)
+    assert_identical(noisy(), noisy())
+
+
+def test_noise_goes_on_where_it_was(tmp_path):
+    whole = fit(views=noise)
+    with pytest.raises(OutOfTime):
+        fit(views=noise, checkpoint=Checkpoint(tmp_path, every=5, until=0.0))
+    assert_identical(whole, fit(views=noise, checkpoint=Checkpoint(tmp_path)))
+
+
+def test_views_may_change_the_shape_of_rows_but_not_their_number():
+    X, seen = pairs_problem(K)
+
+    def make():
+        return nn.Linear(4, K)
+
+    wide = torch.cat([X, X], 1)
+    cut = train(lambda: _FirstFour(make()), wide, [seen], SETTINGS, views=lambda rows: rows[:, :4])
+    assert_identical(cut, train(lambda: _FirstFour(make()), wide, [seen], SETTINGS))
+    with pytest.raises(ValueError, match=r"views must return a tensor with as many rows as it is given, 24; got .*12"):
+        fit(views=lambda rows: rows[::2])
+
+
+class _FirstFour(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, rows):
+        return self.model(rows[:, :4])
+
+
+# Sources of rows
+
+
+@dataclass
+class OnDisk:
+    """Rows in a file, of which those are read that a step needs."""
+
+    file: Path
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def __post_init__(self):
+        self.rows = np.load(self.file, mmap_mode="r")
+
+    def __len__(self):
+        return len(self.rows)
+
+    def gather(self, rows):
+        return torch.from_numpy(self.rows[rows.numpy()])
+
+
+@pytest.mark.parametrize("kind", ["pairs", "bags"])
+def test_rows_on_disk_train_the_same_weights_to_the_last_bit(kind, tmp_path):
+    if kind == "pairs":
+        (X, seen), k = pairs_problem(K), K
+    else:
+        X, labels = table(60, 2)
+        seen, k = bags(labels), 2
+    np.save(tmp_path / "rows.npy", X.numpy())
+    source = OnDisk(tmp_path / "rows.npy")
+    held_out = seen.take(torch.arange(5))
+    runs = [
+        train(lambda: network(k), rows, [seen], SETTINGS, seeds=[0, 1], score=held_out_likelihood(rows, [held_out]))
+        for rows in (X, source)
+    ]
+    assert_identical(*runs)
+
+
+def test_a_run_on_other_rows_on_disk_is_another_run(tmp_path):
+    X, seen = pairs_problem(K)
+    for name, rows in (("a", X), ("b", X + 1)):
+        np.save(tmp_path / f"{name}.npy", rows.numpy())
+    run = partial(train, lambda: network(K), observations=[seen], settings=SETTINGS)
+    with pytest.raises(OutOfTime):
+        run(X=OnDisk(tmp_path / "a.npy"), checkpoint=Checkpoint(tmp_path / "run", until=0.0))
+    with pytest.raises(ValueError, match="is of another run: its rows"):
+        run(X=OnDisk(tmp_path / "b.npy"), checkpoint=Checkpoint(tmp_path / "run"))
+    assert_identical(
+        run(X=OnDisk(tmp_path / "a.npy"), checkpoint=Checkpoint(tmp_path / "run")), run(X=OnDisk(tmp_path / "a.npy"))
+    )
+
+
+def test_a_source_that_returns_too_few_rows_is_refused(tmp_path):
+    X, seen = pairs_problem(K)
+    np.save(tmp_path / "rows.npy", X.numpy())
+
+    class Short(OnDisk):
+        def gather(self, rows):
+            return super().gather(rows)[1:]
+
+    with pytest.raises(ValueError, match="gather must return a tensor with a row for each of 2 numbers, on cpu; got"):
+        train(lambda: network(K), Short(tmp_path / "rows.npy"), [seen], SETTINGS)
