@@ -12,7 +12,7 @@ from unbag.environment import hardware
 from unbag.experiments import estimates, runner, smoke
 from unbag.experiments.overview import make_console
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.results import read
+from unbag.experiments.results import finished, read
 from unbag.experiments.runner import Summary
 from unbag.experiments.wording import name_cell, tell_result
 from unbag.terminal import Terminal
@@ -55,7 +55,7 @@ def run(
         trials=trials,
         seeds=seeds,
         until=until,
-        report=lambda cell: console.print(tell_result(cell, read(folder))),
+        report=lambda cell: console.print(tell_result(cell, finished(read(folder), cell).values())),
     )
     _tell(summary, console)
     return summary
