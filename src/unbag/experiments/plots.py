@@ -110,14 +110,12 @@ def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 def inline(svg: str, name: str, description: str) -> str:
     """Fit a plot into an HTML page: the page's own colours, ids of its own, and a description for screen readers.
 
-    The page says in ``--ours`` which blue it takes for what is ours.
-
     Examples
     --------
     >>> inline('<svg><path id="a" style="fill: #1a1a1a"/></svg>', "mil", "ours & theirs")
     '<svg role="img" aria-label="ours &amp; theirs"><path id="mil-a" style="fill: currentColor"/></svg>'
     """
-    text = recolour(svg, {INK: "currentColor", GROUND: "none", OURS: "var(--ours)"})
+    text = recolour(svg, {INK: "currentColor", GROUND: "none", OURS: "var(--first)"})
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would hold for the whole page
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text)
     return describe(text, description)

@@ -13,7 +13,6 @@ from unbag.experiments.claims import claims
 from unbag.experiments.comparison import Comparison, Row
 from unbag.experiments.listings import (
     TABLES,
-    Table,
     apart_table,
     cell_table,
     cost_table,
@@ -22,6 +21,7 @@ from unbag.experiments.listings import (
     shortfall_table,
     summary_table,
 )
+from unbag.pages.tables import Table
 
 PARTS = {
     "ordinal_rank": "Ordinal rank",
@@ -146,7 +146,7 @@ def _section(name: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Secti
             Part(
                 title=", ".join(words),
                 about=ABOUT.get((name, protocol), f"{PARTS.get(protocol, protocol)}."),
-                table=cell_table(cells, titles),
+                table=cell_table(f"Accuracy in percent: {', '.join([title, *words])}", cells, titles),
                 plot=_plot("_".join([name, *varying]), ", ".join([title, *words]), cells, titles),
             )
         )

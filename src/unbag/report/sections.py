@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.pages.tables import Cell, Table
 from unbag.report import plots
 from unbag.report.page_elements import (
-    Cell,
     Picture,
     Section,
-    Table,
     count,
     facts,
     in_number,

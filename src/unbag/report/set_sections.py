@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
+from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent
 
 # Means over fewer groups than this say little about the next ones.
 FEW = 30
