@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 from report_runs import HOSTILE, RUNS, summary_of
 
-from unbag.report import FORMAT, plots, render
 from unbag.pages.tables import Cell
+from unbag.report import FORMAT, plots, render
 from unbag.report.page_elements import Picture
 
 # Pairs and triplets drawn at random leave some rows out.
