@@ -37,8 +37,7 @@ def read_counts(
     if columns.size is not None and (problems := _check_sizes(columns.size, table, ids, sizes)):
         return None, problems
     sums = values.sum(1)
-    shares = bool((sums[there] == 1).all()) and bool((sizes > 1).any())
-    if shares or not bool((values[there] == np.rint(values[there])).all()):
+    if bool((sums[there] == 1).all()) or not bool((values[there] == np.rint(values[there])).all()):
         return _from_shares(values, table, ids, sizes)
     problems = list(
         in_rows(
