@@ -41,14 +41,8 @@ def weights_as_bytes(models: Sequence[nn.Module]) -> bytes:
 def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[nn.Module]:
     """Return models with the weights of a file; nothing is allocated for a model that they do not fit.
 
-    Parameters
-    ----------
-    path, digest
-        The file, and its checksum.
-    classifier
-        Has everything but its models, one for each of ``orders_``.
-    spare
-        How many bytes models may take beside their tensors, and beside as many as the file has.
+    The classifier has everything but its models, one for each of ``orders_``. These may take ``spare`` bytes beside
+    their tensors, and beside as many as the file has.
     """
     model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
     try:

@@ -85,11 +85,7 @@ def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, con
         return
     try:
         seconds = estimates.estimate(
-            work,
-            read(folder),
-            hardware=hardware(device),
-            load=runner.load,
-            measure=device.type == "cpu",
+            work, read(folder), hardware=hardware(device), load=runner.load, measure=device.type == "cpu"
         )
     except (OSError, ValueError):  # data that cannot be read are named when their turn comes
         seconds = None

@@ -287,16 +287,8 @@ def select(
 ) -> list[Cell]:
     """Return the cells that are asked for; what is left empty takes all.
 
-    A data set that the paper does not use has no place in its tables until one is named.
-
-    Parameters
-    ----------
-    tables, names, methods, problems, protocols
-        Names of tables, data sets, and so on.
-    groups
-        Numbers of groups, in the tables that compare such numbers.
-    epochs
-        In place of the plan's.
+    A data set that the paper does not use has no place in its tables until one is named. ``groups`` are numbers of
+    groups, in the tables that compare such numbers.
 
     Examples
     --------

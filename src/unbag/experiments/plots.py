@@ -31,13 +31,6 @@ LEGENDS_A_LINE = 3
 def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     """Draw the accuracy of each method on each data set, ours above the paper's, with standard deviations.
 
-    Parameters
-    ----------
-    rows
-        The cells of one table, data set by data set.
-    titles
-        The names of the methods for people.
-
     Examples
     --------
     >>> from unbag.experiments.comparison import Key, Selected
@@ -67,13 +60,6 @@ def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
 def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     """Draw accuracy by the number of training groups, one line for each method, ours and the paper's.
-
-    Parameters
-    ----------
-    rows
-        The cells of one table of sizes.
-    titles
-        The names of the methods for people.
 
     Examples
     --------

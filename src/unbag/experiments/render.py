@@ -35,13 +35,6 @@ def write(results: Path, docs: Path) -> list[Path]:
 
     The same results give the same bytes. What ``NOTES.md`` beside the results says becomes part of both pages.
 
-    Parameters
-    ----------
-    results
-        The folder of the results.
-    docs
-        The folder to write ``results.md``, ``results/tables.html`` and ``results/*.svg`` to; it is made if need be.
-
     Examples
     --------
     >>> import tempfile
@@ -73,23 +66,11 @@ def read_before(results: Path) -> list[dict[str, Any]]:
 
 
 def render(
-    comparison: Comparison,
-    titles: Mapping[str, str],
-    notes: str = "",
-    before: Sequence[Mapping[str, Any]] = (),
+    comparison: Comparison, titles: Mapping[str, str], notes: str = "", before: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, str]:
     """Make the text of every file that shows a comparison, by its path.
 
-    Parameters
-    ----------
-    comparison
-        Our results beside the paper's.
-    titles
-        The names of the methods for people.
-    notes
-        Markdown that becomes part of the pages.
-    before
-        Trials from before the plan, which are counted and not compared.
+    Trials from ``before`` the plan are counted and not compared.
 
     Examples
     --------

@@ -82,10 +82,7 @@ def load(name: str) -> Any:
 
 
 def to_do(
-    cells: Sequence[Cell],
-    lines: Sequence[Mapping[str, Any]],
-    trials: int | None = None,
-    seeds: Sequence[int] = (),
+    cells: Sequence[Cell], lines: Sequence[Mapping[str, Any]], trials: int | None = None, seeds: Sequence[int] = ()
 ) -> list[Work]:
     """Return what is missing, the most important first; before all else, what has only to be taken from elsewhere.
 

@@ -103,15 +103,6 @@ class View:
 def view(comparison: Comparison, titles: Mapping[str, str], before: Sequence[Mapping[str, Any]] = ()) -> View:
     """Turn a comparison into what the pages show.
 
-    Parameters
-    ----------
-    comparison
-        Our results beside the paper's.
-    titles
-        The names of the methods for people.
-    before
-        Trials from before the plan, which are counted and not compared.
-
     Examples
     --------
     >>> shown = view(Comparison((), ()), {})

@@ -22,13 +22,6 @@ class ParquetFiles:
 
     Every part is opened once, and all but the first only while they are read: a folder may hold more than a process may
     have open.
-
-    Parameters
-    ----------
-    path
-        The file or the folder.
-    file
-        The file, where it is open.
     """
 
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:

@@ -19,14 +19,7 @@ def read_counts(
 ) -> tuple[np.ndarray | None, list[Problem]]:
     """Return a count per class for each group, or say what is wrong, and in which row.
 
-    Parameters
-    ----------
-    columns
-        Which columns count which class.
-    table
-        One row per group.
-    ids, sizes
-        What each group is called, and how many rows it has; groups without rows are not looked at.
+    Groups without rows, of which ``sizes`` is zero, are not looked at.
     """
     parts = [_numbers(table, name) for name in columns.classes]
     problems = [one for _, found in parts for one in found]

@@ -42,10 +42,7 @@ DATASETS = (
         citation="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository",
         home="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
         licence="CC BY 4.0",
-        layouts=(
-            Layout(("optdigits.npz",), read_npz),
-            Layout(("optdigits.tra", "optdigits.tes"), read_optdigits),
-        ),
+        layouts=(Layout(("optdigits.npz",), read_npz), Layout(("optdigits.tra", "optdigits.tes"), read_optdigits)),
         remotes=(
             Remote(
                 "optdigits.tra",

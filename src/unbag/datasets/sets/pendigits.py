@@ -26,10 +26,7 @@ DATASETS = (
         citation="Alpaydin and Alimoglu, Pen-Based Recognition of Handwritten Digits, UCI Machine Learning Repository",
         home="https://archive.ics.uci.edu/dataset/81/pen+based+recognition+of+handwritten+digits",
         licence="CC BY 4.0",
-        layouts=(
-            Layout(("pendigits.npz",), read_prepared),
-            Layout(("pendigits.tra", "pendigits.tes"), read_pendigits),
-        ),
+        layouts=(Layout(("pendigits.npz",), read_prepared), Layout(("pendigits.tra", "pendigits.tes"), read_pendigits)),
         remotes=(
             Remote(
                 "pendigits.tra",
