@@ -1,4 +1,4 @@
-"""What the JSON file of a saved classifier may hold: checked entry by entry, because anybody may have written it."""
+"""Validation of the JSON file of a saved classifier, entry by entry, because anybody may have written it."""
 
 from __future__ import annotations
 

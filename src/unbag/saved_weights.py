@@ -1,4 +1,4 @@
-"""Weights of saved classifiers: taken over only if they are those of the model that the settings make."""
+"""Weights of saved classifiers: loaded only if they are those of the model that the settings make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ceiling: every training row with its label."""
+"""Supervised learning, the upper bound: every training row with its label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What unbag is timed against: correct, reasonably written, and without its ideas."""
+"""Reference implementations that unbag is timed against: correct, and written in the plain way."""
 
 from __future__ import annotations
 

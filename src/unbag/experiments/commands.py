@@ -1,4 +1,4 @@
-"""What ``unbag reproduce`` does, once its options are read; apart from them, because this waits for torch."""
+"""The work of ``unbag reproduce``, once its options are read; apart from them, because this waits for torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""About how long trials will take, from those that have been run or from a few steps of each."""
+"""Estimated duration of trials, from those that have been run or from a few steps of each."""
 
 from __future__ import annotations
 

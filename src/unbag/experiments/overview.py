@@ -1,4 +1,4 @@
-"""How far the cells of the plan are; apart from what runs them, because that takes seconds to import."""
+"""Progress of the cells of the plan; apart from what runs them, because that takes seconds to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to run, as ``plan.toml`` has it: every cell of every table with its settings, first things first."""
+"""The experimental plan of ``plan.toml``: every cell of every table with its settings, in order of importance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From tasks to accuracies: all trials of a cell trained at once, and in each what every selection prefers."""
+"""Training and evaluation of the trials of a cell: all at once, and in each the choice of every selection."""
 
 from __future__ import annotations
 

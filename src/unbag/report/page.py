@@ -1,4 +1,4 @@
-"""From a summary to one HTML page that needs nothing but itself."""
+"""Rendering of a summary as one HTML page that needs no other file."""
 
 from __future__ import annotations
 

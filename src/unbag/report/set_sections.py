@@ -159,7 +159,7 @@ def _answers(one: dict[str, Any], name: str, section: Section) -> None:
         Picture(
             plots.two_histograms(name, outcome["edges"], counts, axis),
             f"Histograms: predicted probability of “{kind.yes}” where “{kind.no}” and where “{kind.yes}” was observed",
-            f"{said} The further the two outlines are apart, the better.",
+            f"{said} The less the two histograms overlap, the better.",
         ),
         Picture(
             plots.reliability(f"{name}-reliability", outcome["bins"], axis, "share observed"),

@@ -1,4 +1,4 @@
-"""Everything a report shows, as numbers and words that JSON can hold."""
+"""Summary of a fitted classifier: everything a report shows, as JSON can hold it."""
 
 from __future__ import annotations
 

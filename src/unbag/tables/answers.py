@@ -1,4 +1,4 @@
-"""What 1 means in a column of answers, by the name of the column."""
+"""Meaning of 1 in a column of answers, by the name of the column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that can be said of the files before training."""
+"""Validation of the files before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the columns of a table to numbers that a model can read; fitted on training rows, kept as JSON."""
+"""Feature encoding: from the columns of a table to a matrix; fitted on training rows, kept as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that tell the answer, the row or the group in place of describing an instance."""
+"""Target leakage: columns that tell the answer, the row or the group in place of describing an instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the values of a column, counted in each group, are the counts of the classes."""
+"""Tallies: whether the values of a column, counted in each group, are the counts of the classes."""
 
 from __future__ import annotations
 

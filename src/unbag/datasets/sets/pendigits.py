@@ -1,4 +1,4 @@
-"""Pen digits: eight points of the way of a pen."""
+"""Pen digits: eight points of the trajectory of a pen."""
 
 from pathlib import Path
 
