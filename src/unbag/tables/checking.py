@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import feature_problems, kind_of
@@ -179,8 +180,6 @@ def _understood(found: Gathered) -> dict[str, Any]:
 
 
 def _understood_source(one: Observed) -> dict[str, Any]:
-    from unbag.report.histograms import histogram_of_sizes  # noqa: PLC0415 (the report is slow to import)
-
     return {
         "file": one.table.file,
         "rows": len(one.table),
