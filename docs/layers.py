@@ -23,7 +23,8 @@ LAYERS = {
     "aggregates": "aggregates",
     "groups": "alignment groups weights",
     "kernels": "kernels",
-    "foundations": "checks environment files ids pages parts plain_json random_state segments terminal version",
+    "foundations": "checks environment files histograms ids pages parts plain_json random_state segments "
+    "terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -543,19 +545,39 @@ def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, monkeypatch):
     assert "lower learning_rate" in undefined.stderr
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_every_command_opens_a_csv_file_once(packed, tmp_path, monkeypatch):
+def write_table(path, form, content):
+    """Write a table as a file of some form, or as a folder of two parts."""
+    table = pacsv.read_csv(io.BytesIO(content.encode()))
+    if form == "parts":
+        path.mkdir(exist_ok=True)
+        for part, start in (("a.parquet", 0), ("b.parquet", 2)):
+            pq.write_table(table.slice(start, None if start else 2), path / part)
+    elif form == "parquet":
+        pq.write_table(table, path)
+    else:
+        write(path, gzip.compress(content.encode()) if form == "csv.gz" else content)
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "parts"])
+def test_every_command_opens_a_file_once(form, tmp_path, monkeypatch):
     """A file is gone once it was opened, so that nobody can open it again, in Python or in Arrow."""
     opened = []
 
     def open_and_remove(path, mode):
-        opened.append(path.name)
+        opened.append(path)
         file = open(path, mode)  # noqa: SIM115 (who asked for it closes it)
         path.unlink()
         return file
 
-    suffix = ".csv.gz" if packed else ".csv"
-    people, wards, pairs = (tmp_path / f"{name}{suffix}" for name in ("people", "wards", "pairs"))
+    def open_part(source, **options):
+        file = parquet_file(source, **options)
+        if isinstance(source, Path):
+            opened.append(source)
+            source.unlink()
+        return file
+
+    parquet_file = pq.ParquetFile
+    people, wards, pairs = (tmp_path / f"{name}.{form}" for name in ("people", "wards", "pairs"))
     run = tmp_path / "run"
     commands = (
         ["check", people, wards],
@@ -564,11 +586,13 @@ def test_every_command_opens_a_csv_file_once(packed, tmp_path, monkeypatch):
         ["disaggregate", run, people, wards, "--aggregate", "label_proportions", "--out", tmp_path / "labels.csv"],
     )
     monkeypatch.setattr("unbag.tables.read.open", open_and_remove, raising=False)
+    monkeypatch.setattr("unbag.tables.parquet_files.pq.ParquetFile", open_part)
     for command in commands:
         for path, content in ((people, PEOPLE), (wards, WARDS), (pairs, PAIRS)):
-            write(path, gzip.compress(content.encode()) if packed else content)
+            write_table(path, form, content)
         opened.clear()
         result = call(*command)
         assert result.exit_code == 0, result.output
-        named = [path.name for path in (people, wards, pairs) if str(path) in " ".join(map(str, command))]
-        assert sorted(opened) == sorted(named)
+        named = [path for path in (people, wards, pairs) if str(path) in " ".join(map(str, command))]
+        parts = [path / part for path in named for part in ("a.parquet", "b.parquet")]
+        assert sorted(opened) == sorted(parts if form == "parts" else named)

@@ -4,7 +4,7 @@ import torch
 
 from unbag import environment
 from unbag.environment import versions
-from unbag.experiments.circumstances import describe
+from unbag.experiments.provenance import describe
 
 
 def test_where_results_come_from(monkeypatch):

@@ -1,4 +1,4 @@
-"""What observations cannot tell, said before a model is trained on them."""
+"""Diagnosis of what observations cannot tell (identifiability), before a model is trained on them."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def gce(logits: Tensor, q: float = 0.7) -> Tensor:
 
 
 def focal(logits: Tensor, gamma: float = 2.0) -> Tensor:
-    """Return ``-(1 - p_j)^gamma log p_j``, which looks away from what is already right; Lin et al., 2017.
+    """Return ``-(1 - p_j)^gamma log p_j``, which gives rows that are right less weight; Lin et al., 2017.
 
     Examples
     --------

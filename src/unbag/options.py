@@ -113,7 +113,7 @@ class Plan:
     sources: tuple[Source, ...]
     id: Annotated[str | None, Column("The column of row ids.")] = None
     group: Annotated[str | None, Column("The column of instances that names the group.")] = None
-    label: Annotated[str | None, Column("The column of true classes, used for judging alone.")] = None
+    label: Annotated[str | None, Column("The column of true classes, used for evaluation alone.")] = None
     names: Annotated[
         str | None, Column("A column with the class of a few rows, which name the classes of pairs and triplets.")
     ] = None

@@ -26,13 +26,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A folder in which a run is kept.
-
-    Parameters
-    ----------
-    folder
-        Made when the run starts.
-    """
+    """A folder in which a run is kept."""
 
     folder: Path
 
@@ -77,14 +71,8 @@ class Run:
     def opened(self, plan: dict[str, Any], *, force: bool) -> Iterator[bool]:
         """Have the folder to oneself to run a plan; tell whether there is an unfinished run of it to go on with.
 
-        Where the run is not even started, the folder is left as it was.
-
-        Parameters
-        ----------
-        plan
-            What is asked for, as JSON can hold it.
-        force
-            Start anew, whatever the folder holds of earlier runs.
+        Where the run is not even started, the folder is left as it was. With ``force``, start anew, whatever the folder
+        holds of earlier runs.
         """
         lock = self.folder / LOCK
         self._read_earlier()  # a folder of other files is refused before anything is made in it

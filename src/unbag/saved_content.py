@@ -1,4 +1,4 @@
-"""What the JSON file of a saved classifier may hold: checked entry by entry, because anybody may have written it."""
+"""Validation of the JSON file of a saved classifier, entry by entry, because anybody may have written it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,8 @@ _ENTRIES = ("epoch", "phase", "loss", "score", "seconds")
 def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     """Refuse anything that save does not write; return how many bytes are left beside the array of classes.
 
-    Parameters
-    ----------
-    content
-        What the file holds beside format and checksum.
-    defaults
-        The settings that a classifier has, each with the value that it takes where the file has none.
-    spare
-        How many bytes may be taken beside the content.
+    ``defaults`` are all settings that a classifier has, each with the value that it takes where the file has none;
+    ``spare`` bytes may be taken beside the content.
     """
     _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights"))
     versions, own, weights = content["versions"], content["own"], content["weights"]

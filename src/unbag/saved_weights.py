@@ -1,4 +1,4 @@
-"""Weights of saved classifiers: taken over only if they are those of the model that the settings make."""
+"""Weights of saved classifiers: loaded only if they are those of the model that the settings make."""
 
 from __future__ import annotations
 
@@ -53,14 +53,8 @@ def weights_as_bytes(models: Sequence[Model]) -> tuple[str, bytes]:
 def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[Model]:
     """Return models with the weights of a file; nothing is allocated for a model that they do not fit.
 
-    Parameters
-    ----------
-    path, digest
-        The file, and its checksum.
-    classifier
-        Has everything but its models, one for each of ``orders_``; they are put on its device.
-    spare
-        How many bytes models may take beside their tensors, and beside as many as the file has.
+    The classifier has everything but its models, one for each of ``orders_``; they are put on its device. They may take
+    ``spare`` bytes beside their tensors, and beside as many as the file has.
     """
     model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
     if not is_network(model):

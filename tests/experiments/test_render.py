@@ -15,11 +15,12 @@ from result_lines import trial
 
 from unbag.baselines import METHODS
 from unbag.experiments.comparison import Key, Row, Selected, compare
-from unbag.experiments.listings import Field, Line, Table
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
 from unbag.experiments.plots import dot_plot, size_plot
 from unbag.experiments.render import MADE, markdown_table, render, write
+from unbag.pages.tables import Cell as Entry
+from unbag.pages.tables import Table
 
 TITLES = {"uum": "UUM", "log_likelihood": "Log-likelihood"}
 FOX = {"table": "mil", "problem": "multiple_instance", "dataset": "fox"}
@@ -314,9 +315,8 @@ def test_an_old_page_stays_whole_when_writing_fails(results, tmp_path, monkeypat
 
 
 def test_markdown_marks_strong_lines_but_no_figures():
-    table = Table(
-        ("A", "B"), (Line((Field("x|y"), Field("1")), strong=True), Line((Field("-"), Field("22")))), (False, True)
-    )
+    rows = [(Entry("x|y"), Entry("1")), (Entry("-"), Entry("22"))]
+    table = Table("", ("A", "B"), rows, numeric=("B",), emphasis={0: "strong"})
     assert markdown_table(table).splitlines() == [
         "| A        |  B |",
         "|:---------|---:|",

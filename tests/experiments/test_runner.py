@@ -12,7 +12,7 @@ import torch
 from result_lines import trial
 
 from unbag.datasets import Dataset
-from unbag.experiments import circumstances, golden, runner
+from unbag.experiments import golden, provenance, runner
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import append, belongs, read
 from unbag.experiments.runner import end_of, parse_budget, reproduce, to_do
@@ -59,7 +59,7 @@ def test_every_trial_is_saved_with_where_it_comes_from(tmp_path):
             assert found["choice"] in range(9)
             assert len(found["scores"]) == len(line["choices"]) == 9
         assert (line["plan"], line["golden"]) == (cell.digest, golden.digest(cell))
-        assert line["data"] == circumstances.content_digest(load(cell.dataset))
+        assert line["data"] == provenance.content_digest(load(cell.dataset))
         assert line["rows"] == {"train": 24, "validation": 8, "test": 8}
         assert set(line) == {
             *(

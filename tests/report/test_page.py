@@ -11,8 +11,9 @@ from html.parser import HTMLParser
 import pytest
 from report_runs import HOSTILE, RUNS, summary_of
 
+from unbag.pages.tables import Cell
 from unbag.report import FORMAT, plots, render
-from unbag.report.page_elements import Cell, Picture
+from unbag.report.page_elements import Picture
 
 # Pairs and triplets drawn at random leave some rows out.
 pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")

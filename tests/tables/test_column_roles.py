@@ -156,6 +156,14 @@ def test_a_column_that_leaves_open_what_1_means_is_refused(groups, kind, sentenc
         understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
 
 
+@pytest.mark.parametrize(
+    ("column", "relation"), [("lower", "<"), ("higher", ">"), ("not_lower", ">="), ("not_higher", "<=")]
+)
+def test_the_name_of_ranks_tells_the_relation(column, relation):
+    _, source = understand("id,x", f"a,b,{column}", aggregate="ordinal_rank")
+    assert source.reading.relation() == relation
+
+
 def test_a_relation_that_is_given_goes_before_the_name():
     _, source = understand("id,x", "a,b,better", aggregate="ordinal_rank", relation=">")
     assert source.reading.relation() == "<"  # no word of the name; --relation tells

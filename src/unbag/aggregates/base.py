@@ -1,4 +1,4 @@
-"""What every kind of observation shares: checks, gradients, and the road from logits to evidence."""
+"""Base class of aggregates: checks, gradients, and the computation of evidence from logits."""
 
 from __future__ import annotations
 

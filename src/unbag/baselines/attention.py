@@ -19,19 +19,9 @@ class AttentionNet(nn.Module):
     """From a row to two outputs: the logit of its share of attention, and its score.
 
     With h the embedding of a row, the logit is ``w . tanh(V h)``, times ``sigmoid(U h)`` inside where gated. The
-    classifier of a bag is linear in the pooled embedding, so its log-odds are the pooled scores of the members:
-    ``c . (sum_i a_i h_i) + b = sum_i a_i (c . h_i + b)`` because shares sum to one.
-
-    Parameters
-    ----------
-    n_features
-        Columns of the table.
-    hidden
-        Units of the layers of the embedding, each with a rectifier.
-    attention
-        Units of the layer that attention is computed by.
-    gated
-        With the gate.
+    classifier of a bag is linear in the pooled embedding, so its log-odds are the pooled scores of the members: ``c .
+    (sum_i a_i h_i) + b = sum_i a_i (c . h_i + b)`` because shares sum to one. ``hidden`` and ``attention`` are units:
+    of the layers of the embedding, each with a rectifier, and of the layer that attention is computed by.
 
     Examples
     --------

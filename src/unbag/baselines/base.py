@@ -1,4 +1,4 @@
-"""What all methods share: the task they are given, and the interface through which they are run and judged."""
+"""Base class of the methods: the task they are given, and the interface by which they are trained and evaluated."""
 
 from __future__ import annotations
 

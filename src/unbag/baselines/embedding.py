@@ -1,4 +1,4 @@
-"""What the methods share that learn an embedding: clusters of it are the classes."""
+"""Base class of methods that learn an embedding, and cluster it by k-means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the methods share that learn from one label per row."""
+"""Base class of methods that learn from one label per row."""
 
 from __future__ import annotations
 

@@ -12,14 +12,7 @@ from unbag.segments import Segments
 def proportion_divergence(log_probs: Tensor, groups: Segments, counts: Tensor) -> Tensor:
     """Return the Kullback-Leibler divergence of observed proportions from the mean prediction of each group.
 
-    Parameters
-    ----------
-    log_probs
-        Log-probabilities of the classes, one row per membership.
-    groups
-        Which memberships belong together.
-    counts
-        How many members of each group are of each class.
+    ``log_probs`` has one row per membership, ``counts`` one per group.
 
     Examples
     --------

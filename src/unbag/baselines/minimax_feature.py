@@ -15,12 +15,7 @@ from unbag.groups import Groups
 def minimax(rows: Tensor, bags: Groups) -> Tensor:
     """Return the smallest value of each feature and then the largest, one row per bag: ``(n, d)`` to ``(bags, 2 d)``.
 
-    Parameters
-    ----------
-    rows
-        One row per membership, in the order of ``bags``.
-    bags
-        Which of them belong together.
+    ``rows`` has one row per membership, in the order of ``bags``.
 
     Examples
     --------

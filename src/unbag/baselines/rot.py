@@ -19,20 +19,10 @@ def transport(
     """Return soft labels of each membership that agree with predictions and counts as well as can be.
 
     They minimise ``-sum_ij Q_ij log p_ij + entropy * sum_ij Q_ij log Q_ij + strictness * sum_j KL(Q_.j || n_j)`` among
-    tables Q whose rows sum to one, with ``Q_.j`` the sums of columns, n the counts, and
-    ``KL(a || b) = a log(a / b) - a + b``. Found by Sinkhorn's iteration in log space: rows are scaled to sum to one,
-    columns to the counts, or part of the way to them.
-
-    Parameters
-    ----------
-    log_probs
-        Log-probabilities of the classes, one row per membership; finite.
-    groups
-        Which memberships belong together.
-    counts
-        How many members of each group are of each class.
-    entropy, strictness, iterations
-        See :class:`ROT`.
+    tables Q whose rows sum to one, with ``Q_.j`` the sums of columns, n the counts, and ``KL(a || b) = a log(a / b) - a
+    + b``. Found by Sinkhorn's iteration in log space: rows are scaled to sum to one, columns to the counts, or part of
+    the way to them. ``log_probs``, which are finite, have one row per membership, ``counts`` one per group; for the
+    others, see :class:`ROT`.
 
     Examples
     --------
@@ -108,12 +98,7 @@ class ROT(Method):
         """Return the loss of each group."""
         log_probs = outputs.log_softmax(-1)
         labels = transport(
-            log_probs.detach(),
-            groups,
-            z,
-            entropy=self.entropy,
-            strictness=self.strictness,
-            iterations=self.iterations,
+            log_probs.detach(), groups, z, entropy=self.entropy, strictness=self.strictness, iterations=self.iterations
         )
         loss = (1 - self.mix) * weighted_risk(-log_probs, labels, groups)
         return loss + self.mix * proportion_divergence(log_probs, groups, z) if self.mix else loss

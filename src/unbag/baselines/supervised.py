@@ -1,4 +1,4 @@
-"""The ceiling: every training row with its label."""
+"""Supervised learning, the upper bound: every training row with its label."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ class Supervised(Labelled):
     title = "Supervised"
     source = "Cross entropy with the true labels"
     in_paper = False
-    problems = (
-        "pairwise_similarity",
-        "triplet_comparison",
-        "label_proportions",
-        "ordinal_rank",
-        "ordinal_triplet",
-    )
+    problems = ("pairwise_similarity", "triplet_comparison", "label_proportions", "ordinal_rank", "ordinal_triplet")
 
     def prepare(self, task: Task) -> Task:
         """Return the task with the labels of its rows in place of what was observed of groups."""

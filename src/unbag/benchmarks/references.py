@@ -1,4 +1,4 @@
-"""What unbag is timed against: correct, reasonably written, and without its ideas."""
+"""Reference implementations that unbag is timed against: correct, and written in the plain way."""
 
 from __future__ import annotations
 
@@ -21,12 +21,7 @@ def cross_entropy_with_gradient(logits: Tensor, labels: Tensor) -> Tensor:
 def enumerate_counts(logits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over all distinct label vectors with the given counts, group by group, with index tables that are made once.
 
-    Parameters
-    ----------
-    logits
-        (groups, members, classes).
-    counts
-        (groups, classes).
+    ``logits`` are (groups, members, classes), ``counts`` (groups, classes).
     """
     log_probs = logits.log_softmax(-1)
     log_likelihood, posterior = [], torch.zeros_like(log_probs)
@@ -67,12 +62,7 @@ def _distinct_vectors(counts: tuple[int, ...]) -> Tensor:
 def recursion_with_autograd(odds: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Count the positives of each group member by member in log space, and differentiate for the posterior.
 
-    Parameters
-    ----------
-    odds
-        Log-odds of positive, (groups, members).
-    z
-        Number of positives, (groups,).
+    ``odds`` are log-odds of positive, (groups, members), and ``z`` numbers of positives, (groups,).
     """
     yes = logsigmoid(odds).detach().requires_grad_()
     no = logsigmoid(-odds)

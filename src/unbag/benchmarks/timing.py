@@ -1,4 +1,4 @@
-"""Medians of alternating runs, so that a busy moment of the machine hits both sides."""
+"""Timing: medians of alternating runs, so that a busy moment of the machine hits both sides."""
 
 from __future__ import annotations
 

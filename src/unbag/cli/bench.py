@@ -50,12 +50,7 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
 
 
 def _circumstances(threads: int, quick: bool) -> dict[str, Any]:
-    return {
-        "versions": versions(),
-        "machine": platform.machine(),
-        "threads": threads,
-        "quick": quick,
-    }
+    return {"versions": versions(), "machine": platform.machine(), "threads": threads, "quick": quick}
 
 
 def _show(results: list[dict[str, Any]], threads: int) -> None:

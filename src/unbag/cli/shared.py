@@ -1,4 +1,4 @@
-"""What all commands do alike: errors in one sentence, and no work whose result cannot be written."""
+"""Shared by all commands: errors in one sentence, and no work whose result cannot be written."""
 
 from __future__ import annotations
 

@@ -35,11 +35,6 @@ def load(name: str) -> Dataset:
     home folder: as its authors publish them, or in unbag's own prepared form. What is missing is downloaded into that
     folder, where the authors' files have a known checksum.
 
-    Parameters
-    ----------
-    name
-        One of ``datasets.NAMES``.
-
     Returns
     -------
     Dataset

@@ -1,4 +1,4 @@
-"""What a data set is, and how one is declared: its files, how they are read, where they come from."""
+"""Data sets, and their declaration: files, how they are read, where they come from."""
 
 from __future__ import annotations
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from unbag.files import sha256 as checksum
+
 CHUNK = 1 << 18
 
 
@@ -28,6 +29,11 @@ class Remote:
     file: str
     urls: tuple[str, ...]
     sha256: str
+
+    @classmethod
+    def below(cls, url: str, sha256: Mapping[str, str]) -> tuple[Remote, ...]:
+        """Return files that are offered below one address, from their names and checksums."""
+        return tuple(cls(file, (url + file,), digest) for file, digest in sha256.items())
 
 
 class _Patience(NamedTuple):
@@ -69,7 +75,7 @@ def fetch(remote: Remote, folder: Path, *, timeout: float = 30.0, attempts: int 
 
     Examples
     --------
-    >>> import tempfile
+    >>> import hashlib, tempfile
     >>> source, folder = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     >>> (source / "greeting.txt").write_bytes(b"good morning")
     12
@@ -150,7 +156,7 @@ def _try_address(
                 raise _BrokenOff(f"{problem} ({patience.attempts} tries in a row brought nothing new)") from problem
             time.sleep(patience.pause * 2 ** max(in_vain - 1, 0))
             continue
-        came = _checksum(part)
+        came = checksum(part)
         if came == sha256:
             return
         part.unlink()
@@ -215,8 +221,3 @@ def _in_words(error: Exception, timeout: float) -> str:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Where data sets lie: the folder that UNBAG_DATA names, or a cache in the home folder."""
+"""The data folder: the one that UNBAG_DATA names, or a cache in the home folder."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def read_mosaics(paths: Sequence[Path]) -> Content:
     if not {"y_train", "y_test"} <= set(arrays):
         broken(labels, f"expected the arrays y_train and y_test, got {', '.join(arrays) or 'none'}")
     *train, test = map(read_tiles, mosaics)
-    return join(_part(labels, train, arrays["y_train"]), _part(labels, [test], arrays["y_test"]))
+    return join(_part(labels, train, arrays["y_train"]), test=_part(labels, [test], arrays["y_test"]))
 
 
 def _part(labels: Path, mosaics: Sequence[np.ndarray], y: np.ndarray) -> Content:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -168,9 +168,21 @@ def read_labelled(path: Path, width: int, classes: Sequence[str], separator: str
     return Content(as_numbers(path, rows), y)
 
 
-def join(train: Content, test: Content) -> Content:
-    """Put the official training and test parts of a data set one after the other."""
-    return Content(np.concatenate([train.X, test.X]), np.concatenate([train.y, test.y]), n_train=len(train.y))
+def join(*train: Content, test: Content | None = None) -> Content:
+    """Put the pieces of the official training part one after the other, and the official test part behind them."""
+    parts = train if test is None else (*train, test)
+    n_train = None if test is None else sum(len(part.y) for part in train)
+    return Content(np.concatenate([part.X for part in parts]), np.concatenate([part.y for part in parts]), n_train)
+
+
+def train_and_test(read: Callable[[Path], Content]) -> Callable[[Sequence[Path]], Content]:
+    """Return what reads files of the training part, and last one of the test part, each in the same way."""
+
+    def read_all(paths: Sequence[Path]) -> Content:
+        *train, test = map(read, paths)
+        return join(*train, test=test)
+
+    return read_all
 
 
 def gather_bags(X: np.ndarray, positive: np.ndarray, bag_of_row: Sequence[str]) -> Content:

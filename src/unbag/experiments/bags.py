@@ -58,17 +58,9 @@ def prepare_bags(dataset: Dataset, protocol: str, noise: float = NOISE) -> Bags:
 def copy_bags(originals: Bags, origins: np.ndarray, noise: float, rng: np.random.Generator) -> Bags:
     """Return the bags, and after them their copies with noise.
 
-    Parameters
-    ----------
-    originals
-        The bags.
-    origins
-        Which bag each bag of the result is a copy of; the first of them are all originals in their order.
-    noise
-        Standard deviation of what is added to copies, in units of the standard deviation of each column. A column that
-        is constant stays so: scaled later, its noise would be all there is.
-    rng
-        Draws the noise.
+    ``origins`` says which bag each bag of the result is a copy of; the first of them are all originals in their
+    order. ``noise`` is in units of the standard deviation of each column: one that is constant stays so, because
+    scaled later, its noise would be all there is.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What of the paper holds, what does not and what is above it, counted: the first lines of the pages of results."""
+"""Counts of what of the paper is reproduced and what is not: the first lines of the pages of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``unbag reproduce`` does, once its options are read; apart from them, because this waits for torch."""
+"""The work of ``unbag reproduce``, once its options are read; apart from them, because this waits for torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unbag.environment import hardware
 from unbag.experiments import estimates, runner, smoke
 from unbag.experiments.overview import make_console
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.results import read
+from unbag.experiments.results import finished, read
 from unbag.experiments.runner import Summary
 from unbag.experiments.wording import name_cell, tell_result
 from unbag.terminal import Terminal
@@ -55,7 +55,7 @@ def run(
         trials=trials,
         seeds=seeds,
         until=until,
-        report=lambda cell: console.print(tell_result(cell, read(folder))),
+        report=lambda cell: console.print(tell_result(cell, finished(read(folder), cell).values())),
     )
     _tell(summary, console)
     return summary
@@ -85,11 +85,7 @@ def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, con
         return
     try:
         seconds = estimates.estimate(
-            work,
-            read(folder),
-            hardware=hardware(device),
-            load=runner.load,
-            measure=device.type == "cpu",
+            work, read(folder), hardware=hardware(device), load=runner.load, measure=device.type == "cpu"
         )
     except (OSError, ValueError):  # data that cannot be read are named when their turn comes
         seconds = None

@@ -1,4 +1,4 @@
-"""About how long trials will take, from those that have been run or from a few steps of each."""
+"""Estimated duration of trials, from those that have been run or from a few steps of each."""
 
 from __future__ import annotations
 
@@ -29,18 +29,8 @@ def estimate(
 ) -> float | None:
     """Return the seconds that trials will take, or None where nothing is known of some of them.
 
-    Parameters
-    ----------
-    work
-        The trials.
-    lines
-        Finished ones; those of the same cell on the same hardware say how long one takes.
-    hardware
-        What will compute.
-    load
-        Returns a data set by its name.
-    measure
-        Train a few steps of what no line tells, which is worth it on a processor; a GPU needs longer to warm up.
+    Of ``lines``, those of the same cell on the same hardware say how long a trial takes. Of what no line tells,
+    ``measure`` trains a few steps, which is worth it on a processor; a GPU needs longer to warm up.
     """
     took: dict[str, list[float]] = {}
     for line in lines:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from unbag.experiments.comparison import Row, Selected, families, shortfalls
 from unbag.experiments.provenance import Line as Trial
 from unbag.experiments.provenance import Provenance
 from unbag.experiments.wording import command
+from unbag.pages.tables import NONE, Cell, Table
 
 TEXT, FIGURE = "text", "figure"
 NOT_RUN = "not run"
-NONE = "-"
 MARKS = {"better": "• better", "worse": "◦ worse", "level": "level"}
 AGAINST_PAPER = {"better": "above", "worse": "below", "level": "level"}
 
@@ -32,54 +31,28 @@ TABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Field:
-    """What one field of a table shows, and what it is sorted by; None sorts last."""
-
-    text: str
-    sort: float | str | None = None
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a table; ``strong`` lines stand out, ``faint`` ones step back."""
-
-    fields: tuple[Field, ...]
-    strong: bool = False
-    faint: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """Headings and lines. Figures stand on the right of their columns."""
-
-    headings: tuple[str, ...]
-    lines: tuple[Line, ...]
-    figures: tuple[bool, ...]
-
-
 Item = TypeVar("Item")
-Column = tuple[str, str, Callable[[Item], Field]]  # heading, TEXT or FIGURE, and what it shows of something
+Column = tuple[str, str, Callable[[Item], Cell]]  # heading, TEXT or FIGURE, and what it shows of something
 
 
-def cell_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
+def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
     """List cells; columns that would say nothing anywhere are left out.
 
     Examples
     --------
     >>> from unbag.experiments.comparison import Key
-    >>> table = cell_table([Row(Key("mil", "multiple_instance", "fox", "uum", "ten_fold"), {})], {"uum": "UUM"})
-    >>> table.headings
+    >>> table = cell_table("Bags", [Row(Key("mil", "multiple_instance", "fox", "uum", "ten_fold"), {})], {"uum": "UUM"})
+    >>> table.columns
     ('Data set', 'Method', 'Ours', '95 %', 'By groups', 'UUM is', 'UUM is (groups)', 'Trials', 'Run', 'Run it anew')
-    >>> [field.text for field in table.lines[0].fields][:3]
+    >>> [cell.text for cell in table.rows[0]][:3]
     ['fox', 'UUM', 'not run']
     """
     sized = any(row.key.n_groups is not None for row in rows)
     printed = any(row.paper is not None for row in rows)
     columns: list[Column[Row]] = [
-        ("Data set", TEXT, lambda row: Field(row.key.dataset, row.key.dataset)),
-        ("Groups", FIGURE, lambda row: Field(f"{row.key.n_groups or 0:,}", row.key.n_groups)),
-        ("Method", TEXT, lambda row: Field(titles.get(row.key.method, row.key.method), row.key.method)),
+        ("Data set", TEXT, lambda row: Cell(row.key.dataset)),
+        ("Groups", FIGURE, lambda row: Cell(f"{row.key.n_groups or 0:,}", row.key.n_groups)),
+        ("Method", TEXT, lambda row: Cell(titles.get(row.key.method, row.key.method))),
         ("Ours", FIGURE, _ours),
         ("95 %", FIGURE, lambda row: _interval(row.labels.interval)),
         ("Paper", FIGURE, _papers),
@@ -91,8 +64,8 @@ def cell_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
         ("UUM is (groups)", TEXT, lambda row: _word(row.by.get("groups", Selected()).mark, MARKS)),
         ("UUM is (paper)", TEXT, lambda row: _word(row.papers_mark, MARKS)),
         ("Trials", FIGURE, _trials),
-        ("Run", FIGURE, lambda row: Field(", ".join(map(str, row.runs)) or NONE, row.runs[0] if row.runs else None)),
-        ("Run it anew", TEXT, lambda row: Field(NONE if row.cell is None else command(row.cell))),
+        ("Run", FIGURE, lambda row: Cell(", ".join(map(str, row.runs)) or NONE, row.runs[0] if row.runs else None)),
+        ("Run it anew", TEXT, lambda row: Cell(NONE if row.cell is None else command(row.cell))),
     ]
     unneeded = [
         *["Groups"] * (not sized),
@@ -100,10 +73,10 @@ def cell_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
         *["AUC"] * (not any(row.labels.auc is not None for row in rows)),
     ]
     return _table(
+        caption,
         rows,
         [column for column in columns if column[0] not in unneeded],
-        strong=lambda row: row.key.method == "uum",
-        faint=lambda row: not row.accuracies,
+        emphasis=lambda row: "strong" if row.key.method == "uum" else None if row.accuracies else "faint",
     )
 
 
@@ -112,17 +85,18 @@ def summary_table(rows: Iterable[Row]) -> Table:
 
     Examples
     --------
-    >>> summary_table([]).headings
+    >>> summary_table([]).columns
     ('Data', 'Cells', 'Run', 'At or above the mean', 'Within the std or above')
     """
     return _table(
+        "Number of cells",
         families(rows),
         [
-            ("Data", TEXT, lambda family: Field(family.name, family.name)),
-            ("Cells", FIGURE, lambda family: Field(str(family.cells), family.cells)),
-            ("Run", FIGURE, lambda family: Field(str(family.run), family.run)),
-            ("At or above the mean", FIGURE, lambda family: Field(str(family.reached), family.reached)),
-            ("Within the std or above", FIGURE, lambda family: Field(str(family.within), family.within)),
+            ("Data", TEXT, lambda family: Cell(family.name)),
+            ("Cells", FIGURE, lambda family: _count(family.cells)),
+            ("Run", FIGURE, lambda family: _count(family.run)),
+            ("At or above the mean", FIGURE, lambda family: _count(family.reached)),
+            ("Within the std or above", FIGURE, lambda family: _count(family.within)),
         ],
     )
 
@@ -132,7 +106,7 @@ def shortfall_table(rows: Iterable[Row]) -> Table:
 
     Examples
     --------
-    >>> shortfall_table([]).headings
+    >>> shortfall_table([]).columns
     ('Table', 'Data set', 'Ours', 'Paper', 'Difference', 'Within the std')
     """
 
@@ -145,14 +119,15 @@ def shortfall_table(rows: Iterable[Row]) -> Table:
         return "yes" if row.standing == "within" else "no"
 
     return _table(
+        "Below the paper's mean",
         shortfalls(rows),
         [
-            ("Table", TEXT, lambda row: Field(TABLES.get(row.key.table, row.key.table), row.key.table)),
-            ("Data set", TEXT, lambda row: Field(where(row), where(row))),
+            ("Table", TEXT, lambda row: Cell(TABLES.get(row.key.table, row.key.table))),
+            ("Data set", TEXT, lambda row: Cell(where(row))),
             ("Ours", FIGURE, _ours),
             ("Paper", FIGURE, _papers),
             ("Difference", FIGURE, _difference),
-            ("Within the std", TEXT, lambda row: Field(within(row), within(row))),
+            ("Within the std", TEXT, lambda row: Cell(within(row))),
         ],
     )
 
@@ -162,7 +137,7 @@ def provenance_table(origins: Sequence[Provenance]) -> Table:
 
     Examples
     --------
-    >>> provenance_table([]).headings
+    >>> provenance_table([]).columns
     ('Run', 'Trials', 'Tables', 'Hardware', 'Versions', 'Commit', 'Date', 'Hours')
     """
 
@@ -170,16 +145,17 @@ def provenance_table(origins: Sequence[Provenance]) -> Table:
         return origin.first if origin.first == origin.last else f"{origin.first} to {origin.last}"
 
     return _table(
+        "Runs",
         list(enumerate(origins, start=1)),
         [
-            ("Run", FIGURE, lambda item: Field(str(item[0]), item[0])),
-            ("Trials", FIGURE, lambda item: Field(str(item[1].trials), item[1].trials)),
-            ("Tables", TEXT, lambda item: Field(", ".join(item[1].tables), ", ".join(item[1].tables))),
-            ("Hardware", TEXT, lambda item: Field(item[1].run.hardware, item[1].run.hardware)),
-            ("Versions", TEXT, lambda item: Field(item[1].run.versions, item[1].run.versions)),
-            ("Commit", TEXT, lambda item: Field(item[1].run.commit, item[1].run.commit)),
-            ("Date", TEXT, lambda item: Field(dates(item[1]), item[1].first)),
-            ("Hours", FIGURE, lambda item: Field(f"{item[1].seconds / 3600:.1f}", item[1].seconds)),
+            ("Run", FIGURE, lambda item: _count(item[0])),
+            ("Trials", FIGURE, lambda item: _count(item[1].trials)),
+            ("Tables", TEXT, lambda item: Cell(", ".join(item[1].tables))),
+            ("Hardware", TEXT, lambda item: Cell(item[1].run.hardware)),
+            ("Versions", TEXT, lambda item: Cell(item[1].run.versions)),
+            ("Commit", TEXT, lambda item: Cell(item[1].run.commit)),
+            ("Date", TEXT, lambda item: Cell(dates(item[1]))),
+            ("Hours", FIGURE, lambda item: Cell(f"{item[1].seconds / 3600:.1f}", item[1].seconds)),
         ],
     )
 
@@ -189,7 +165,7 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
     Examples
     --------
-    >>> cost_table([]).headings
+    >>> cost_table([]).columns
     ('Table', 'Trials', 'Hours', 'Seconds a trial', 'Missing', 'Hours to come')
     """
     of_table: dict[str, list[Row]] = {}
@@ -209,13 +185,14 @@ def cost_table(rows: Sequence[Row]) -> Table:
         usual = seconds(found)
         return None if usual is None else sum(missing([row]) * (seconds([row]) or usual) for row in found)
 
-    def hours(value: float | None) -> Field:
-        return Field(NONE) if value is None else Field(f"{value / 3600:.2f}", value)
+    def hours(value: float | None) -> Cell:
+        return Cell(NONE) if value is None else Cell(f"{value / 3600:.2f}", value)
 
     return _table(
+        "Time by table",
         list(of_table.items()),
         [
-            ("Table", TEXT, lambda item: Field(TABLES.get(item[0], item[0]), item[0])),
+            ("Table", TEXT, lambda item: Cell(TABLES.get(item[0], item[0]))),
             ("Trials", FIGURE, lambda item: _count(sum(row.trials for row in item[1]))),
             ("Hours", FIGURE, lambda item: hours(sum(row.seconds for row in item[1]))),
             ("Seconds a trial", FIGURE, lambda item: _number(seconds(item[1]))),
@@ -230,7 +207,7 @@ def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
 
     Examples
     --------
-    >>> apart_table({}).headings
+    >>> apart_table({}).columns
     ('Where', 'Table', 'Trials', 'Cells', 'Seeds')
     """
     found: dict[tuple[str, str], list[Trial]] = {}
@@ -246,27 +223,31 @@ def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
         return f"{min(line['seed'] for line in lines)} to {max(line['seed'] for line in lines)}"
 
     return _table(
+        "Trials that do not count",
         sorted(found.items()),
         [
-            ("Where", TEXT, lambda item: Field(item[0][0], item[0][0])),
-            ("Table", TEXT, lambda item: Field(item[0][1], item[0][1])),
-            ("Trials", FIGURE, lambda item: Field(str(len(item[1])), len(item[1]))),
-            ("Cells", FIGURE, lambda item: Field(str(cells(item[1])), cells(item[1]))),
-            ("Seeds", TEXT, lambda item: Field(seeds(item[1]), seeds(item[1]))),
+            ("Where", TEXT, lambda item: Cell(item[0][0])),
+            ("Table", TEXT, lambda item: Cell(item[0][1])),
+            ("Trials", FIGURE, lambda item: _count(len(item[1]))),
+            ("Cells", FIGURE, lambda item: _count(cells(item[1]))),
+            ("Seeds", TEXT, lambda item: Cell(seeds(item[1]))),
         ],
     )
 
 
 def _table(
+    caption: str,
     items: Iterable[Item],
     columns: Sequence[Column[Item]],
-    strong: Callable[[Item], bool] = lambda _: False,
-    faint: Callable[[Item], bool] = lambda _: False,
+    emphasis: Callable[[Item], Literal["strong", "faint"] | None] = lambda _: None,
 ) -> Table:
+    items = list(items)
     return Table(
-        headings=tuple(heading for heading, _, _ in columns),
-        figures=tuple(kind == FIGURE for _, kind, _ in columns),
-        lines=tuple(Line(tuple(show(item) for *_, show in columns), strong(item), faint(item)) for item in items),
+        caption,
+        columns=tuple(heading for heading, _, _ in columns),
+        rows=[[show(item) for *_, show in columns] for item in items],
+        numeric=[heading for heading, kind, _ in columns if kind == FIGURE],
+        emphasis={place: how for place, item in enumerate(items) if (how := emphasis(item)) is not None},
     )
 
 
@@ -283,38 +264,38 @@ def figure(mean: float | None, std: float | None) -> str:
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
 
-def _ours(row: Row) -> Field:
+def _ours(row: Row) -> Cell:
     return _figure(row.labels)
 
 
-def _figure(selected: Selected) -> Field:
-    return Field(figure(selected.mean, selected.std), selected.mean)
+def _figure(selected: Selected) -> Cell:
+    return Cell(figure(selected.mean, selected.std), selected.mean)
 
 
-def _interval(found: tuple[float, float] | None) -> Field:
-    return Field(NONE) if found is None else Field(f"{found[0]:.2f} to {found[1]:.2f}", found[0])
+def _interval(found: tuple[float, float] | None) -> Cell:
+    return Cell(NONE) if found is None else Cell(f"{found[0]:.2f} to {found[1]:.2f}", found[0])
 
 
-def _count(value: int) -> Field:
-    return Field(str(value), value)
+def _count(value: int) -> Cell:
+    return Cell(str(value), value)
 
 
-def _number(value: float | None) -> Field:
-    return Field(NONE) if value is None else Field(f"{value:.2f}", value)
+def _number(value: float | None) -> Cell:
+    return Cell(NONE) if value is None else Cell(f"{value:.2f}", value)
 
 
-def _trials(row: Row) -> Field:
+def _trials(row: Row) -> Cell:
     copied = f", {row.copied} copied" if row.copied else ""
-    return Field(f"{row.trials} of {row.planned}{copied}", row.trials)
+    return Cell(f"{row.trials} of {row.planned}{copied}", row.trials)
 
 
-def _papers(row: Row) -> Field:
-    return Field(NONE) if row.paper is None else Field(figure(row.paper.mean, row.paper.std), row.paper.mean)
+def _papers(row: Row) -> Cell:
+    return Cell(NONE) if row.paper is None else Cell(figure(row.paper.mean, row.paper.std), row.paper.mean)
 
 
-def _difference(row: Row) -> Field:
-    return Field(NONE) if row.difference is None else Field(f"{row.difference:+.2f}", row.difference)
+def _difference(row: Row) -> Cell:
+    return Cell(NONE) if row.difference is None else Cell(f"{row.difference:+.2f}", row.difference)
 
 
-def _word(mark: str | None, words: Mapping[str, str]) -> Field:
-    return Field(NONE) if mark is None else Field(words[mark], mark)
+def _word(mark: str | None, words: Mapping[str, str]) -> Cell:
+    return Cell(NONE) if mark is None else Cell(words[mark])

@@ -1,4 +1,4 @@
-"""How far the cells of the plan are; apart from what runs them, because that takes seconds to import."""
+"""Progress of the cells of the plan; apart from what runs them, because that takes seconds to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.results import finished, missing_seeds, read
+from unbag.experiments.results import finished, read
 from unbag.experiments.wording import name_cell, tell_result
 from unbag.terminal import Terminal
 
@@ -25,9 +25,9 @@ def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> Non
     lines, console = read(folder), make_console()
     for cell in dict.fromkeys(work.cell for work in Work.in_order(Work(cell, (0,)) for cell in cells)):
         wanted = cell.seeds(trials)
-        done = len(wanted) - len(missing_seeds(lines, cell, wanted))
-        told = tell_result(cell, lines) if finished(lines, cell) else name_cell(cell)
-        console.print(f"{done}/{len(wanted)}  {told}")
+        done = finished(lines, cell)
+        told = tell_result(cell, done.values()) if done else name_cell(cell)
+        console.print(f"{len(done.keys() & set(wanted))}/{len(wanted)}  {told}")
 
 
 def make_console() -> Terminal:

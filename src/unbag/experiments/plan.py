@@ -1,4 +1,4 @@
-"""What there is to run, as ``plan.toml`` has it: every cell of every table with its settings, first things first."""
+"""The experimental plan of ``plan.toml``: every cell of every table with its settings, in order of importance."""
 
 from __future__ import annotations
 
@@ -287,16 +287,8 @@ def select(
 ) -> list[Cell]:
     """Return the cells that are asked for; what is left empty takes all.
 
-    A data set that the paper does not use has no place in its tables until one is named.
-
-    Parameters
-    ----------
-    tables, names, methods, problems, protocols
-        Names of tables, data sets, and so on.
-    groups
-        Numbers of groups, in the tables that compare such numbers.
-    epochs
-        In place of the plan's.
+    A data set that the paper does not use has no place in its tables until one is named. ``groups`` are numbers of
+    groups, in the tables that compare such numbers.
 
     Examples
     --------

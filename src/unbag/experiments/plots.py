@@ -31,13 +31,6 @@ LEGENDS_A_LINE = 3
 def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     """Draw the accuracy of each method on each data set, ours above the paper's, with standard deviations.
 
-    Parameters
-    ----------
-    rows
-        The cells of one table, data set by data set.
-    titles
-        The names of the methods for people.
-
     Examples
     --------
     >>> from unbag.experiments.comparison import Key, Selected
@@ -67,13 +60,6 @@ def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
 def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     """Draw accuracy by the number of training groups, one line for each method, ours and the paper's.
-
-    Parameters
-    ----------
-    rows
-        The cells of one table of sizes.
-    titles
-        The names of the methods for people.
 
     Examples
     --------
@@ -110,14 +96,12 @@ def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 def inline(svg: str, name: str, description: str) -> str:
     """Fit a plot into an HTML page: the page's own colours, ids of its own, and a description for screen readers.
 
-    The page says in ``--ours`` which blue it takes for what is ours.
-
     Examples
     --------
     >>> inline('<svg><path id="a" style="fill: #1a1a1a"/></svg>', "mil", "ours & theirs")
     '<svg role="img" aria-label="ours &amp; theirs"><path id="mil-a" style="fill: currentColor"/></svg>'
     """
-    text = recolour(svg, {INK: "currentColor", GROUND: "none", OURS: "var(--ours)"})
+    text = recolour(svg, {INK: "currentColor", GROUND: "none", OURS: "var(--first)"})
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would hold for the whole page
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", text)
     return describe(text, description)

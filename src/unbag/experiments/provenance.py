@@ -1,13 +1,20 @@
-"""Which trials count, and what they were computed by."""
+"""Provenance of trials: hardware, versions, commit and dates."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
+from unbag.datasets import Dataset
+from unbag.environment import commit, hardware, versions
+from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.plan import SELECTIONS
 
 Line = Mapping[str, Any]  # one finished trial, as a line of results/*.jsonl holds it
@@ -33,6 +40,21 @@ class Provenance:
     first: str
     last: str
     seconds: float
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Return what every result is stored with."""
+    return {"hardware": hardware(device), "versions": versions("scikit-learn"), "commit": commit()}
+
+
+def content_digest(data: Dataset | OrderedTable) -> str:
+    """Return a digest of the rows and labels of a data set, of which there may be several versions."""
+    labels = data.values if isinstance(data, OrderedTable) else data.y
+    content = hashlib.sha256()
+    for array in (data.X, labels):
+        content.update(f"{array.dtype} {array.shape}".encode())
+        content.update(np.ascontiguousarray(array).data)
+    return content.hexdigest()[:12]
 
 
 def oldest_first(lines: Iterable[Line]) -> list[Line]:

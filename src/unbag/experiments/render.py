@@ -14,13 +14,13 @@ from markupsafe import Markup
 from unbag.baselines import METHODS
 from unbag.experiments import plots
 from unbag.experiments.comparison import Comparison, compare
-from unbag.experiments.listings import NONE, Table
 from unbag.experiments.paper import PAPER
 from unbag.experiments.plan import select
 from unbag.experiments.results import read
 from unbag.experiments.views import Plot, view
 from unbag.files import write_atomic
 from unbag.pages import describe, environment
+from unbag.pages.tables import NONE, Table
 
 NOTES = "NOTES.md"
 BEFORE = "before"
@@ -34,13 +34,6 @@ def write(results: Path, docs: Path) -> list[Path]:
     """Write the comparison with the paper as Markdown, as one HTML page and as plots, and return their paths.
 
     The same results give the same bytes. What ``NOTES.md`` beside the results says becomes part of both pages.
-
-    Parameters
-    ----------
-    results
-        The folder of the results.
-    docs
-        The folder to write ``results.md``, ``results/tables.html`` and ``results/*.svg`` to; it is made if need be.
 
     Examples
     --------
@@ -73,23 +66,11 @@ def read_before(results: Path) -> list[dict[str, Any]]:
 
 
 def render(
-    comparison: Comparison,
-    titles: Mapping[str, str],
-    notes: str = "",
-    before: Sequence[Mapping[str, Any]] = (),
+    comparison: Comparison, titles: Mapping[str, str], notes: str = "", before: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, str]:
     """Make the text of every file that shows a comparison, by its path.
 
-    Parameters
-    ----------
-    comparison
-        Our results beside the paper's.
-    titles
-        The names of the methods for people.
-    notes
-        Markdown that becomes part of the pages.
-    before
-        Trials from before the plan, which are counted and not compared.
+    Trials from ``before`` the plan are counted and not compared.
 
     Examples
     --------
@@ -104,7 +85,10 @@ def render(
     return {
         "results.md": _markdown.get_template("results.md.j2").render(view=shown, notes=notes, reading=reading.strip()),
         "results/tables.html": _html.get_template("results.html.j2").render(
-            view=shown, notes=Markup(_reader.render(notes)), reading=Markup(_reader.render(reading))
+            title="unbag: results beside the paper's",
+            view=shown,
+            notes=Markup(_reader.render(notes)),
+            reading=Markup(_reader.render(reading)),
         ),
         **{f"results/{plot.name}.svg": describe(plot.svg, plot.description) for plot in drawn},
     }
@@ -115,31 +99,35 @@ def markdown_table(table: Table) -> str:
 
     Examples
     --------
-    >>> from unbag.experiments.listings import Field, Line
-    >>> line = Line((Field("fox"), Field("97.10")), strong=True)
-    >>> print(markdown_table(Table(("Set", "Ours"), (line,), figures=(False, True))))
+    >>> from unbag.pages.tables import Cell
+    >>> row = [Cell("fox"), Cell("97.10", 97.1)]
+    >>> print(markdown_table(Table("Accuracy", ["Set", "Ours"], [row], emphasis={0: "strong"})))
     | Set     |  Ours |
     |:--------|------:|
     | **fox** | 97.10 |
     """
+    numeric = [table.is_number(place) for place in range(len(table.columns))]
     lines = [
-        [_cell(field.text, line.strong and not right) for field, right in zip(line.fields, table.figures, strict=True)]
-        for line in table.lines
+        [
+            _cell(cell.text, table.emphasis.get(place) == "strong" and not right)
+            for cell, right in zip(row, numeric, strict=True)
+        ]
+        for place, row in enumerate(table.rows)
     ]
-    widths = [max(map(len, column)) for column in zip(table.headings, *lines, strict=True)]
+    widths = [max(map(len, column)) for column in zip(table.columns, *lines, strict=True)]
     rule = [
         "-" * (width + 1) + ":" if right else ":" + "-" * (width + 1)
-        for width, right in zip(widths, table.figures, strict=True)
+        for width, right in zip(widths, numeric, strict=True)
     ]
 
     def join(texts: Iterable[str]) -> str:
         padded = (
             text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(texts, widths, table.figures, strict=True)
+            for text, width, right in zip(texts, widths, numeric, strict=True)
         )
         return f"| {' | '.join(padded)} |"
 
-    return "\n".join([join(table.headings), f"|{'|'.join(rule)}|", *map(join, lines)])
+    return "\n".join([join(table.columns), f"|{'|'.join(rule)}|", *map(join, lines)])
 
 
 def _cell(text: str, strong: bool) -> str:

@@ -1,4 +1,4 @@
-"""Works through what is missing in a folder of results, within a budget of time."""
+"""Runner of the trials that are missing in a folder of results, within a budget of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from unbag import datasets
 from unbag.environment import date
-from unbag.experiments import circumstances, golden, ordered, results
+from unbag.experiments import golden, ordered, provenance, results
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.sampling import make_tasks
 from unbag.experiments.trials import Outcome, run_trials
@@ -82,10 +82,7 @@ def load(name: str) -> Any:
 
 
 def to_do(
-    cells: Sequence[Cell],
-    lines: Sequence[Mapping[str, Any]],
-    trials: int | None = None,
-    seeds: Sequence[int] = (),
+    cells: Sequence[Cell], lines: Sequence[Mapping[str, Any]], trials: int | None = None, seeds: Sequence[int] = ()
 ) -> list[Work]:
     """Return what is missing, the most important first; before all else, what has only to be taken from elsewhere.
 
@@ -143,7 +140,7 @@ def reproduce(
         Refuses a cell whose code has changed since the plan was made.
     """
     # Consecutive cells share a data set more often than not.
-    run = _Run(folder, lru_cache(maxsize=4)(load), device, until, circumstances.describe(device), check)
+    run = _Run(folder, lru_cache(maxsize=4)(load), device, until, provenance.describe(device), check)
     left = to_do(cells, results.read(folder), trials, seeds)
     done: list[Work] = []
     elsewhere: list[Work] = []
@@ -229,7 +226,7 @@ def _do(work: Work, run: _Run, progress: Silent) -> None:
             until=run.until,
             progress=progress,
         )
-        facts = {"n_groups": len(tasks[0].observations.groups), "data": circumstances.content_digest(data), **run.facts}
+        facts = {"n_groups": len(tasks[0].observations.groups), "data": provenance.content_digest(data), **run.facts}
         for outcome in outcomes:
             results.append(run.folder, _line(cell, outcome, facts))
     clear(run.folder, work)

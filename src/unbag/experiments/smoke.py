@@ -1,4 +1,4 @@
-"""Every cell for a moment: tiny made-up data in the shape of each data set, and next to no training."""
+"""Smoke test of every cell: tiny made-up data in the shape of each data set, and next to no training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows, or bags, a trial trains on, chooses by and is judged on."""
+"""Training, validation and test splits of rows, or of bags."""
 
 from __future__ import annotations
 

@@ -23,13 +23,7 @@ def standard_error(values: Sequence[float], overlap: float) -> float:
     """Return the standard error of a mean over random splits, corrected for what their training sets share.
 
     By Nadeau and Bengio (2003) the variance of n values counts ``1 / n + n_test / n_train`` times, not ``1 / n``.
-
-    Parameters
-    ----------
-    values
-        One for each split, at least two.
-    overlap
-        Test rows for each training row, ``n_test / n_train``.
+    ``overlap`` is ``n_test / n_train``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From tasks to accuracies: all trials of a cell trained at once, and in each what every selection prefers."""
+"""Training and evaluation of the trials of a cell: all at once, and in each the choice of every selection."""
 
 from __future__ import annotations
 
@@ -78,19 +78,6 @@ def run_trials(
 
     Each selection takes the best epoch of the choice with the best score, of equal ones the first, and looks at the
     test data once.
-
-    Parameters
-    ----------
-    cell
-        What to train, and how.
-    tasks
-        By the seed of the trial.
-    folder
-        Where to save the run while it lasts, and to go on from.
-    until
-        A moment of ``time.monotonic()`` at which to save and stop with ``OutOfTime``.
-    progress
-        Shows how training is doing.
     """
     method = METHODS[cell.method]
     prepared = dict(zip(tasks, stack([method.prepare(task) for task in tasks.values()]), strict=True))
@@ -103,13 +90,7 @@ def run_trials(
             None if folder is None else Checkpoint(folder / f"run {number}", every=STEPS_BETWEEN_SAVES, until=until)
         )
         trained = train_choices(
-            cell,
-            method,
-            settings=settings,
-            tasks=prepared,
-            replicas=replicas,
-            checkpoint=checkpoint,
-            progress=progress,
+            cell, method, settings=settings, tasks=prepared, replicas=replicas, checkpoint=checkpoint, progress=progress
         )
         runs.append((replicas, trained))
     seconds = sum(entry["seconds"] for _, trained in runs for entry in trained.history) / len(tasks)

@@ -1,4 +1,4 @@
-"""Work under way in a folder of results: claims, so that two runs do not do the same, and checkpoints."""
+"""Claims on work and its checkpoints in a folder of results, so that two runs do not do the same."""
 
 from __future__ import annotations
 

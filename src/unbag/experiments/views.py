@@ -13,7 +13,6 @@ from unbag.experiments.claims import claims
 from unbag.experiments.comparison import Comparison, Row
 from unbag.experiments.listings import (
     TABLES,
-    Table,
     apart_table,
     cell_table,
     cost_table,
@@ -22,6 +21,7 @@ from unbag.experiments.listings import (
     shortfall_table,
     summary_table,
 )
+from unbag.pages.tables import Table
 
 PARTS = {
     "ordinal_rank": "Ordinal rank",
@@ -103,15 +103,6 @@ class View:
 def view(comparison: Comparison, titles: Mapping[str, str], before: Sequence[Mapping[str, Any]] = ()) -> View:
     """Turn a comparison into what the pages show.
 
-    Parameters
-    ----------
-    comparison
-        Our results beside the paper's.
-    titles
-        The names of the methods for people.
-    before
-        Trials from before the plan, which are counted and not compared.
-
     Examples
     --------
     >>> shown = view(Comparison((), ()), {})
@@ -146,7 +137,7 @@ def _section(name: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Secti
             Part(
                 title=", ".join(words),
                 about=ABOUT.get((name, protocol), f"{PARTS.get(protocol, protocol)}."),
-                table=cell_table(cells, titles),
+                table=cell_table(f"Accuracy in percent: {', '.join([title, *words])}", cells, titles),
                 plot=_plot("_".join([name, *varying]), ", ".join([title, *words]), cells, titles),
             )
         )

@@ -9,7 +9,6 @@ import numpy as np
 
 from unbag.experiments.paper import PAPER
 from unbag.experiments.plan import Cell
-from unbag.experiments.results import finished
 
 
 def name_cell(cell: Cell) -> str:
@@ -48,9 +47,9 @@ def command(cell: Cell, seed: int | None = None) -> str:
     return " ".join(["unbag reproduce", *(f"--{name} {value}" for name, value in options.items()), "--results again"])
 
 
-def tell_result(cell: Cell, lines: Iterable[Mapping[str, Any]]) -> str:
-    """Tell mean and standard deviation of a cell in percent, chosen by labels, and what the paper has there."""
-    accuracies = [100 * line["by"]["labels"]["accuracy"] for line in finished(lines, cell).values()]
+def tell_result(cell: Cell, trials: Iterable[Mapping[str, Any]]) -> str:
+    """Tell mean and standard deviation of trials in percent, chosen by labels, and what the paper has there."""
+    accuracies = [100 * line["by"]["labels"]["accuracy"] for line in trials]
     ours = f"{_mean_and_std(accuracies)} in {len(accuracies)} {'trial' if len(accuracies) == 1 else 'trials'}"
     return f"{name_cell(cell)}: {ours}{_paper(cell)}"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 from torch import Tensor
 
 
@@ -43,6 +41,9 @@ def can_be_assigned(scores: Tensor, weights: Tensor | None, z: Tensor) -> Tensor
 
 def _flow(allowed: np.ndarray, z: np.ndarray) -> int:
     """Return how many members, (members, classes), find a class; those with the same choice are one node."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 (rarely needed, and a quarter of a second)
+    from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
+
     choices, members = np.unique(allowed, axis=0, return_counts=True)
     n_choices, k = choices.shape
     source, sink = n_choices + k, n_choices + k + 1

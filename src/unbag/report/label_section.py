@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
+from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent
 
 
 def labels(summary: dict[str, Any]) -> Section | None:

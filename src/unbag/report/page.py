@@ -1,4 +1,4 @@
-"""From a summary to one HTML page that needs nothing but itself."""
+"""Rendering of a summary as one HTML page that needs no other file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ from unbag.report.summary import FORMAT
 
 def render(summary: dict[str, Any]) -> str:
     """Return a report as one HTML page: no network, no other file; the same page for the same summary.
-
-    Parameters
-    ----------
-    summary
-        What :func:`unbag.report.summarise` returned, or the same read from JSON.
 
     Examples
     --------
@@ -39,10 +34,7 @@ def render(summary: dict[str, Any]) -> str:
             environment("unbag.report")
             .get_template("report.html.j2")
             .render(
-                title=summary["title"],
-                overview=overview(summary),
-                sections=parts,
-                version=summary["versions"]["unbag"],
+                title=summary["title"], overview=overview(summary), sections=parts, version=summary["versions"]["unbag"]
             )
         )
     except (KeyError, TypeError, IndexError, AttributeError) as error:

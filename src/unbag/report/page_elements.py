@@ -1,4 +1,4 @@
-"""Elements of a page: sections, tables, pictures, and numbers as text."""
+"""Elements of a report: sections, pictures, and numbers as text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from unbag.pages import describe
+from unbag.pages.tables import Cell, Table
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -26,27 +27,6 @@ class Picture:
     def markup(self) -> Markup:
         """The plot with its text alternative; everything in it was escaped when it was drawn."""
         return Markup(describe(self.svg, self.shows))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An entry of a table: how it reads, and the number it is sorted by, if it is one."""
-
-    text: str
-    value: float | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that sorts by a click on a column."""
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-
-    def is_number(self, column: int) -> bool:
-        """Whether a column holds numbers."""
-        return any(row[column].value is not None for row in self.rows)
 
 
 @dataclass

@@ -6,20 +6,9 @@ import math
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import (
-    Cell,
-    Picture,
-    Section,
-    Table,
-    count,
-    facts,
-    in_number,
-    in_percent,
-    listed,
-    number,
-    percent,
-)
+from unbag.report.page_elements import Picture, Section, count, facts, in_number, in_percent, listed, number, percent
 
 MOST_CLASSES_DRAWN = 25
 
@@ -107,11 +96,7 @@ def training(summary: dict[str, Any]) -> Section:
     if len(history) < about["epochs"]:
         section.text.append(f"The curves show {len(history)} of {number(about['epochs'])} epochs, spread evenly.")
     section.pictures.append(
-        Picture(
-            plots.curve("loss", history, "loss", "loss"),
-            "Line: training loss by epoch",
-            _say_loss(history),
-        )
+        Picture(plots.curve("loss", history, "loss", "loss"), "Line: training loss by epoch", _say_loss(history))
     )
     if about["scored"]:
         section.pictures.append(

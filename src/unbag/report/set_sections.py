@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Cell, Picture, Section, Table, count, in_number, in_percent, number, percent
+from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent
 
 # Means over fewer groups than this say little about the next ones.
 FEW = 30
@@ -162,7 +163,7 @@ def _answers(one: dict[str, Any], name: str, section: Section) -> None:
         Picture(
             plots.two_histograms(name, outcome["edges"], counts, axis),
             f"Histograms: predicted probability of “{kind.yes}” where “{kind.no}” and where “{kind.yes}” was observed",
-            f"{said} The further the two outlines are apart, the better.",
+            f"{said} The less the two histograms overlap, the better.",
         ),
         Picture(
             plots.reliability(f"{name}-reliability", outcome["bins"], axis, "share observed"),

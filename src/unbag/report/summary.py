@@ -1,4 +1,4 @@
-"""Everything a report shows, as numbers and words that JSON can hold."""
+"""Summary of a fitted classifier: everything a report shows, as JSON can hold it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from unbag.constant import best_constant
 from unbag.environment import versions
 from unbag.fitting import read_settings
+from unbag.histograms import evenly, plain
 from unbag.inputs import read_sets
 from unbag.report.group_metrics import describe_set
-from unbag.report.histograms import evenly, plain
 from unbag.report.label_metrics import judge_labels
 from unbag.report.scored_groups import Judged, judge
 from unbag.symmetry import find_symmetry

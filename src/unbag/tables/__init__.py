@@ -22,7 +22,7 @@ Columns are found by their names, in which capitals, spaces and dashes do not ma
 
 - row ids: ``id``, ``row``, ``instance``, ``item`` (each also with ``_id``), ``key``;
 - group ids: ``group``, ``bag``, ``cohort`` (each also with ``_id``), or the only column that both files share;
-- true classes of instances, used for judging alone: ``label``, ``true_label``, ``truth``;
+- true classes of instances, used for evaluation alone: ``label``, ``true_label``, ``truth``;
 - row ids of pairs and triplets: ``a, b, c``; ``first, second, third``; ``i, j, k``; ``id_1, id_2, id_3``; ``id_a, id_b,
   id_c``; ``row_1, row_2, row_3``; ``left, right``; ``anchor, near, far``;
 - what was observed: ``z``, ``label``, ``observed``, ``similar``, ``same``, ``closer``, ``positive``, ``relation``,

@@ -1,4 +1,4 @@
-"""What 1 means in a column of answers, by the name of the column."""
+"""Meaning of 1 in a column of answers, by the name of the column."""
 
 from __future__ import annotations
 
@@ -57,16 +57,8 @@ def read_name(
 ) -> Reading:
     """Return what the name of a column of answers says of 1; refuse a name that leaves it open.
 
-    Parameters
-    ----------
-    kind
-        Of observation.
-    column, words
-        The name as it is written, and in lower case, word by word.
-    members
-        The columns of row ids, in lower case.
-    source
-        For the relation, which goes before the name, and for errors.
+    ``words`` are those of the name, and ``members`` the columns of row ids, in lower case. A relation that the source
+    gives goes before the name.
 
     Examples
     --------

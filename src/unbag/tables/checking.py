@@ -1,4 +1,4 @@
-"""Everything that can be said of the files before training."""
+"""Validation of the files before training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import feature_problems, kind_of
@@ -181,8 +182,6 @@ def _understood(found: Gathered) -> dict[str, Any]:
 
 
 def _understood_source(one: Observed) -> dict[str, Any]:
-    from unbag.report.histograms import histogram_of_sizes  # noqa: PLC0415 (the report is slow to import)
-
     return {
         "file": one.table.file,
         "rows": len(one.table),

@@ -66,14 +66,7 @@ class SourceColumns:
 def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Sequence[str]]) -> InstanceColumns:
     """Find id, group, label and features among the columns of the instances.
 
-    Parameters
-    ----------
-    names
-        The columns of the instances.
-    plan
-        Where the user has named some.
-    sources
-        The columns of each file of observations: a column that only one of them shares may be the group.
+    A column that only one of the files of observations, ``sources``, shares may be the group.
     """
     file = str(plan.instances)
     asked = {*(plan.features or ()), *plan.categorical}
@@ -145,18 +138,7 @@ def find_column(
 ) -> str | None:
     """Return the column that was named by the user, or else the one whose name is among some words.
 
-    Parameters
-    ----------
-    names
-        The columns of the file.
-    words
-        Names by which people call such a column; capitals, spaces and dashes do not matter.
-    given
-        The name that the user has given, by the option.
-    file, option
-        For errors.
-    taken
-        Columns that mean something else.
+    Capitals, spaces and dashes do not matter. Columns that are ``taken`` mean something else.
 
     Examples
     --------

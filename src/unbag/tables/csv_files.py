@@ -27,12 +27,7 @@ NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 class CsvFile:
     """A CSV file that was opened once, and is read from its beginning as often as need be.
 
-    Parameters
-    ----------
-    path
-        What to call it; compressed if it ends in .gz.
-    file
-        The open file.
+    It is compressed if its path ends in .gz.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
@@ -121,7 +116,7 @@ class CsvFile:
                 byte = line[error.start]
                 raise self._fail(
                     f"line {number} is not written in UTF-8 (byte 0x{byte:02x}, at place {error.start + 1} of the "
-                    "line); save the file again as UTF-8",
+                    "line); save the file again as UTF-8"
                 ) from None
 
     def _refuse_open_quote(self, end: Any, row: int) -> None:
@@ -206,14 +201,7 @@ def convert_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
 def refuse_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int = 0) -> None:
     """Raise an error that names the first value which is not of the type of its column, if there is one.
 
-    Parameters
-    ----------
-    text
-        A piece of a column, as it is written.
-    kind
-        Of the column when the model was fitted.
-    path, name, first_row
-        Where the piece is from; how many rows come before it.
+    The text is a piece of a column, before which there are ``first_row`` rows.
     """
     if _fits(text, kind):
         return

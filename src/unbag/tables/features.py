@@ -1,4 +1,4 @@
-"""From the columns of a table to numbers that a model can read; fitted on training rows, kept as JSON."""
+"""Feature encoding: from the columns of a table to a matrix; fitted on training rows, kept as JSON."""
 
 from __future__ import annotations
 
@@ -122,14 +122,7 @@ class Preparation:
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
         """Return the matrix of a table, ``(rows, columns)`` in float64.
 
-        Parameters
-        ----------
-        table
-            Has the columns that the training rows had.
-        tally
-            Where to count what training rows did not have.
-        first_row
-            How many rows of the file came before, for errors.
+        The tally counts what training rows did not have; ``first_row`` rows of the file came before.
         """
         tally = tally or Tally()
         X = np.zeros((len(table), len(self.encoded_names)))
@@ -169,18 +162,8 @@ def fit_preparation(
 ) -> Preparation:
     """Learn from training rows how to turn columns into numbers, in which :func:`feature_problems` finds no error.
 
-    Parameters
-    ----------
-    table
-        The table.
-    names
-        The columns to learn from.
-    categorical
-        Columns of numbers that are names of categories.
-    rows
-        The rows that are trained on; None: all.
-    keep_missing
-        Leave missing numbers as they are, for a model that reads NaN.
+    ``rows`` are those that are trained on, None for all.
+    ``keep_missing`` leaves missing numbers as they are, for a model that reads NaN.
     """
     taken = None if rows is None else pa.array(rows)
     return Preparation(tuple(_fit(table, name, name in categorical, taken, keep_missing) for name in names))

@@ -37,18 +37,8 @@ class Learned:
 def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = False) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
-    An interrupted call leaves an unfinished run, and the same call goes on with it.
-
-    Parameters
-    ----------
-    plan
-        What is asked for.
-    run
-        Where to keep it.
-    force
-        Replace a finished run, or one of another plan.
-    verbose
-        Show a progress bar in a terminal.
+    An interrupted call leaves an unfinished run, and the same call goes on with it. With ``force``, a finished run, or
+    one of another plan, is replaced.
 
     Examples
     --------

@@ -19,12 +19,7 @@ FORMULA = "^'*[-=+@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 class FormulaEscaper:
     """Puts an apostrophe before text in a CSV file that a spreadsheet would run as a formula.
 
-    Parameters
-    ----------
-    active
-        Whether to do so: not in other formats than CSV, and not where text is to be written as it is.
-    escaped
-        How many values were, by column.
+    Not active in other formats than CSV, and where text is to be written as it is.
 
     Examples
     --------

@@ -36,10 +36,7 @@ class Match:
     def read_observed(self, ids: pa.Array, sizes: np.ndarray) -> tuple[np.ndarray | None, list[Problem]]:
         """Return what was observed of each group, by its kind, or say what is wrong, and in which row.
 
-        Parameters
-        ----------
-        ids, sizes
-            What each group is called, and how many rows it has; groups without rows are not looked at.
+        Groups without rows, of which ``sizes`` is zero, are not looked at.
         """
         outcome, column = self.columns.kind.outcome, str(self.columns.observed)
         if outcome == "class_counts":

@@ -1,4 +1,4 @@
-"""Columns that tell the answer, the row or the group in place of describing an instance."""
+"""Target leakage: columns that tell the answer, the row or the group in place of describing an instance."""
 
 from __future__ import annotations
 
@@ -39,14 +39,7 @@ COMMON = ("0", "1", "true", "false", "yes", "no", "y", "n", "t", "f", "positive"
 class Candidate:
     """A feature that may be no feature.
 
-    Parameters
-    ----------
-    found
-        The files.
-    name
-        Of the column.
-    group
-        The number of the group of each row, -1 for none; None where no column tells groups.
+    ``group`` is the number of the group of each row, -1 for none; None where no column tells groups.
     """
 
     found: Gathered

@@ -43,12 +43,7 @@ class Observed:
 def read_observations(match: Match, relation: Any = None) -> Observed:
     """Match a file of observations with the rows it speaks of, and list everything that does not fit.
 
-    Parameters
-    ----------
-    match
-        The two files and what their columns mean.
-    relation
-        What 1 means for ranks; None: what the name of the column says, or else that the first is lower.
+    ``relation`` is what 1 means for ranks; None: what the name of the column says, or else that the first is lower.
     """
     columns, table = match.columns, match.source
     ranks = "relation" in parameters(columns.kind)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,37 +17,50 @@ SUFFIXES = (".parquet", ".pq")
 ROWS_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True)
 class ParquetFiles:
-    """A Parquet file, or a folder of parts that are one table.
+    """A Parquet file, or a folder of parts that are one table and must have the same columns.
 
-    Parts are opened one after the other, to compare their columns and again to read them: a folder may hold more than a
-    process may have open.
+    Every part is opened once, and all but the first only while they are read: a folder may hold more than a process may
+    have open.
     """
 
-    path: Path
+    def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
+        self._first, *self._others = parts_of(path)
+        self._opened = _open(self._first, file)
+        self._schema = self._opened.schema_arrow.remove_metadata()
+        self.names: list[str] = list(self._schema.names)
 
-    @cached_property
-    def names(self) -> list[str]:
-        """The names of the columns, which all parts must share, as they do the types."""
-        return list(parquet_schema(self.path).names)
+    def __enter__(self) -> ParquetFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     def read(self, as_text: Collection[str]) -> pa.Table:
         """Return the whole table; its types are those of the file."""
         tables = []
-        for part in parts_of(self.path):
-            with _open(part) as file:
-                tables.append(_guarded_read(file, part))
+        for path, file in self._parts():
+            with _guarded(path):
+                tables.append(file.read().replace_schema_metadata())
         return pa.concat_tables(tables)
 
     def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         """Yield the table piece by piece, some of its columns in the types of the file, never a whole row group."""
-        for part in parts_of(self.path):
-            with _open(part, buffer_size=1 << 20) as file:
-                try:
-                    yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
-                except (pa.ArrowException, OSError) as error:
-                    raise _damaged(part, error) from error
+        for path, file in self._parts():
+            with _guarded(path):
+                yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
+
+    def _parts(self) -> Iterator[tuple[Path, pq.ParquetFile]]:
+        yield self._first, self._opened
+        for path in self._others:
+            with _open(path) as file:
+                own = file.schema_arrow.remove_metadata()
+                if own != self._schema:
+                    difference = _difference(own, self._schema)
+                    raise fail(
+                        f"{difference} than in {self._first.name}; write all parts with the same columns", str(path)
+                    )
+                yield path, file
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -65,31 +78,18 @@ def parts_of(path: Path) -> list[Path]:
     return parts
 
 
-def parquet_schema(path: Path) -> pa.Schema:
-    """Return names and types of the columns, which all parts must share."""
-    first, *others = parts_of(path)
-    with _open(first) as file:
-        schema = file.schema_arrow.remove_metadata()
-    for part in others:
-        with _open(part) as file:
-            own = file.schema_arrow.remove_metadata()
-        if own != schema:
-            raise fail(
-                f"{_difference(own, schema)} than in {first.name}; write all parts with the same columns", str(part)
-            )
-    return schema
-
-
-def _open(path: Path, buffer_size: int = 0) -> pq.ParquetFile:
+def _open(path: Path, file: BinaryIO | None = None) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path, buffer_size=buffer_size, pre_buffer=False)
+        return pq.ParquetFile(file or path, buffer_size=1 << 20, pre_buffer=False)
     except pa.ArrowInvalid as error:
         raise _damaged(path, error) from error
 
 
-def _guarded_read(file: pq.ParquetFile, path: Path) -> pa.Table:
+@contextmanager
+def _guarded(path: Path) -> Iterator[None]:
+    """Say of a file that was opened, and cannot be read, which it is and what to do."""
     try:
-        return file.read().replace_schema_metadata()
+        yield
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
 

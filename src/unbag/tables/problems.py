@@ -95,12 +95,7 @@ def raise_errors(problems: Iterable[Problem]) -> None:
 
 
 def in_rows(
-    bad: np.ndarray,
-    say: Callable[[int], str],
-    *,
-    file: str,
-    column: str | None = None,
-    severity: Severity = "error",
+    bad: np.ndarray, say: Callable[[int], str], *, file: str, column: str | None = None, severity: Severity = "error"
 ) -> Iterator[Problem]:
     """Name the rows where a mask is true: the first few one by one, and how many more there are.
 

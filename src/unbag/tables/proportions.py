@@ -19,14 +19,7 @@ def read_counts(
 ) -> tuple[np.ndarray | None, list[Problem]]:
     """Return a count per class for each group, or say what is wrong, and in which row.
 
-    Parameters
-    ----------
-    columns
-        Which columns count which class.
-    table
-        One row per group.
-    ids, sizes
-        What each group is called, and how many rows it has; groups without rows are not looked at.
+    Groups without rows, of which ``sizes`` is zero, are not looked at.
     """
     parts = [_numbers(table, name) for name in columns.classes]
     problems = [one for _, found in parts for one in found]
@@ -37,8 +30,7 @@ def read_counts(
     if columns.size is not None and (problems := _check_sizes(columns.size, table, ids, sizes)):
         return None, problems
     sums = values.sum(1)
-    shares = bool((sums[there] == 1).all()) and bool((sizes > 1).any())
-    if shares or not bool((values[there] == np.rint(values[there])).all()):
+    if bool((sums[there] == 1).all()) or not bool((values[there] == np.rint(values[there])).all()):
         return _from_shares(values, table, ids, sizes)
     problems = list(
         in_rows(

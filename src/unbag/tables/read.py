@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,12 +81,12 @@ def open_table(path: Path) -> Iterator[TableFile]:
     """
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; check the name")
-    if path.is_dir() or path.suffix in SUFFIXES:
-        yield _checked(TableFile(path, ParquetFiles(path)))
-        return
-    with open(path, "rb") as file:
-        parquet = file.read(len(MAGIC)) == MAGIC
-        yield _checked(TableFile(path, ParquetFiles(path) if parquet else CsvFile(path, file)))
+    with ExitStack() as stack:
+        file = None if path.is_dir() else stack.enter_context(open(path, "rb"))
+        if file is None or path.suffix in SUFFIXES or file.read(len(MAGIC)) == MAGIC:
+            yield _checked(TableFile(path, stack.enter_context(ParquetFiles(path, file))))
+        else:
+            yield _checked(TableFile(path, CsvFile(path, file)))
 
 
 def read_table(path: Path, as_text: Collection[str] = ()) -> Table:

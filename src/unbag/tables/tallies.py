@@ -1,4 +1,4 @@
-"""Whether the values of a column, counted in each group, are the counts of the classes."""
+"""Tallies: whether the values of a column, counted in each group, are the counts of the classes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,8 @@ class Coding:
 def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Coding | None:
     """Return the class that each value stands for, if the tallies of all groups are their counts.
 
-    Several values may stand for one class, as long as there are few, and no more than groups.
-
-    Parameters
-    ----------
-    codes
-        A whole number from -1 on for the value of each member, group by group, ``(memberships,)``.
-    sizes
-        Of the groups, ``(groups,)``.
-    counts
-        Of the classes, ``(groups, k)``.
+    Several values may stand for one class, as long as there are few, and no more than groups. ``codes`` are whole
+    numbers from -1 on for the value of each member, group by group, ``counts`` (groups, k).
 
     Examples
     --------

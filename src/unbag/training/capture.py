@@ -31,7 +31,7 @@ def can_be_captured(sets: Sequence[Batches]) -> bool:
 
 @contextmanager
 def garbage_waits() -> Iterator[None]:
-    """Collect no garbage for a while: the graph of a run before this one that went away now would spoil a capture."""
+    """Disable garbage collection: freeing the graph of an earlier run would invalidate a capture."""
     was_on = gc.isenabled()
     gc.disable()
     try:

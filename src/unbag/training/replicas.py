@@ -164,7 +164,7 @@ class Replicas:
 
 
 def check_outputs(model: nn.Module, X: Tensor, loss: Loss, k: int) -> None:
-    """Refuse, by the example of some rows, logits and losses that would be stretched to fit without a word."""
+    """Refuse, by the example of some rows, logits and losses that would be broadcast silently."""
     expected = f"shape {(len(X), k)} for {len(X)} rows"
     with _predicting(model):
         logits = model(X)

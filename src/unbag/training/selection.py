@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from unbag.training.observations import Observations
@@ -98,6 +97,8 @@ def permuted_accuracy(guessed: Tensor, y: Tensor) -> float:
     >>> permuted_accuracy(torch.tensor([2, 2, 0, 1]), torch.tensor([0, 0, 1, 1]))
     0.75
     """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (a tenth of a second, which a list can do without)
+
     k = int(max(guessed.max(), y.max())) + 1
     together = torch.bincount(guessed * k + y, minlength=k * k).view(k, k).cpu().numpy()
     rows, columns = linear_sum_assignment(-together)

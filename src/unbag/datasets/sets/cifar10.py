@@ -9,10 +9,11 @@ import numpy as np
 from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
 from unbag.datasets.mosaics import read_mosaics
-from unbag.datasets.readers import broken, join, read_bytes
+from unbag.datasets.readers import broken, join, read_bytes, train_and_test
 
 BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 FOLDER = "cifar-10-batches-bin"
+SHA256 = {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"}
 MOSAICS = (*(f"cifar10_train_{number}.webp" for number in range(1, 6)), "cifar10_test.webp")
 
 
@@ -22,11 +23,6 @@ def read_records(path: Path, content: bytes) -> Content:
         broken(path, f"records of 3,073 bytes were expected, and {len(content):,} bytes are no whole number of them")
     records = np.frombuffer(content, np.uint8).reshape(-1, 3073)
     return Content(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0])
-
-
-def read_batches(paths: Sequence[Path]) -> Content:
-    """Read five training batches and the test batch."""
-    return join_batches([read_records(path, read_bytes(path)) for path in paths])
 
 
 def read_archive(paths: Sequence[Path]) -> Content:
@@ -44,14 +40,8 @@ def read_archive(paths: Sequence[Path]) -> Content:
     missing = [batch for batch in BATCHES if f"{FOLDER}/{batch}" not in contents]
     if missing:
         broken(path, f"{FOLDER}/{missing[0]} is missing in it")
-    return join_batches([read_records(path, contents[f"{FOLDER}/{batch}"]) for batch in BATCHES])
-
-
-def join_batches(batches: Sequence[Content]) -> Content:
-    """Put the training batches together, and the test batch after them."""
-    *train, test = batches
-    together = Content(np.concatenate([batch.X for batch in train]), np.concatenate([batch.y for batch in train]))
-    return join(together, test)
+    *train, test = (read_records(path, contents[f"{FOLDER}/{batch}"]) for batch in BATCHES)
+    return join(*train, test=test)
 
 
 DATASETS = (
@@ -65,16 +55,10 @@ DATASETS = (
         licence="none stated; free to use with citation",
         layouts=(
             Layout((*MOSAICS, "cifar10_labels.npz"), read_mosaics),
-            Layout(BATCHES, read_batches),
-            Layout(("cifar-10-binary.tar.gz",), read_archive),
+            Layout(BATCHES, train_and_test(lambda path: read_records(path, read_bytes(path)))),
+            Layout(tuple(SHA256), read_archive),
         ),
         places=("", "cifar10/", f"{FOLDER}/", f"cifar10/{FOLDER}/"),
-        remotes=(
-            Remote(
-                "cifar-10-binary.tar.gz",
-                ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            ),
-        ),
+        remotes=Remote.below("https://www.cs.toronto.edu/~kriz/", SHA256),
     ),
 )

@@ -33,10 +33,7 @@ def _corel(name: str) -> Recipe:
         ),
         home="http://www.cs.columbia.edu/~andrews/mil/datasets.html (MIL-Data-2002-Musk-Corel-Trec9-MATLAB.tgz there)",
         licence="none stated",
-        layouts=(
-            Layout((f"{name}.npz",), read_prepared),
-            Layout((f"{name}_100x100_matlab.mat",), read_corel),
-        ),
+        layouts=(Layout((f"{name}.npz",), read_prepared), Layout((f"{name}_100x100_matlab.mat",), read_corel)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
@@ -23,36 +24,16 @@ def read_part(images: Path, labels: Path) -> Content:
 def read_mnist(paths: Sequence[Path]) -> Content:
     """Read the training part and the test part."""
     train_images, train_labels, test_images, test_labels = paths
-    return join(read_part(train_images, train_labels), read_part(test_images, test_labels))
+    return join(read_part(train_images, train_labels), test=read_part(test_images, test_labels))
 
 
-def _mnist(
-    *,
-    name: str,
-    title: str,
-    classes: tuple[str, ...],
-    citation: str,
-    home: str,
-    licence: str,
-    prefixes: tuple[str, ...],
-    urls: tuple[str, ...],
-    sha256: tuple[str, str, str, str],
-) -> Recipe:
-    return Recipe(
-        name=name,
-        title=title,
-        shape=(1, 28, 28),
-        classes=classes,
-        citation=citation,
-        home=home,
-        licence=licence,
-        layouts=(Layout(FILES, read_mnist),),
-        places=prefixes,  # all of them have files of the same names, which need a folder or a prefix to tell them apart
-        remotes=tuple(
-            Remote(f"{file}.gz", tuple(f"{url}{file}.gz" for url in urls), checksum)
-            for file, checksum in zip(FILES, sha256, strict=True)
-        ),
+def _mnist(urls: Sequence[str], sha256: Sequence[str], places: tuple[str, ...], **about: Any) -> Recipe:
+    """Declare a set; all have files of the same names, which need a folder or a prefix to tell them apart."""
+    remotes = tuple(
+        Remote(f"{file}.gz", tuple(f"{url}{file}.gz" for url in urls), checksum)
+        for file, checksum in zip(FILES, sha256, strict=True)
     )
+    return Recipe(shape=(1, 28, 28), layouts=(Layout(FILES, read_mnist),), places=places, remotes=remotes, **about)
 
 
 DATASETS = (
@@ -63,7 +44,7 @@ DATASETS = (
         citation="LeCun, Cortes and Burges, The MNIST database of handwritten digits",
         home="http://yann.lecun.com/exdb/mnist/",
         licence="CC BY-SA 3.0",
-        prefixes=("mnist/", "mnist_", "MNIST/raw/"),
+        places=("mnist/", "mnist_", "MNIST/raw/"),
         # The home does not always answer; the first is a copy of its files that others keep for that reason.
         urls=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
         sha256=(
@@ -77,21 +58,13 @@ DATASETS = (
         name="fashion-mnist",
         title="Fashion-MNIST, articles of clothing",
         classes=(
-            "T-shirt/top",
-            "Trouser",
-            "Pullover",
-            "Dress",
-            "Coat",
-            "Sandal",
-            "Shirt",
-            "Sneaker",
-            "Bag",
-            "Ankle boot",
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
         citation="Xiao, Rasul and Vollgraf, Fashion-MNIST, arXiv:1708.07747, 2017",
         home="https://github.com/zalandoresearch/fashion-mnist",
         licence="MIT",
-        prefixes=("fashion-mnist/", "fashion-mnist_", "FashionMNIST/raw/"),
+        places=("fashion-mnist/", "fashion-mnist_", "FashionMNIST/raw/"),
         urls=(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
@@ -113,7 +86,7 @@ DATASETS = (
         ),
         home="http://codh.rois.ac.jp/kmnist/",
         licence="CC BY-SA 4.0",
-        prefixes=("kuzushiji-mnist/", "kmnist/", "kmnist_", "KMNIST/raw/"),
+        places=("kuzushiji-mnist/", "kmnist/", "kmnist_", "KMNIST/raw/"),
         urls=("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
         sha256=(
             "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",

@@ -1,4 +1,4 @@
-"""Musk 1 and 2: molecules, each a bag of the shapes it can take, smelling of musk where one of these does."""
+"""Musk 1 and 2: a molecule is a bag of its conformations, positive where one of them smells of musk."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,11 +8,15 @@ import numpy as np
 
 from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
-from unbag.datasets.readers import broken, join, read_labelled, read_prepared
+from unbag.datasets.readers import broken, read_labelled, read_prepared, train_and_test
 
 CLASSES = tuple("0123456789")
 ALWAYS_ZERO = (0, 39)
 HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/optdigits/"
+SHA256 = {
+    "optdigits.tra": "e1b683cc211604fe8fd8c4417e6a69f31380e0c61d4af22e93cc21e9257ffedd",
+    "optdigits.tes": "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
+}
 
 
 def keep_varying(content: Content, path: Path) -> Content:
@@ -27,10 +31,9 @@ def read_npz(paths: Sequence[Path]) -> Content:
     return keep_varying(read_prepared(paths), paths[0])
 
 
-def read_optdigits(paths: Sequence[Path]) -> Content:
-    """Read lines of 64 counts and the digit, of the training part and of the test part."""
-    train, test = (keep_varying(read_labelled(path, 65, CLASSES, ","), path) for path in paths)
-    return join(train, test)
+def read_part(path: Path) -> Content:
+    """Read lines of 64 counts and the digit."""
+    return keep_varying(read_labelled(path, 65, CLASSES, ","), path)
 
 
 DATASETS = (
@@ -42,21 +45,7 @@ DATASETS = (
         citation="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository",
         home="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
         licence="CC BY 4.0",
-        layouts=(
-            Layout(("optdigits.npz",), read_npz),
-            Layout(("optdigits.tra", "optdigits.tes"), read_optdigits),
-        ),
-        remotes=(
-            Remote(
-                "optdigits.tra",
-                (f"{HOME}optdigits.tra",),
-                "e1b683cc211604fe8fd8c4417e6a69f31380e0c61d4af22e93cc21e9257ffedd",
-            ),
-            Remote(
-                "optdigits.tes",
-                (f"{HOME}optdigits.tes",),
-                "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
-            ),
-        ),
+        layouts=(Layout(("optdigits.npz",), read_npz), Layout(tuple(SHA256), train_and_test(read_part))),
+        remotes=Remote.below(HOME, SHA256),
     ),
 )

@@ -1,6 +1,5 @@
 """SVHN: house numbers in street pictures, cut to 32 x 32 around one digit."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +8,15 @@ from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
 from unbag.datasets.matlab import read_matlab
 from unbag.datasets.mosaics import read_mosaics
-from unbag.datasets.readers import broken, join
+from unbag.datasets.readers import broken, train_and_test
 
 HOME = "http://ufldl.stanford.edu/housenumbers/"
 MOSAICS = ("svhn_train_1.jpg", "svhn_train_2.jpg", "svhn_test.jpg")
 OWN_CUT = "cut anew from the full pictures to 32 x 32 and kept as JPEG, so that pixels differ from the published ones"
+SHA256 = {
+    "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+}
 
 
 def read_part(path: Path) -> Content:
@@ -31,12 +34,6 @@ def read_part(path: Path) -> Content:
     return Content(X.transpose(3, 2, 0, 1), y.ravel() % 10)
 
 
-def read_svhn(paths: Sequence[Path]) -> Content:
-    """Read the training part and the test part."""
-    train, test = map(read_part, paths)
-    return join(train, test)
-
-
 DATASETS = (
     Recipe(
         name="svhn",
@@ -50,20 +47,9 @@ DATASETS = (
         home=HOME,
         licence="none stated; for non-commercial use",
         layouts=(
-            Layout(("train_32x32.mat", "test_32x32.mat"), read_svhn),
+            Layout(tuple(SHA256), train_and_test(read_part)),
             Layout((*MOSAICS, "svhn_labels.npz"), read_mosaics, note=OWN_CUT),
         ),
-        remotes=(
-            Remote(
-                "train_32x32.mat",
-                (f"{HOME}train_32x32.mat",),
-                "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
-            ),
-            Remote(
-                "test_32x32.mat",
-                (f"{HOME}test_32x32.mat",),
-                "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
-            ),
-        ),
+        remotes=Remote.below(HOME, SHA256),
     ),
 )

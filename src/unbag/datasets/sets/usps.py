@@ -1,12 +1,11 @@
 """USPS: digits of zip codes on envelopes, 16 x 16 grey values."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from unbag.datasets.base import Content, Layout, Recipe
-from unbag.datasets.readers import as_numbers, broken, join, read_lines, read_prepared
+from unbag.datasets.readers import as_numbers, broken, read_lines, read_prepared, train_and_test
 
 
 def read_zip(path: Path) -> Content:
@@ -16,12 +15,6 @@ def read_zip(path: Path) -> Content:
     if (y != values[:, 0]).any():
         broken(path, "the first value of a line is its digit, a whole number")
     return Content(values[:, 1:], y)
-
-
-def read_usps(paths: Sequence[Path]) -> Content:
-    """Read the training part and the test part."""
-    train, test = map(read_zip, paths)
-    return join(train, test)
 
 
 DATASETS = (
@@ -36,6 +29,6 @@ DATASETS = (
         ),
         home="https://hastie.su.domains/ElemStatLearn/datasets/ (zip.train.gz and zip.test.gz there)",
         licence="none stated",
-        layouts=(Layout(("usps.npz",), read_prepared), Layout(("zip.train", "zip.test"), read_usps)),
+        layouts=(Layout(("usps.npz",), read_prepared), Layout(("zip.train", "zip.test"), train_and_test(read_zip))),
     ),
 )

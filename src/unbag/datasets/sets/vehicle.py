@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from unbag.datasets.base import Content, Layout, Recipe
 from unbag.datasets.download import Remote
-from unbag.datasets.readers import read_labelled, read_prepared
+from unbag.datasets.readers import join, read_labelled, read_prepared
 
 CLASSES = ("bus", "opel", "saab", "van")
 HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/statlog/vehicle/"
@@ -26,8 +24,7 @@ SHA256 = {
 
 def read_vehicle(paths: Sequence[Path]) -> Content:
     """Read lines of 18 measures and the name of the car, out of nine files."""
-    parts = [read_labelled(path, 19, CLASSES) for path in paths]
-    return Content(np.concatenate([part.X for part in parts]), np.concatenate([part.y for part in parts]))
+    return join(*(read_labelled(path, 19, CLASSES) for path in paths))
 
 
 DATASETS = (
@@ -40,6 +37,6 @@ DATASETS = (
         home="https://archive.ics.uci.edu/dataset/149/statlog+vehicle+silhouettes",
         licence="CC BY 4.0",
         layouts=(Layout(("vehicle.npz",), read_prepared), Layout(tuple(SHA256), read_vehicle)),
-        remotes=tuple(Remote(file, (HOME + file,), sha256) for file, sha256 in SHA256.items()),
+        remotes=Remote.below(HOME, SHA256),
     ),
 )

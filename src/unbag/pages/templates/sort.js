@@ -6,7 +6,7 @@ for (const button of document.querySelectorAll("th button")) {
     for (const other of heading.parentElement.children) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", up ? "ascending" : "descending");
     const value = row => row.cells[heading.cellIndex].dataset.sort;
-    const order = (a, b) => isNaN(a) || isNaN(b) ? a.localeCompare(b{{ collation | default("") }}) : a - b;
+    const order = (a, b) => isNaN(a) || isNaN(b) ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
     const missing = row => value(row) === undefined;
     const rows = [...body.rows].sort((a, b) =>
       missing(a) || missing(b) ? missing(a) - missing(b) : (up ? 1 : -1) * order(value(a), value(b)));

@@ -1,0 +1,58 @@
+"""Tables of a page, which sort by a click on a column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+NONE = "-"
+"""Stands where there is nothing to show, and sorts last."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An entry of a table: how it reads, and the number it is sorted by, if it is one."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption.
+
+    Parameters
+    ----------
+    caption
+        What it shows.
+    columns, rows
+        Headings, and one cell below each.
+    numeric
+        Columns of numbers, also where every number is missing.
+    emphasis
+        Rows that stand out, or step back, by their place.
+
+    Examples
+    --------
+    >>> table = Table("Data sets", ("name", "rows"), [(Cell("fox"), Cell("1,320", 1320)), (Cell("tiger"), Cell(NONE))])
+    >>> table.is_number(0), table.is_number(1)
+    (False, True)
+    >>> [[table.sort_key(row, place) for place in (0, 1)] for row in table.rows]
+    [['fox', 1320], ['tiger', None]]
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numeric: Sequence[str] = ()
+    emphasis: Mapping[int, Literal["strong", "faint"]] = field(default_factory=dict)
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers."""
+        return self.columns[column] in self.numeric or any(row[column].value is not None for row in self.rows)
+
+    def sort_key(self, row: Sequence[Cell], column: int) -> float | str | None:
+        """Return what a cell is sorted by; None sorts last."""
+        cell = row[column]
+        return cell.value if self.is_number(column) else None if cell.text == NONE else cell.text
