@@ -51,24 +51,24 @@ def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_bloc
     posterior
         (memberships, k).
     """
+    n = len(log_probs)
+    by_class = log_probs.t().reshape(-1)
     log_total = torch.empty(len(segments), dtype=torch.float64, device=z.device)
-    posterior = torch.zeros(log_probs.shape, dtype=torch.float64, device=z.device)
+    posterior = torch.zeros(n * z.shape[1], dtype=torch.float64, device=z.device)
     for which, rows, weights in _blocks(segments, z.shape[1]):
         counts, classes = z[which].sort(1)
         n_present = int((counts > 0).sum(1).max())
         counts, classes = counts[:, -n_present:].double(), classes[:, -n_present:]
-        columns = classes[:, None].expand(-1, rows.shape[1], -1)  # (groups, members, present classes)
-        scores = log_probs[rows].gather(2, columns).double().transpose(1, 2).contiguous()
+        cells = torch.add(rows[:, None], classes[:, :, None], alpha=n)  # (groups, present classes, members)
+        scores = by_class[cells].double()
         scores.masked_fill_((counts == 0)[:, :, None], float("-inf"))
         possible = can_be_assigned(scores, weights, counts)
         if not bool(possible.all()):
             scores.masked_fill_(~possible[:, None, None], 0.0)
         of_groups, probs = infer_block(scores, weights, counts)
         log_total[which] = of_groups.masked_fill(~possible, float("-inf"))
-        of_classes = torch.zeros(*rows.shape, z.shape[1], dtype=torch.float64, device=z.device)
-        of_classes.scatter_(2, columns, probs.transpose(1, 2))
-        posterior[rows.flatten()] = of_classes.flatten(0, 1)  # padding writes what its member has
-    return log_total, posterior
+        posterior[cells.flatten()] = probs.flatten()  # padding writes what its member has
+    return log_total, posterior.view(-1, n).t()
 
 
 def _blocks(segments: Segments, k: int) -> Iterator[_Block]:

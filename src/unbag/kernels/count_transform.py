@@ -26,7 +26,7 @@ from torch import Tensor
 from unbag.kernels.blocks import infer_in_blocks
 from unbag.kernels.boxes import boxes
 from unbag.kernels.count_states import infer_counts
-from unbag.kernels.tilts import find_tilt, tilted_probs
+from unbag.kernels.tilts import find_tilt
 from unbag.segments import Segments
 
 # Complex numbers that the factors of some members and points may take, so that they stay in a processor's cache.
@@ -42,10 +42,9 @@ def infer_counts_by_transform(log_probs: Tensor, segments: Segments, z: Tensor) 
 
 def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor]:
     # Any tilt gives the same result; one that is about right gives a well-conditioned sum.
-    shift = find_tilt(scores, weights, z, tolerance=1e-2).shift
-    log_sums, probs = tilted_probs(scores, shift)
+    shift, (log_sums, probs, *_), _ = find_tilt(scores, weights, z, tolerance=1e-2)
     if weights is not None:
-        log_sums, probs = log_sums * weights, probs * weights[:, None]
+        probs = probs * weights[:, None]
     scale = log_sums.sum(1) - (shift * z).sum(1)
     log_total, posterior = torch.empty_like(scale), torch.zeros_like(probs)
     room = torch.empty(2, CHUNK, dtype=torch.complex128, device=z.device)
