@@ -18,7 +18,7 @@ from torch import Tensor
 import unbag
 from unbag import Groups, LabelProportions
 from unbag.aggregates import label_proportions
-from unbag.kernels import lattice, poisson_binomial
+from unbag.kernels import count_transform, poisson_binomial
 from unbag.kernels.tilts import find_tilt, tilted_probs
 
 NEVER = -math.inf
@@ -217,9 +217,8 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         LabelProportions().evidence(logits, groups, z),
         LabelProportions().evidence(two, two_groups, two_z),
     )
-    monkeypatch.setattr(lattice, "CHUNK_BYTES", 10_000)
     monkeypatch.setattr(poisson_binomial, "CHUNK", 500)
-    monkeypatch.setattr(label_proportions, "_round_up", lambda ordered: torch.full_like(ordered, 20))
+    monkeypatch.setattr(count_transform, "CHUNK", 500)
     chunked = LabelProportions().evidence(logits, groups, z)
     chunked_two = LabelProportions().evidence(two, two_groups, two_z)
     close(chunked.log_likelihood, whole.log_likelihood)
@@ -269,14 +268,6 @@ def test_tables_may_lie_in_memory_as_they_like(sizes: list[int]) -> None:
         logits.repeat_interleave(2, 0)[::2], groups, z.double().repeat_interleave(2, 1)[:, ::2]
     )
     close(every_second, whole.log_likelihood)
-
-
-def test_round_up_keeps_boxes_few_and_near() -> None:
-    many = torch.arange(200)
-    rounded = label_proportions._round_up(many)
-    assert (rounded >= many).all()
-    assert (rounded <= (1.5 * many).clamp_min(4)).all()
-    assert rounded.unique().tolist()[:9] == [0, 1, 2, 3, 4, 6, 8, 12, 16]
 
 
 def test_impossible_counts_in_large_groups() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from unbag import Groups, LabelProportions
 from unbag.aggregates.label_proportions import ERROR_TIMES_MEMBERS
 from unbag.benchmarks import saddle_point as grid
-from unbag.kernels import saddle_point, tilts
+from unbag.kernels import blocks, tilts
 from unbag.kernels.assignments import can_be_assigned
 
 NEVER = -math.inf
@@ -154,7 +154,7 @@ def test_blocks_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     z = LabelProportions().observe(torch.randint(5, (groups.n_rows,), generator=random), groups, 5)
     whole = APPROXIMATE.evidence(logits, groups, z)
     monkeypatch.setattr(tilts, "CHUNK", 64)
-    monkeypatch.setattr(saddle_point, "BLOCK", 500)
+    monkeypatch.setattr(blocks, "BLOCK", 500)
     pieces = APPROXIMATE.evidence(logits, groups, z)
     torch.testing.assert_close(pieces.log_likelihood, whole.log_likelihood)
     torch.testing.assert_close(pieces.posterior, whole.posterior, rtol=0, atol=1e-8)

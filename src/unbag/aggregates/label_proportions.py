@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log, log2, prod
+from math import log, log2
 from typing import Any, Literal
 
 import torch
@@ -18,6 +18,7 @@ from unbag.alignment import read_per_group
 from unbag.checks import name_some
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
+from unbag.kernels.count_transform import infer_counts_by_transform
 from unbag.kernels.lattice import infer_moves_in_log_space, safe_total
 from unbag.kernels.logspace import log_softmax
 from unbag.kernels.places import infer_places
@@ -39,8 +40,6 @@ class Part:
 
     method: Method
     which: Tensor  # (groups of this part,), their numbers
-    largest: tuple[int, ...] = ()
-    """For count states: the largest count of each column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +192,9 @@ class LabelProportions(Aggregate):
         parts = [Part("places", which) for which in _split_by(segments.sizes, small)]
         parts += [
             Part("two_classes", everything[few]),
-            *_boxes(ordered, everything[fit & ~small & ~few], self.max_states),
+            Part("count_states", everything[fit & ~small & ~few]),
+            Part("saddle_point", everything[~(small | few | fit)]),
         ]
-        parts += [Part("saddle_point", everything[~(small | few | fit)])]
         return Plan([part for part in parts if len(part.which)], segments.sizes)
 
     def _refuse_out_of_reach(self, groups: Groups, counts: Tensor) -> None:
@@ -219,23 +218,6 @@ def _split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
         yield (chosen & (sizes == size)).nonzero().flatten()
 
 
-def _boxes(ordered: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
-    """Put groups with similar counts into a box that holds them all, so that they run side by side."""
-    kinds, kind_of_group = _round_up(ordered[which]).unique(dim=0, return_inverse=True)
-    for number, kind in enumerate(kinds.tolist()):
-        own = which[kind_of_group == number]
-        largest = tuple(count for count in kind if count)
-        if prod(count + 1 for count in largest) > max_states:
-            largest = tuple(count for count in ordered[own].amax(0).tolist() if count)
-        yield Part("count_states", own, largest)
-
-
-def _round_up(counts: Tensor) -> Tensor:
-    """Round counts above 4 up to one of 6, 8, 12, 16, 24, 32, ..."""
-    step = 2.0 ** (counts.clamp_min(4).double().sub(0.5).log2().floor() - 1)
-    return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())
-
-
 def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return likelihood and posterior of the groups of one part."""
     if part.method == "places":
@@ -245,8 +227,7 @@ def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) ->
         return _infer_two_classes(log_probs, segments, z)
     if part.method == "saddle_point":
         return infer_counts_approximately(log_probs, segments, z)
-    counts, classes = z.topk(len(part.largest), 1)
-    return infer_counts(log_probs, segments, classes, counts, part.largest)
+    return infer_counts_by_transform(log_probs, segments, z)
 
 
 def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,99 +15,27 @@ posterior adds up to its counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from unbag.kernels.assignments import can_be_assigned
-from unbag.kernels.tilts import find_tilt, tilted_probs
+from unbag.kernels.blocks import infer_in_blocks
+from unbag.kernels.tilts import find_tilt
 from unbag.segments import Segments
-
-# Numbers that the members of one block of groups may take.
-BLOCK = 2**18
-# Segments of one block differ in size by less than this factor, so that little of it is padding.
-ALIKE = 1.25
-
-
-class Block(NamedTuple):
-    """Segments of about one size, padded to a dense table; of each only the classes that occur in it."""
-
-    which: Tensor  # (groups,), their numbers
-    rows: Tensor  # (groups, members), the membership in each place; padding repeats one
-    weights: Tensor | None  # (groups, members), 0 for padding, else 1; None where nothing is padded
 
 
 def infer_counts_approximately(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return approximations of the log-probability of counts and of each membership's posterior, in float64.
-
-    Parameters
-    ----------
-    log_probs
-        (memberships, k).
-    segments
-        The memberships of each group.
-    z
-        Counts, (groups, k), adding up to the size of the group.
-
-    Returns
-    -------
-    log_total
-        (groups,), ``-inf`` where log-probabilities of ``-inf`` leave no way to make the counts; NaN should no tilt be
-        found.
-    posterior
-        (memberships, k).
-    """
-    log_total = torch.empty(len(segments), dtype=torch.float64, device=z.device)
-    posterior = torch.zeros(log_probs.shape, dtype=torch.float64, device=z.device)
-    for which, rows, weights in _blocks(segments, z.shape[1]):
-        # The counts add up, so one class follows from the others: the largest one, which comes last.
-        counts, classes = z[which].sort(1)
-        n_present = int((counts > 0).sum(1).max())
-        counts, classes = counts[:, -n_present:].double(), classes[:, -n_present:]
-        columns = classes[:, None].expand(-1, rows.shape[1], -1)  # (groups, members, present classes)
-        scores = log_probs[rows].gather(2, columns).double().transpose(1, 2).contiguous()
-        scores.masked_fill_((counts == 0)[:, :, None], float("-inf"))
-        possible = can_be_assigned(scores, weights, counts)
-        if not bool(possible.all()):
-            scores.masked_fill_(~possible[:, None, None], 0.0)
-        of_groups, probs = _infer_block(scores, weights, counts)
-        log_total[which] = of_groups.masked_fill(~possible, float("-inf"))
-        of_classes = torch.zeros(*rows.shape, z.shape[1], dtype=torch.float64, device=z.device)
-        of_classes.scatter_(2, columns, probs.transpose(1, 2))
-        posterior[rows.flatten()] = of_classes.flatten(0, 1)  # padding writes what its member has
-    return log_total, posterior
-
-
-def _blocks(segments: Segments, k: int) -> Iterator[Block]:
-    """Put groups of about one size into dense blocks of bounded memory."""
-    sizes, order = segments.sizes.sort()
-    ends = sizes.tolist()
-    first = 0
-    while first < len(order):
-        last = first + 1
-        while last < len(order) and ends[last] <= ALIKE * ends[first] and (last + 1 - first) * ends[last] * k <= BLOCK:
-            last += 1
-        which, width = order[first:last], ends[last - 1]
-        place = torch.arange(width, device=order.device)
-        real = place < sizes[first:last, None]
-        rows = segments.offsets[which][:, None] + place * real
-        yield Block(which, rows, None if ends[first] == width else real.double())
-        first = last
+    """Return approximations of both: see ``infer_in_blocks``. The log-probability is NaN should no tilt be found."""
+    return infer_in_blocks(log_probs, segments, z, _infer_block)
 
 
 def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor]:
-    # An error of the tilt enters the likelihood squared, so it need not be as small as that of the posterior.
-    tilt = find_tilt(scores, weights, z, tolerance=1e-6)
+    # What a tilt that is off by so little of a standard deviation changes is nothing beside the approximation's error.
+    tilt = find_tilt(scores, weights, z, tolerance=3e-5 * z.sum(1).rsqrt())
     log_factors, slope = _normaliser(tilt.moments.covariance, z)
     log_total = tilt.moments.log_sums.sum(1) - (tilt.shift * z).sum(1) + log_factors
-    _, probs = tilted_probs(scores, tilt.shift)
-    own_effect = slope.diagonal(dim1=1, dim2=2)[:, :, None] - 2 * slope @ probs
-    corrected = own_effect.add_(scores)
-    again = find_tilt(corrected, weights, z, start=tilt.shift)
-    _, posterior = tilted_probs(corrected, again.shift)
-    return log_total.masked_fill(~(tilt.converged & again.converged), float("nan")), posterior
+    own_effect = slope.diagonal(dim1=1, dim2=2)[:, :, None] - 2 * slope @ tilt.moments.probs
+    again = find_tilt(own_effect.add_(scores), weights, z, start=tilt.shift)
+    return log_total.masked_fill(~(tilt.converged & again.converged), float("nan")), again.moments.probs
 
 
 def _normaliser(covariance: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,12 +62,12 @@ def _chain_factors(left: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         + torch.xlogy(z, share)
         + torch.xlogy(remaining - z, 1 - share)
     )
-    i0e = torch.special.i0e
     open_ = binomial_variance > 0
-    amends = ((log_binomial - i0e(binomial_variance).log()) / binomial_variance).where(open_, 0.0)
+    amends = ((log_binomial - torch.special.i0e(binomial_variance).log()) / binomial_variance).where(open_, 0.0)
+    even = torch.special.i0e(left)
     # The amends are left out of the slope: measured against exact posteriors, it is two to three times better without.
-    slope = torch.special.i1e(left) / i0e(left) - 1
-    return i0e(left).log() + left * amends, slope.where(open_, 0.0)
+    slope = torch.special.i1e(left) / even - 1
+    return even.log() + left * amends, slope.where(open_, 0.0)
 
 
 def _eliminate(covariance: Tensor) -> tuple[Tensor, Tensor]:
