@@ -20,9 +20,9 @@ LAYERS = {
     "training": "constant training models",
     "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
-    "groups": "alignment groups",
+    "groups": "alignment groups published",
     "kernels": "kernels",
-    "foundations": "checks environment files ids pages parts plain_json random_state segments terminal version",
+    "foundations": "checks environment files ids noise pages parts plain_json random_state segments terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 

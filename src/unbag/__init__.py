@@ -15,6 +15,7 @@ from unbag.aggregates import MultipleInstance as MultipleInstance
 from unbag.aggregates import OrdinalRank as OrdinalRank
 from unbag.aggregates import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates import PublishedCounts as PublishedCounts
 from unbag.aggregates import TripletComparison as TripletComparison
 from unbag.checks import ImpossibleObservation as ImpossibleObservation
 from unbag.diagnosis import Finding as Finding
@@ -50,6 +51,7 @@ __all__ = [
     "OrdinalRank",
     "OrdinalTriplet",
     "PairwiseSimilarity",
+    "PublishedCounts",
     "TripletComparison",
     "UnbagWarning",
     "UnbiasedRisk",

@@ -219,7 +219,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(lattice, "CHUNK_BYTES", 10_000)
     monkeypatch.setattr(poisson_binomial, "CHUNK", 500)
-    monkeypatch.setattr(label_proportions, "_round_up", lambda ordered: torch.full_like(ordered, 20))
+    monkeypatch.setattr(label_proportions, "round_up", lambda ordered: torch.full_like(ordered, 20))
     chunked = LabelProportions().evidence(logits, groups, z)
     chunked_two = LabelProportions().evidence(two, two_groups, two_z)
     close(chunked.log_likelihood, whole.log_likelihood)
@@ -271,9 +271,9 @@ def test_tables_may_lie_in_memory_as_they_like(sizes: list[int]) -> None:
     close(every_second, whole.log_likelihood)
 
 
-def test_round_up_keeps_boxes_few_and_near() -> None:
+def testround_up_keeps_boxes_few_and_near() -> None:
     many = torch.arange(200)
-    rounded = label_proportions._round_up(many)
+    rounded = label_proportions.round_up(many)
     assert (rounded >= many).all()
     assert (rounded <= (1.5 * many).clamp_min(4)).all()
     assert rounded.unique().tolist()[:9] == [0, 1, 2, 3, 4, 6, 8, 12, 16]

@@ -12,6 +12,7 @@ from unbag.aggregates.multiple_instance import MultipleInstance as MultipleInsta
 from unbag.aggregates.ordinal_rank import OrdinalRank as OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates.published_counts import PublishedCounts as PublishedCounts
 from unbag.aggregates.registry import AGGREGATES as AGGREGATES
 from unbag.aggregates.traits import AnswerColumn as AnswerColumn
 from unbag.aggregates.traits import Wording as Wording

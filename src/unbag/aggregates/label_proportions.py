@@ -190,7 +190,7 @@ class LabelProportions(Aggregate):
         fit = _n_states(z) <= self.max_states
         small = (segments.sizes <= MOST_PLACES) & fit
         few = ~small & (ordered[:, 2] == 0)
-        parts = [Part("places", which) for which in _split_by(segments.sizes, small)]
+        parts = [Part("places", which) for which in split_by(segments.sizes, small)]
         parts += [
             Part("two_classes", everything[few]),
             *_boxes(ordered, everything[fit & ~small & ~few], self.max_states),
@@ -214,14 +214,15 @@ def _n_states(counts: Tensor) -> Tensor:
     return (counts.double() + 1).prod(1)
 
 
-def _split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
+def split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
+    """Yield the numbers of the chosen groups, size by size."""
     for size in sizes[chosen].unique():
         yield (chosen & (sizes == size)).nonzero().flatten()
 
 
 def _boxes(ordered: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
     """Put groups with similar counts into a box that holds them all, so that they run side by side."""
-    kinds, kind_of_group = _round_up(ordered[which]).unique(dim=0, return_inverse=True)
+    kinds, kind_of_group = round_up(ordered[which]).unique(dim=0, return_inverse=True)
     for number, kind in enumerate(kinds.tolist()):
         own = which[kind_of_group == number]
         largest = tuple(count for count in kind if count)
@@ -230,7 +231,7 @@ def _boxes(ordered: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
         yield Part("count_states", own, largest)
 
 
-def _round_up(counts: Tensor) -> Tensor:
+def round_up(counts: Tensor) -> Tensor:
     """Round counts above 4 up to one of 6, 8, 12, 16, 24, 32, ..."""
     step = 2.0 ** (counts.clamp_min(4).double().sub(0.5).log2().floor() - 1)
     return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())

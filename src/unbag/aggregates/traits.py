@@ -12,8 +12,9 @@ from torch import Tensor
 
 from unbag.groups import Groups
 
-Outcome = Literal["yes_no", "class_counts", "class", "number"]
-"""What an observation is: 0 or 1; a count for each class; a class; or any other number, or tuple of numbers."""
+Outcome = Literal["yes_no", "class_counts", "published_counts", "class", "number"]
+"""What an observation is: 0 or 1; a count for each class, or what was published of it; a class; or any other number,
+or tuple of numbers."""
 
 
 @dataclass(frozen=True)

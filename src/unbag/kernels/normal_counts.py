@@ -1,0 +1,2 @@
+"""stub"""
+def infer_counts_as_normal(*a): raise NotImplementedError
