@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 # Numbers that one table of pairs may hold, so that it stays in a processor's cache.
-CHUNK = 2**20
+CHUNK = 2**18
 
 
 class Pairs(NamedTuple):
@@ -57,35 +57,41 @@ def infer_subsets(log_probs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tenso
         (memberships, k).
     """
     n, k, m = len(log_weights), log_weights.shape[1], log_weights.shape[2] - 1
-    most = max(1, CHUNK // (3**m * k))
+    most = max(1, CHUNK // (3**m * 2))
     if n > most:
         parts = [
             infer_subsets(*both) for both in zip(log_probs.split(most * m), log_weights.split(most), strict=True)
         ]
         return torch.cat([total for total, _ in parts]), torch.cat([posterior for _, posterior in parts])
     sets = pairs(m, log_probs.device)
-    members = log_probs.view(n, m, k).permute(1, 2, 0).exp()  # (m, k, groups)
+    members = log_probs.view(n, m, k).permute(1, 2, 0).contiguous().exp_()  # (m, k, groups)
     taken = members.new_ones(1, k, n)
     for member in members:
         taken = torch.cat([taken, taken * member])
-    taken *= log_weights.to(log_probs.dtype).exp().permute(2, 1, 0)[sets.size]  # (sets, k, groups)
-    none = torch.zeros_like(taken[:, :1])
-    none[0] = 1.0
-    both_ways = torch.stack([taken, taken.flip(1)], 2)  # (sets, k, 2, groups)
-    sums = both_ways[:, 0]
-    before, after = [none[:, 0], sums[:, 0]], [none[:, 0], sums[:, 1]]
-    for other in both_ways[:, 1:-1].unbind(1):
-        sums = _convolve(sums, other, sets)
-        before.append(sums[:, 0])
-        after.append(sums[:, 1])
-    others = _convolve(torch.stack(before, 1), torch.stack(after[::-1], 1), sets)
-    joint = (taken * others.flip(0)).flatten(1)  # the rest of a set is its complement
-    held = (sets.holds.to(joint.dtype) @ joint).view(m, k, n)
-    total = held[0].sum(0)
-    return total, (held / total).permute(2, 0, 1).reshape(n * m, k)
+    weights = log_weights.to(log_probs.dtype).permute(2, 1, 0).contiguous().exp_()  # (counts, k, groups)
+    taken = taken.mul_(weights.index_select(0, sets.size)).transpose(0, 1).contiguous()  # (k, sets, groups)
+    room = members.new_empty(2, len(sets.whole), 2 * n)  # taken once: new memory costs more than what is done with it
+    sums = torch.cat([taken[0], taken[-1]], 1)
+    ends = [sums]  # of the first j + 1 classes, and beside them of the last ones, (sets, 2 groups)
+    for j in range(1, k - 1):
+        sums = _convolve(sums, torch.cat([taken[j], taken[k - 1 - j]], 1), sets, room)
+        ends.append(sums)
+    others = [sums.roll(n, 1)]  # what the other classes make of each set, for classes j and k - 1 - j
+    for j in range(1, (k + 1) // 2):
+        here, there = ends[j - 1], ends[k - 2 - j]
+        before, after = torch.cat([here[:, :n], there[:, :n]], 1), torch.cat([there[:, n:], here[:, n:]], 1)
+        others.append(_convolve(before, after, sets, room))
+    held = members.new_empty(k, m, n)
+    holds = sets.holds.to(held.dtype)
+    for j, of_two in enumerate(others):
+        for one, rest in zip((j, k - 1 - j), of_two.flip(0).split(n, 1), strict=True):  # a set's complement
+            torch.mm(holds, taken[one] * rest, out=held[one])
+    total = held[:, 0].sum(0)
+    return total, (held / total).permute(2, 1, 0).reshape(n * m, k)
 
 
-def _convolve(one: Tensor, other: Tensor, sets: Pairs) -> Tensor:
-    """Sum products over all ways to cut each set in two: (sets, ..., groups)."""
-    products = one.index_select(0, sets.part).mul_(other.index_select(0, sets.rest))
+def _convolve(one: Tensor, other: Tensor, sets: Pairs, room: Tensor) -> Tensor:
+    """Sum products over all ways to cut each set in two: (sets, columns)."""
+    products = torch.index_select(one, 0, sets.part, out=room[0])
+    products *= torch.index_select(other, 0, sets.rest, out=room[1])
     return torch.zeros_like(one).index_add_(0, sets.whole, products)
