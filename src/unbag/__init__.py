@@ -12,6 +12,7 @@ from unbag.aggregates import FromFunction as FromFunction
 from unbag.aggregates import LabelProportions as LabelProportions
 from unbag.aggregates import Majority as Majority
 from unbag.aggregates import MultipleInstance as MultipleInstance
+from unbag.aggregates import Noisy as Noisy
 from unbag.aggregates import OrdinalRank as OrdinalRank
 from unbag.aggregates import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates import PairwiseSimilarity as PairwiseSimilarity
@@ -48,6 +49,7 @@ __all__ = [
     "Majority",
     "MultipleInstance",
     "NegativeLogLikelihood",
+    "Noisy",
     "OrdinalRank",
     "OrdinalTriplet",
     "PairwiseSimilarity",

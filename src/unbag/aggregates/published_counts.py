@@ -117,6 +117,7 @@ class PublishedCounts(Aggregate):
             raise ValueError(f"rounded_to must be an odd number of at least 1, got {rounded_to!r}")
         self.method, self.max_states = method, max_states
         self.noise = None if noise is None else str(read_noise(noise))
+        self.is_noisy = noise is not None
         self.rounded_to, self.suppressed_below, self.seed = rounded_to, suppressed_below, seed
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:

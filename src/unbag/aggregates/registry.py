@@ -13,6 +13,7 @@ from unbag.aggregates.base import Aggregate
 from unbag.aggregates.counting import AtLeast, CountOf, Majority
 from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.multiple_instance import MultipleInstance
+from unbag.aggregates.noisy import Noisy
 from unbag.aggregates.ordinal_rank import OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity
@@ -32,6 +33,7 @@ AGGREGATES: dict[str, type[Aggregate]] = {
         CountOf,
         Majority,
         PublishedCounts,
+        Noisy,
     )
 }
 """Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""

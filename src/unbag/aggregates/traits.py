@@ -56,6 +56,8 @@ class Traits:
     """The number of members that every group must have, or None for any."""
     outcome: ClassVar[Outcome] = "number"
     """What its observations are."""
+    is_noisy: bool = False
+    """Whether observations are drawn, from a seed, and not a function of the labels alone."""
     n_classes: ClassVar[int | None] = None
     """How many classes there must be, or None for any number."""
     weights: ClassVar[Literal["current", "remembered"]] = "remembered"

@@ -47,7 +47,7 @@ def infer_weighted_counts(
     peak, tilt = _find_peak(odds, segments, low, high, log_weight)
     chance = (odds + segments.expand(tilt)).sigmoid()
     farthest = farthest_count(segments.sum(chance * (1 - chance))).clamp_max(segments.max_size)
-    around, reach = _weights_around(peak, tilt, farthest, log_weight)
+    around, reach = _weights_around(peak, tilt, (low.maximum(peak - farthest), high.minimum(peak + farthest)), log_weight)
     total, posterior = invert(chance, segments, peak, around, reach)
     scale = segments.sum(torch.logaddexp(log_no, log_yes + segments.expand(tilt))) - tilt * peak
     log_total = total.log() + scale + log_weight(peak[:, None])[:, 0]
@@ -85,12 +85,18 @@ def _find_peak(
     return first, torch.where(between, tilt, at_count.maximum(least).minimum(most))
 
 
-def _weights_around(peak: Tensor, tilt: Tensor, farthest: Tensor, log_weight: LogWeight) -> tuple[Tensor, Tensor]:
-    """Return the weights of counts around the peak with the tilt taken out, and how far they reach."""
-    half = int(farthest.nan_to_num(nan=0.0).max().ceil())
+def _weights_around(
+    peak: Tensor, tilt: Tensor, bounds: tuple[Tensor, Tensor], log_weight: LogWeight
+) -> tuple[Tensor, Tensor]:
+    """Return the weights of counts around the peak with the tilt taken out, (groups, 2 w + 1), and how far they reach.
+
+    Bounds are those of counts that are possible and not negligible.
+    """
+    half = int(torch.maximum(peak - bounds[0], bounds[1] - peak).nan_to_num(nan=0.0).max())
     offset = torch.arange(-half, half + 1).to(peak)
-    log_around = log_weight(peak[:, None] + offset) - log_weight(peak[:, None]) - tilt[:, None] * offset
-    negligible = (log_around < -NEGLIGIBLE) | (offset.abs() > farthest[:, None])
+    counts = peak[:, None] + offset
+    log_around = log_weight(counts) - log_weight(peak[:, None]) - tilt[:, None] * offset
+    negligible = (log_around < -NEGLIGIBLE) | (counts < bounds[0][:, None]) | (counts > bounds[1][:, None])
     reach = (offset.abs() * ~negligible).amax(1)
     half_used = int(reach.max())
     used = slice(half - half_used, half + half_used + 1)
