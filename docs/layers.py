@@ -21,9 +21,9 @@ LAYERS = {
     "training": "families out_of_fold constant training models",
     "risks": "testing enumeration diagnosis symmetry risks objectives losses",
     "aggregates": "aggregates",
-    "groups": "alignment groups weights",
+    "groups": "alignment groups published weights",
     "kernels": "kernels",
-    "foundations": "checks environment files histograms ids pages parts plain_json random_state segments "
+    "foundations": "checks environment files histograms ids noise pages parts plain_json random_state segments "
     "terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""

@@ -12,9 +12,11 @@ from unbag.aggregates import FromFunction as FromFunction
 from unbag.aggregates import LabelProportions as LabelProportions
 from unbag.aggregates import Majority as Majority
 from unbag.aggregates import MultipleInstance as MultipleInstance
+from unbag.aggregates import Noisy as Noisy
 from unbag.aggregates import OrdinalRank as OrdinalRank
 from unbag.aggregates import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates import PublishedCounts as PublishedCounts
 from unbag.aggregates import TripletComparison as TripletComparison
 from unbag.checks import ImpossibleObservation as ImpossibleObservation
 from unbag.diagnosis import Finding as Finding
@@ -47,9 +49,11 @@ __all__ = [
     "Majority",
     "MultipleInstance",
     "NegativeLogLikelihood",
+    "Noisy",
     "OrdinalRank",
     "OrdinalTriplet",
     "PairwiseSimilarity",
+    "PublishedCounts",
     "TripletComparison",
     "UnbagWarning",
     "UnbiasedRisk",

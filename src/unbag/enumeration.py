@@ -13,6 +13,7 @@ from unbag.aggregates.base import Aggregate, Evidence
 from unbag.groups import Groups
 
 MOST_VECTORS = 20_000
+MOST_DRAWN = 40  # outcomes of an observation with noise
 EXTREMES = (-1e4, -200.0, 0.0, 200.0, 1e4)
 NEVER = float("-inf")
 
@@ -23,7 +24,7 @@ class Batch:
 
     logits: Tensor  # (memberships, k), float64
     groups: Groups
-    z: Tensor  # (groups,) or (groups, d)
+    z: Tensor  # (groups, ...)
     log_likelihood: Tensor  # (groups,)
     posterior: Tensor  # (memberships, k)
 
@@ -44,8 +45,9 @@ class Enumeration:
     """All label vectors of one size, and what the aggregate observes of each."""
 
     labels: Tensor  # (vectors, size)
-    z: Tensor  # the outcomes that occur, (outcomes,) or (outcomes, d)
-    outcome: Tensor  # the outcome of each vector, (vectors,)
+    z: Tensor  # the outcomes that occur, or some of them where they are drawn, (outcomes, ...)
+    outcome: Tensor | None  # the outcome of each vector, (vectors,); None where it is drawn
+    log_given: Tensor | None  # and then the log-probability of each outcome given each vector, (outcomes, vectors)
     n_classes: int
 
     @classmethod
@@ -59,13 +61,27 @@ class Enumeration:
             )
         labels = torch.cartesian_prod(*[torch.arange(n_classes)] * size).view(vectors, size)
         observed = aggregate.observe(labels.flatten(), Groups.from_sizes([size] * vectors), n_classes)
-        if observed.ndim not in (1, 2) or len(observed) != vectors:
+        if observed.ndim not in (1, 2, 3) or len(observed) != vectors:
             raise ValueError(
                 f"observe must return one observation per group, shape ({vectors},) or ({vectors}, d) for "
                 f"{vectors} groups; got shape {tuple(observed.shape)}"
             )
         z, outcome = torch.unique(observed, dim=0, return_inverse=True)
-        return cls(labels, z, outcome, n_classes)
+        if not getattr(aggregate, "is_noisy", False):
+            return cls(labels, z, outcome, None, n_classes)
+        z = z[:: -(-len(z) // MOST_DRAWN)]
+        groups = Groups.from_sizes([size] * vectors)
+        given = [
+            aggregate.log_prob_given_labels(labels.flatten(), groups, one.expand_as(observed), n_classes) for one in z
+        ]
+        return cls(labels, z, None, torch.stack(given), n_classes)
+
+    def unchanged(self, moved: Tensor) -> bool:
+        """Whether the outcome of each label vector is that of another, (vectors,), in its place."""
+        if self.outcome is not None:
+            return torch.equal(self.outcome[moved], self.outcome)
+        assert self.log_given is not None
+        return torch.allclose(self.log_given[:, moved], self.log_given)
 
     @property
     def size(self) -> int:
@@ -76,6 +92,12 @@ class Enumeration:
         """Likelihood of every outcome, (outcomes,), and posterior, (outcomes, size, k), of one group of logits."""
         members = torch.arange(self.size)
         log_probs = logits.log_softmax(-1)[members, self.labels].sum(1)  # (vectors,)
+        if self.outcome is None:
+            assert self.log_given is not None
+            joint = log_probs + self.log_given  # (outcomes, vectors)
+            total = joint.logsumexp(1)
+            of_labels = torch.nn.functional.one_hot(self.labels, self.n_classes).double()
+            return Evidence(total, torch.einsum("ov,vmk->omk", (joint - total[:, None]).exp(), of_labels))
         top = log_probs.new_full((len(self.z),), NEVER).scatter_reduce_(0, self.outcome, log_probs, "amax")
         shift = top.masked_fill(top == NEVER, 0)
         parts = (log_probs - shift[self.outcome]).exp()

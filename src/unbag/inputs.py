@@ -41,7 +41,8 @@ class Seen:
 
     def tells_n_classes(self) -> int | None:
         """Return how many classes there are, where the observations show it."""
-        if self.aggregate.outcome == "class_counts" and self.labels is None and self.z.ndim == 2:
+        counted = self.aggregate.outcome in ("class_counts", "published_counts")
+        if counted and self.labels is None and self.z.ndim >= 2:
             return int(self.z.shape[1])
         return self.aggregate.n_classes
 

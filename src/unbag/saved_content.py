@@ -97,6 +97,8 @@ def _make_aggregate(described: Any) -> Any:
     # Only what this package has can be made again from its settings, whatever else a caller has imported.
     kinds: dict[str, Any] = {kind.__name__: kind for kind in AGGREGATES.values()}
     _need(_is_text(name) and name in kinds, "settings.aggregate.name", f"one of {', '.join(kinds)}", name)
+    if isinstance(settings, dict) and isinstance(settings.get("aggregate"), dict):
+        settings = {**settings, "aggregate": _make_aggregate(settings["aggregate"])}
     try:
         return kinds[name](**settings)
     except (TypeError, ValueError):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import unbag
-from unbag.aggregates import AGGREGATES
+from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.checks import check_device
 from unbag.diagnosis import Finding
 from unbag.environment import versions
@@ -237,8 +237,12 @@ def _describe_aggregate(aggregate: Any) -> Any:
     """Return a name, or a name and settings, for what this package has; anything else as it is."""
     if type(aggregate) not in AGGREGATES.values():
         return aggregate
-    names = inspect.signature(type(aggregate)).parameters
-    return {"name": type(aggregate).__name__, "settings": {name: getattr(aggregate, name) for name in names}}
+    settings = {name: getattr(aggregate, name) for name in inspect.signature(type(aggregate)).parameters}
+    if "aggregate" in settings:  # one that others are observed through
+        settings["aggregate"] = _describe_aggregate(settings["aggregate"])
+        if isinstance(settings["aggregate"], Aggregate):
+            return aggregate
+    return {"name": type(aggregate).__name__, "settings": settings}
 
 
 def _map_sets(function: Callable[[Any], Any], value: Any) -> Any:

@@ -9,9 +9,11 @@ from unbag.aggregates.fold import FromFold as FromFold
 from unbag.aggregates.fold import FromFunction as FromFunction
 from unbag.aggregates.label_proportions import LabelProportions as LabelProportions
 from unbag.aggregates.multiple_instance import MultipleInstance as MultipleInstance
+from unbag.aggregates.noisy import Noisy as Noisy
 from unbag.aggregates.ordinal_rank import OrdinalRank as OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates.published_counts import PublishedCounts as PublishedCounts
 from unbag.aggregates.registry import AGGREGATES as AGGREGATES
 from unbag.aggregates.traits import AnswerColumn as AnswerColumn
 from unbag.aggregates.traits import Wording as Wording

@@ -50,6 +50,15 @@ class Aggregate(Traits, ABC):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return the observations as the tensor that :meth:`infer` takes, or say what is wrong with them."""
 
+    def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
+        """Return log p(z | y) of each group, (groups,), from labels, one per row.
+
+        Unless a subclass observes with noise, the observation is a function of the labels: 0 where it is z, else -inf.
+        """
+        seen = self.check(self.observe(labels, groups, n_classes), groups, n_classes)
+        same = (seen == self.check(z, groups, n_classes)).reshape(len(groups), -1).all(1)
+        return torch.zeros(len(groups), dtype=torch.float64, device=groups.device).masked_fill(~same, float("-inf"))
+
     def log_prob(self, log_probs: Tensor, segments: Segments, z: Tensor) -> Tensor:
         """Return log p(z | x) of each group from checked arguments, differentiable in ``log_probs``.
 

@@ -189,7 +189,7 @@ class LabelProportions(Aggregate):
         fit = _n_states(z) <= self.max_states
         small = (segments.sizes <= MOST_PLACES) & fit
         few = ~small & (ordered[:, 2] == 0)
-        parts = [Part("places", which) for which in _split_by(segments.sizes, small)]
+        parts = [Part("places", which) for which in split_by(segments.sizes, small)]
         parts += [
             Part("two_classes", everything[few]),
             Part("count_states", everything[fit & ~small & ~few]),
@@ -213,7 +213,8 @@ def _n_states(counts: Tensor) -> Tensor:
     return (counts.double() + 1).prod(1)
 
 
-def _split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
+def split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
+    """Yield the numbers of the chosen groups, size by size."""
     for size in sizes[chosen].unique():
         yield (chosen & (sizes == size)).nonzero().flatten()
 

@@ -13,9 +13,11 @@ from unbag.aggregates.base import Aggregate
 from unbag.aggregates.counting import AtLeast, CountOf, Majority
 from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.multiple_instance import MultipleInstance
+from unbag.aggregates.noisy import Noisy
 from unbag.aggregates.ordinal_rank import OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity
+from unbag.aggregates.published_counts import PublishedCounts
 from unbag.aggregates.triplet import TripletComparison
 
 AGGREGATES: dict[str, type[Aggregate]] = {
@@ -30,6 +32,8 @@ AGGREGATES: dict[str, type[Aggregate]] = {
         AtLeast,
         CountOf,
         Majority,
+        PublishedCounts,
+        Noisy,
     )
 }
 """Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from unbag.groups import Groups
 
-Outcome = Literal["yes_no", "class_counts", "class", "number"]
-"""What an observation is: 0 or 1; a count for each class; a class; or any other number, or tuple of numbers."""
+Outcome = Literal["yes_no", "class_counts", "published_counts", "class", "number"]
+"""What an observation is: 0 or 1; a count for each class, or what was published of it; a class; or any other number,
+or tuple of numbers."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Traits:
     """The number of members that every group must have, or None for any."""
     outcome: ClassVar[Outcome] = "number"
     """What its observations are."""
+    is_noisy: bool = False
+    """Whether observations are drawn, from a seed, and not a function of the labels alone."""
     n_classes: ClassVar[int | None] = None
     """How many classes there must be, or None for any number."""
     weights: ClassVar[Literal["current", "remembered"]] = "remembered"

@@ -9,7 +9,7 @@ go on are a leading slice of the batch and no group is padded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -73,11 +73,15 @@ class Accept:
 
     def take(self, which: Tensor) -> Accept:
         """Return the same for some of the groups."""
-        return Accept(self.outcomes, self.wanted[which])
+        return replace(self, wanted=self.wanted[which])
 
     def ends(self, level: int, groups: Tensor) -> Tensor:
         """Whether these groups may end in each state of a level: (states, groups)."""
         return self.outcomes[level][:, None] == self.wanted[groups]
+
+    def fill(self, weights: Tensor, level: int, groups: Tensor, yes: float) -> None:
+        """Write the weight ``yes`` wherever these groups may end, (states, groups)."""
+        weights.masked_fill_(self.ends(level, groups), yes)
 
 
 def infer_moves(log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept) -> tuple[Tensor, Tensor]:
@@ -150,8 +154,7 @@ class Walk:
         after = backward.new_full((self.lattice.widths[t + 1] + 1, active), no)
         after[:-1, :going_on] = backward
         if going_on < active:
-            ends = self.accept.ends(t + 1, self.steps.order[going_on:active])
-            after[:-1, going_on:].masked_fill_(ends, yes)
+            self.accept.fill(after[:-1, going_on:], t + 1, self.steps.order[going_on:active], yes)
         moves = self.lattice.moves[t]
         return after.index_select(0, moves.flatten()).view(*moves.shape, active)
 

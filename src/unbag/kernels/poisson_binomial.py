@@ -45,7 +45,7 @@ def infer_two_counts(log_no: Tensor, log_yes: Tensor, segments: Segments, z: Ten
     tilt = find_tilt(odds, segments, z)
     tilted = odds + segments.expand(tilt)
     chance = tilted.sigmoid()
-    probability, posterior = _invert(chance, segments, z)
+    probability, posterior = invert(chance, segments, z)
     weight = torch.logaddexp(log_no, log_yes + segments.expand(tilt))
     log_total = probability.log() + segments.sum(weight) - tilt * z
     # Members with only one possible answer bound the count; what lies outside has probability zero.
@@ -86,12 +86,23 @@ def _per_group(values: Tensor, segments: Segments, reduce: str) -> Tensor:
     return start.scatter_reduce_(0, segments.index, values, reduce)
 
 
-def _invert(chance: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the probability of z, (groups,), and the chance of yes given z, (memberships,), for z near the mean."""
+def farthest_count(variance: Tensor) -> Tensor:
+    """Return the distance from the mean beyond which counts are negligible, by Bernstein's inequality."""
+    return NEGLIGIBLE / 3 + (NEGLIGIBLE**2 / 9 + 2 * NEGLIGIBLE * variance).sqrt()
+
+
+def invert(
+    chance: Tensor, segments: Segments, z: Tensor, around: Tensor | None = None, reach: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return the probability of z, (groups,), and the chance of yes given z, (memberships,), for z near the mean.
+
+    With weights of the counts around z, (groups, 2 w + 1) from z - w to z + w, which are zero beyond the ``reach`` of
+    each group, (groups,): the sum of weights times probabilities, and the chance of yes given that sum.
+    """
     variance = segments.sum(chance * (1 - chance))
-    # Bernstein's inequality bounds what lies farther than this from the mean. An odd number of frequencies never
-    # meets t = pi, where a member with even chances has no characteristic function to divide by.
-    farthest = NEGLIGIBLE / 3 + (NEGLIGIBLE**2 / 9 + 2 * NEGLIGIBLE * variance).sqrt()
+    # An odd number of frequencies never meets t = pi, where a member with even chances has no characteristic function
+    # to divide by.
+    farthest = farthest_count(variance) + reach
     period = 2 * (torch.minimum(farthest + 2, segments.sizes + 1) / 2).floor() + 1  # (groups,)
     # |phi(t)| <= exp(-variance (1 - cos t)) bounds what lies beyond the highest frequency that counts.
     top = torch.acos((1 - NEGLIGIBLE / variance).clamp_min(-1)) * period / (2 * math.pi)
@@ -104,7 +115,12 @@ def _invert(chance: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tens
         some = segments if last - first == len(segments) else Segments.from_sizes(segments.sizes[first:last])
         width = int(n_frequencies[first:last].max())
         probability[first:last], posterior[rows] = _trapezoid(
-            chance[rows], some, z[first:last], period[first:last], width
+            chance[rows],
+            some,
+            z[first:last],
+            period[first:last],
+            width,
+            None if around is None else around[first:last],
         )
     return probability, posterior
 
@@ -119,7 +135,9 @@ def _chunks(sizes: Tensor, n_frequencies: Tensor) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _trapezoid(chance: Tensor, segments: Segments, z: Tensor, period: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _trapezoid(
+    chance: Tensor, segments: Segments, z: Tensor, period: Tensor, width: int, around: Tensor | None
+) -> tuple[Tensor, Tensor]:
     step = torch.arange(width, dtype=z.dtype, device=z.device)[:, None]  # (frequencies, 1)
     t = 2 * math.pi * step / period  # (frequencies, groups)
     used = (2 * step < period).double() * torch.where(step == 0, 1.0, 2.0)  # the negative half mirrors the positive
@@ -150,6 +168,11 @@ def _trapezoid(chance: Tensor, segments: Segments, z: Tensor, period: Tensor, wi
         turn += gather_up(torch.atan2(fan_out(sin) * block, 1 - fan_out(one_minus_cos) * block))
     modulus = (log_squared / 2).exp() * used
     angle = turn - t * z
+    if around is not None:
+        # Counts around z with weights are one count with the transform of the weights for e^-itz.
+        turned = t[:, :, None] * (torch.arange(around.shape[1]).to(t) - around.shape[1] // 2)
+        cos_of, sin_of = (around * turned.cos()).sum(2), (around * turned.sin_()).sum(2)
+        modulus, angle = modulus * torch.hypot(cos_of, sin_of), angle - torch.atan2(sin_of, cos_of)
     probability = (modulus * angle.cos()).sum(0) / period
     # With one yes taken out of the product, phi(t) e^it / f(t), the same sum is the chance of the others making z - 1.
     cos_part, sin_part = modulus * (angle + t).cos(), modulus * (angle + t).sin()
