@@ -65,8 +65,9 @@ def test_evidence_is_that_of_enumeration(how: str, data: st.DataObject) -> None:
     k = data.draw(st.integers(2, 4), "classes")
     sizes = data.draw(st.lists(st.integers(1, 6 if k < 4 else 5), min_size=1, max_size=3), "sizes")
     scale = data.draw(st.sampled_from([0.1, 1.0, 10.0, 200.0, 1e4]))
-    logits = scale * torch.randn(sum(sizes), k, dtype=torch.float64)
-    labels = torch.randint(k, (sum(sizes),))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6), "seed"))
+    logits = scale * torch.randn(sum(sizes), k, generator=generator, dtype=torch.float64)
+    labels = torch.randint(k, (sum(sizes),), generator=generator)
     groups = Groups.from_sizes(sizes)
     counts = LabelProportions().observe(labels, groups, k)
     z = torch.stack([
