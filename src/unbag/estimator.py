@@ -68,8 +68,8 @@ class AggregateClassifier(Predictor):
         Of the unbiased risk: from the ``"current"`` model or ``"remembered"`` from the last epoch. ``"auto"``:
         remembered, but for bags and for groups of more than 32.
     batch_size, learning_rate, weight_decay
-        Groups a step, and the settings of Adam. ``"auto"``: as many groups as have about 1,024 rows, and a rate that
-        suits the model; with a number of epochs, 128 groups and 0.001.
+        Groups a step, and the settings of Adam. ``"auto"``: as many groups as have about 1,024 rows, and a rate and a
+        decay, apart from the gradient as in AdamW, that suit the model; with a number of epochs, 128 groups, 0.001 and 0.
     scaling
         Of features: ``"standard"``, each column by itself; ``"table"``, one mean and scale for all; ``"none"``.
         ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better;
@@ -169,7 +169,7 @@ class AggregateClassifier(Predictor):
         weights: str = "auto",
         batch_size: int | str = "auto",
         learning_rate: float | str = "auto",
-        weight_decay: float = 0.0,
+        weight_decay: float | str = "auto",
         scaling: str = "auto",
         n_restarts: int = 1,
         ensemble: bool = False,

@@ -46,8 +46,9 @@ ROWS_A_STEP = 1024
 AVERAGING = 0.99
 # Groups with more members than this are large.
 LARGE = 32
-LEARNING_RATES = {"linear": 1e-2, "logistic": 1e-2}
-LEARNING_RATE = 2e-3
+# The rate, and what a weight loses at a step of that rate times itself.
+LINEAR_RATES = (1e-2, 0.1)
+RATES = (2e-3, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +251,13 @@ def read_settings(
     batch_size = given["batch_size"]
     if batch_size == AUTO:
         batch_size = rows_to_groups(observations) if by_progress else 128
-    rate = choices["learning_rate"]
-    if isinstance(rate, str) and rate == AUTO:
-        rate = LEARNING_RATES.get(str(choices["model"]), LEARNING_RATE) if by_progress else 1e-3
+    rates = LINEAR_RATES if choices["model"] in ("linear", "logistic") else RATES
+    rate, decay = (
+        usual if isinstance(given, str) and given == AUTO else given
+        for given, usual in zip(
+            (choices["learning_rate"], choices["weight_decay"]), rates if by_progress else (1e-3, 0.0), strict=True
+        )
+    )
     one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / max(int(batch_size), 1))
     return Settings(
         epochs=epochs,
@@ -262,7 +267,8 @@ def read_settings(
         batch_size=batch_size,
         steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS) if by_progress else None,
         learning_rate=rate,
-        weight_decay=choices["weight_decay"],
+        weight_decay=decay,
+        decoupled=by_progress,
         averaging=AVERAGING if by_progress else 0.0,
         patience=(PATIENCE if by_progress else 30) if given["patience"] == AUTO else given["patience"],
     )

@@ -80,3 +80,13 @@ def test_a_run_with_an_average_is_the_same_every_time():
     settings = Settings(epochs=2, batch_size=5, averaging=0.9)
     first, second = (train(partial(network, 3), X, [seen], settings) for _ in range(2))
     assert_identical(first, second)
+
+
+def test_decoupled_decay_is_that_of_adamw():
+    X, seen = pairs_problem()
+    settings = Settings(epochs=2, batch_size=5, learning_rate=0.05, weight_decay=0.5, decoupled=True)
+    ours = train(partial(network, 3), X, [seen], settings).models[0]
+    adamw = partial(torch.optim.AdamW, lr=0.05, weight_decay=0.5)
+    theirs = train(partial(network, 3), X, [seen], Settings(epochs=2, batch_size=5), optimiser=adamw).models[0]
+    for one, other in zip(weights_of(ours).values(), weights_of(theirs).values(), strict=True):
+        torch.testing.assert_close(one, other)

@@ -62,9 +62,7 @@ def infer_subsets(log_probs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tenso
         parts = [infer_subsets(*both) for both in zip(log_probs.split(most * m), log_weights.split(most), strict=True)]
         return torch.cat([total for total, _ in parts]), torch.cat([posterior for _, posterior in parts])
     sets = pairs(m, log_probs.device)
-    members = (
-        log_probs.view(n, m, k).permute(1, 2, 0).contiguous().exp()
-    )  # (m, k, groups); not in place: it may be the same
+    members = log_probs.view(n, m, k).permute(1, 2, 0).contiguous().exp()  # (m, k, groups)
     taken = members.new_ones(1, k, n)
     for member in members:
         taken = torch.cat([taken, taken * member])

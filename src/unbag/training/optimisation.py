@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from unbag.checks import describe
@@ -138,7 +138,8 @@ def make_adam(parameters: list[Tensor], settings: Settings, *, scheduled: bool) 
     device = parameters[0].device
     on_gpu = device.type == "cuda"
     rate = settings.learning_rate
-    return (PiecewiseAdam if on_gpu else Adam)(
+    kind = AdamW if settings.decoupled else PiecewiseAdam if on_gpu else Adam
+    return kind(
         parameters,
         lr=torch.tensor(rate, device=device) if on_gpu and scheduled else rate,
         weight_decay=settings.weight_decay,

@@ -46,6 +46,8 @@ class Settings:
         visited several times; of many, a part is visited, and the others in the epochs that follow.
     learning_rate, weight_decay
         Of Adam.
+    decoupled
+        Decay weights by themselves, as AdamW does, and not through the gradient.
     averaging
         Decay of the exponential moving average of the weights, which is scored and kept in place of those of the last
         step; 0 does without.
@@ -80,6 +82,7 @@ class Settings:
     steps: int | None = None
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
+    decoupled: bool = False
     averaging: float = 0.0
     score_every: int = 1
     score_from: int = 0
