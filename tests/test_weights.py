@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems_of_groups import blobs
 from training_problems import assert_close, assert_identical, drawn, network, observe, pairs_problem, table
@@ -38,6 +38,7 @@ def unequal(labels: torch.Tensor, sizes: list[int], k: int = K) -> Observations:
 # Risks
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3), min_size=3, max_size=3).filter(any), st.integers(0, 100), st.sampled_from(RISKS))
 def test_a_weight_of_two_is_the_group_twice(times, seed, make_risk):
     risk, sizes = make_risk(), torch.tensor([2, 1, 3])
@@ -148,9 +149,9 @@ def test_training_with_weights_is_training_with_repeated_groups(phase, kind):
 @pytest.mark.parametrize("kind", ["pairs", "unequal"])
 def test_equal_weights_change_nothing_to_the_last_bit(kind):
     X, _, seen = problems()
-    settings = Settings(epochs=3, warm_up=1, remember_from=2, batch_size=5)
+    small = Settings(epochs=3, warm_up=1, remember_from=2, batch_size=5)
     runs = [
-        train(lambda: network(K), X, [one], settings, seeds=[0, 1], score=held_out_likelihood(X, [one]))
+        train(lambda: network(K), X, [one], small, seeds=[0, 1], score=held_out_likelihood(X, [one]))
         for one in (seen[kind], weighted(seen[kind], [1] * 12), weighted(seen[kind], [0.25] * 12))
     ]
     assert_identical(runs[0], runs[1])
@@ -160,10 +161,10 @@ def test_equal_weights_change_nothing_to_the_last_bit(kind):
 def test_a_group_of_weight_zero_is_as_if_it_were_not_there():
     X, _, seen = problems()
     weights = torch.ones(12).index_fill_(0, torch.tensor([2, 7]), 0)
-    settings = Settings(epochs=3, batch_size=4)
+    small = Settings(epochs=3, batch_size=4)
     assert_identical(
-        train(lambda: network(K), X, [weighted(seen["pairs"], weights)], settings),
-        train(lambda: network(K), X, [seen["pairs"].take(weights > 0)], settings),
+        train(lambda: network(K), X, [weighted(seen["pairs"], weights)], small),
+        train(lambda: network(K), X, [seen["pairs"].take(weights > 0)], small),
     )
 
 

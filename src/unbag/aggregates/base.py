@@ -147,9 +147,9 @@ class Aggregate(Traits, ABC):
         else:
             log_likelihood, posterior = self.infer(log_probs, segments, z)
         # Where there is no posterior it is NaN, whatever a kernel left there.
-        impossible = log_likelihood == float("-inf")
-        if not is_being_captured(log_likelihood) and not bool(impossible.any()):
+        if not is_being_captured(log_likelihood) and log_likelihood.amin().item() > float("-inf"):
             return log_likelihood, posterior
+        impossible = log_likelihood == float("-inf")
         return log_likelihood, posterior.masked_fill(segments.expand(impossible)[:, None], float("nan"))
 
     def _infer_in_runs(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

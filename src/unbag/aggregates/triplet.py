@@ -61,7 +61,8 @@ class TripletComparison(Aggregate):
         a, b, c = triples.unbind(1)  # each (groups, k)
         not_a, not_b, not_c = log_complement(triples).unbind(1)
         ab = a + b
-        yes = torch.stack([ab + not_c, ab + not_c, c + log_sum_others(ab)], 1)
+        alike = ab + not_c
+        yes = torch.stack([alike, alike, c + log_sum_others(ab)], 1)
         # The other outcome is a sum of its own two cases, so that nothing is subtracted from one:
         # the first two labels differ, or all three are equal.
         differ = logsumexp(a + not_b)

@@ -201,13 +201,13 @@ class Run:
         """Return what is minimised of a batch of one of the sets, of all replicas, and its gradient in the outputs."""
         memory = self.memory[place]
         recalls = phase == "remembered weights" and self.objective is None
-        inputs = (outputs, batch.z, *([memory[batch.memory]] if recalls else []))
+        inputs = (outputs, batch.z, *([memory.index_select(0, batch.memory)] if recalls else []))
         measure: Measure = partial(self._measure(phase), self.batches[place].aggregate, batch.segments)
         if self._fuses:
             measure = self._fused(measure, (phase, place, len(batch.segments)), inputs)
         log_probs, found = measure(*inputs)
         if len(memory):
-            memory[batch.memory] = log_probs
+            memory.index_copy_(0, batch.memory, log_probs)
         return found
 
     def _measure(self, phase: Phase) -> Measure:
