@@ -46,6 +46,13 @@ class AggregateClassifier(Predictor):
     model
         ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"`` or ``"densenet"``, a torch module, or a
         function that returns one.
+
+        ``"trees"``: boosted trees of LightGBM (``pip install unbag[trees]``), which follow the gradient of the
+        likelihood and read NaN as it is. Or any classifier of scikit-learn with ``sample_weight`` in its fit and
+        ``predict_proba``, which is fitted by expectation-maximisation, 20 times at most. For both an epoch is a round,
+        a tree for each class or a fit; of what is said of training below they look at ``epochs``, ``patience``,
+        ``n_restarts``, ``ensemble`` and ``validation_fraction`` alone, and maximise the likelihood. They run on the
+        processor, with as many threads as torch has, and have no checkpoints.
     method
         ``"uum"``, the universal unbiased method, or ``"likelihood"``.
     loss
@@ -95,8 +102,9 @@ class AggregateClassifier(Predictor):
         How many features there are, and their names if all are strings.
     input_shape_ : tuple
         Shape of one row.
-    models_ : list of torch.nn.Module
-        What predicts: one model, or several for an ensemble; each holds its scaling.
+    models_ : list
+        What predicts: one model, or several for an ensemble. A network is a module that holds its scaling; trees have
+        a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
     scaling_ : str
         The scaling that was chosen.
     history_ : list of dict
