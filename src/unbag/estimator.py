@@ -49,10 +49,10 @@ class AggregateClassifier(Predictor):
 
         ``"trees"``: boosted trees of LightGBM (``pip install unbag[trees]``), which follow the gradient of the
         likelihood and read NaN as it is. Or any classifier of scikit-learn with ``sample_weight`` in its fit and
-        ``predict_proba``, which is fitted by expectation-maximisation, 20 times at most. For both an epoch is a round,
-        a tree for each class or a fit; of what is said of training below they look at ``epochs``, ``patience``,
-        ``n_restarts``, ``ensemble`` and ``validation_fraction`` alone, and maximise the likelihood. They run on the
-        processor, with as many threads as torch has, and have no checkpoints.
+        ``predict_proba``, which is fitted by expectation-maximisation, at most 20 times in all and 4 after the best.
+        For both an epoch is a round, a tree for each class or a fit; of what is said of training below they look at
+        ``epochs``, ``patience``, ``n_restarts``, ``ensemble`` and ``validation_fraction`` alone, and maximise the
+        likelihood. They run on the processor, with as many threads as torch has, and have no checkpoints.
     method
         ``"uum"``, the universal unbiased method, or ``"likelihood"``.
     loss
