@@ -47,11 +47,17 @@ class AggregateClassifier(Predictor):
         ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, ``"majority"``, or an
         :class:`unbag.Aggregate`. A list of them learns from several sets at once; see :meth:`fit`.
     model
-        ``"auto"`` fits a linear model, a network and, for tables, boosted trees if the extra ``trees`` is installed,
-        each with every group left out once, and keeps the mixture that explains left-out groups best. By name:
-        ``"linear"``, ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"``, ``"densenet"`` or ``"trees"``. Or a torch
-        module, a function that returns one, or a classifier of scikit-learn with ``sample_weight`` and
-        ``predict_proba``.
+        ``"auto"`` fits a linear model, a network and, for tables, boosted trees if LightGBM is installed, each with
+        every group left out once, and keeps the mixture that explains left-out groups best. By name: ``"linear"``,
+        ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"``, ``"densenet"``. Or a torch module, or a function that
+        returns one.
+
+        ``"trees"``: boosted trees of LightGBM (``pip install unbag[trees]``), which follow the gradient of the
+        likelihood and read NaN as it is. Or any classifier of scikit-learn with ``sample_weight`` in its fit and
+        ``predict_proba``, which is fitted by expectation-maximisation, at most 20 times in all and 4 after the best.
+        For both an epoch is a round, a tree for each class or a fit; of what is said of training below they look at
+        ``epochs``, ``patience``, ``n_restarts``, ``ensemble`` and ``validation_fraction`` alone, and maximise the
+        likelihood. They run on the processor, with as many threads as torch has, and have no checkpoints.
     method
         ``"uum"``, the universal unbiased method, or ``"likelihood"``. ``"auto"``: the likelihood where ``epochs`` is
         ``"auto"`` and the loss is the cross entropy, for which the two have the same gradient up to the size of the
@@ -115,8 +121,8 @@ class AggregateClassifier(Predictor):
     input_shape_ : tuple
         Shape of one row.
     models_ : list
-        What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; networks hold their
-        scaling.
+        What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
+        module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
     temperature_ : float
         By which logits are divided; 1 without folds.
     estimated_accuracy_ : Estimate or None

@@ -167,7 +167,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return self
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Save to a folder, as safetensors and JSON, from which :func:`unbag.load` reads; see there."""
+        """Save to a folder, as JSON and safetensors, or LightGBM's text for trees, which :func:`unbag.load` reads.
+
+        A classifier of scikit-learn is refused: it could not be saved without pickle.
+        """
         from unbag.saving import save  # noqa: PLC0415 (that module needs this one)
 
         check_is_fitted(self, "models_")

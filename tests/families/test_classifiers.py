@@ -8,6 +8,7 @@ import torch
 from problems_of_groups import blobs, count, tuples
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -51,6 +52,13 @@ def test_classifiers_learn_from_proportions(problem, model):
     assert not hasattr(model, "n_features_in_")  # it was cloned
     np.testing.assert_array_equal(by(model).fit(X, target).predict_proba(X), clf.predict_proba(X))
     assert summarise(clf, X, target, title="", inputs={})["settings"]["model"] == type(model).__name__
+
+
+def test_a_search_reaches_the_parameters_of_the_classifier(problem):
+    X, _, target = problem
+    search = GridSearchCV(by(LogisticRegression()), {"model__C": [1e-6, 1.0]}, cv=GroupKFold(2))
+    search.fit(X, target, groups=np.arange(240) // 4)
+    assert search.best_params_ == {"model__C": 1.0}
 
 
 def test_expectation_maximisation_never_makes_the_likelihood_worse(problem):

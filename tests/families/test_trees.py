@@ -52,7 +52,9 @@ def test_trees_learn_what_no_line_can_tell(kind):
     z = aggregate.observe(y, groups, 2)
 
     def accuracy(model: str) -> float:
-        clf = trees(aggregate, model=model, n_classes=2, learning_rate=0.01).fit(X, z, groups=groups)
+        clf = trees(aggregate, model=model, n_classes=2, learning_rate=0.01, scaling="standard").fit(
+            X, z, groups=groups
+        )
         return permuted_accuracy(torch.from_numpy(clf.predict(new)), torch.from_numpy(truth))
 
     assert accuracy("trees") > 0.85
@@ -207,6 +209,16 @@ def test_a_time_limit_returns_the_best_so_far(problem):
     fitted = BoostedTrees(rounds=10**6, patience=None).fit(torch.from_numpy(X), seen, [], 0, time_limit=0.3)
     assert time.monotonic() - begun < 3
     assert fitted.log_probs(torch.from_numpy(X)).argmax(1).eq(torch.from_numpy(y)).double().mean() > 0.8
+
+
+def test_a_time_limit_holds_for_guesses_too():
+    X, y = blobs(3000)
+    aggregate, pairs = unbag.PairwiseSimilarity(), tuples(3000, 9000, 2)
+    seen = [Observations(aggregate, pairs, aggregate.observe(torch.from_numpy(y), pairs, 3), 3)]
+    begun = time.monotonic()
+    fitted = BoostedTrees().fit(torch.from_numpy(X), seen, [], 0, time_limit=0.2)
+    assert time.monotonic() - begun < 5
+    assert fitted.log_probs(torch.from_numpy(X)).shape == (3000, 3)
 
 
 def test_guesses_differ_and_are_distributions():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from unbag.families.base import Fitted
-from unbag.families.rounds import Learner, constant_logits, fit_rounds, needs_guess
+from unbag.families.rounds import Start, constant_logits, fit_rounds, needs_guess
 from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import guess_classes
 from unbag.families.trees import as_table
@@ -100,12 +101,13 @@ class Classifiers:
         rows, start = X[evidence.rows], constant_logits(used)
         held = X[RowEvidence(held_out).rows] if held_out else None
 
-        def starts(seed: int) -> list[Learner]:
+        def starts(seed: int) -> list[Start]:
             if needs_guess(used):
                 firsts = [guess.log() for guess in guess_classes(as_table(rows), len(start), seed)]
             else:
                 firsts = [start.expand(len(rows), -1)]
-            return [_ExpectationMaximisation(self._make(seed), rows, held, evidence, first) for first in firsts]
+            given = {"classifier": self._make(seed), "rows": rows, "held": held, "evidence": evidence}
+            return [partial(_ExpectationMaximisation, first, **given) for first in firsts]
 
         return fit_rounds(
             starts,
@@ -132,7 +134,16 @@ class _ExpectationMaximisation:
 
     starting = False
 
-    def __init__(self, classifier: Any, rows: Tensor, held: Tensor | None, evidence: RowEvidence, first: Tensor):
+    def __init__(
+        self,
+        first: Tensor,
+        ready: float,  # it is at once
+        *,
+        classifier: Any,
+        rows: Tensor,
+        held: Tensor | None,
+        evidence: RowEvidence,
+    ) -> None:
         self.classifier, self.rows, self.held, self.evidence = classifier, rows, held, evidence
         self.logits = first
         self.models: list[WeightedClassifier] = []

@@ -16,8 +16,11 @@ from unbag.symmetry import find_symmetry
 from unbag.training import Bar, Observations, Silent, Trained, held_out_likelihood
 from unbag.training.trained import side_by_side
 
-# So many rounds tell which of several starts is best.
-TRIAL = 20
+# So many rounds tell which of several starts is best; they must be more than those that learn a first guess.
+TRIAL = 30
+
+Start = Callable[[float], "Learner"]
+"""From the time at which to be ready, as :func:`time.monotonic` has it, to a model in the making."""
 
 
 class Learner(Protocol):
@@ -87,7 +90,7 @@ class Run:
 
 
 def fit_rounds(
-    starts: Callable[[int], Sequence[Learner]],
+    starts: Callable[[int], Sequence[Start]],
     X: Tensor,
     used: Sequence[Observations],
     held_out: Sequence[Observations],
@@ -103,7 +106,7 @@ def fit_rounds(
     Parameters
     ----------
     starts
-        From a seed to learners that begin differently.
+        From a seed to what makes learners that begin differently.
     X, used, held_out
         As in :meth:`unbag.families.Family.fit`.
     seeds
@@ -113,7 +116,7 @@ def fit_rounds(
     patience
         Stop after so many rounds without progress; None never does.
     time_limit
-        Seconds for all; each start gets a round at least.
+        Seconds for all; each replica gets a round at least.
     verbose
         Show a progress bar in a terminal.
     """
@@ -127,12 +130,16 @@ def fit_rounds(
     runs = []
     for place, seed in enumerate(seeds):
         deadline = begun + limit * (place + 1) / len(seeds)
+        makers, tried = starts(seed), list[Run]()
         with Bar() if verbose else Silent() as progress:
-            tried = [Run(learner, score) for learner in starts(seed)]
-            if len(tried) > 1:
-                for number, one in enumerate(tried):
-                    share = (number + 1) / (len(tried) + 1)
-                    one.go_on(min(TRIAL, most), None, begun + share * (deadline - begun), progress, most)
+            for number, make in enumerate(makers):
+                now = time.monotonic()
+                if tried and now > deadline:
+                    break
+                ready = now + (deadline - now) / (len(makers) - number + 1)
+                tried.append(Run(make(ready), score))
+                if len(makers) > 1:
+                    tried[-1].go_on(min(TRIAL, most), None, ready, progress, most)
             best = max(tried, key=lambda one: one.best_score)
             runs.append(best.go_on(most, patience, deadline, progress, most).trained)
     trained = side_by_side(runs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unbag.families.base import Fitted
-from unbag.families.rounds import Learner, constant_logits, fit_rounds, needs_guess
+from unbag.families.rounds import Start, constant_logits, fit_rounds, needs_guess
 from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import guess_classes
 from unbag.training import Observations
@@ -21,6 +23,9 @@ from unbag.training import Observations
 # Rounds that learn a first guess, where observations tell nothing without one, and how often it is then made better by
 # expectation-maximisation: trees that are learned anew follow the posterior further than trees that are added.
 GUESS_ROUNDS, GUESSES = 20, 8
+
+# A weight by which can be divided.
+SMALLEST = torch.finfo(torch.float64).tiny
 
 PARAMETERS = {
     "objective": "custom",
@@ -93,11 +98,10 @@ class BoostedTrees:
         """Add trees round by round, along the gradient of the log-likelihood of the groups."""
         problem = _Problem(X, used, held_out)
 
-        def starts(seed: int) -> list[Learner]:
-            guesses: list[Tensor | None] = [None]
-            if needs_guess(used):
-                guesses = [_improve(problem, guess, seed) for guess in guess_classes(problem.table, problem.k, seed)]
-            return [_Boosting(problem, guess, seed) for guess in guesses]
+        def starts(seed: int) -> list[Start]:
+            if not needs_guess(used):
+                return [lambda _: _Boosting(problem, None, seed)]
+            return [partial(_guessed, problem, guess, seed) for guess in guess_classes(problem.table, problem.k, seed)]
 
         seeds = [seed + replica for replica in range(self.n_restarts)]
         return fit_rounds(
@@ -196,15 +200,17 @@ class _Boosting:
         return Trees(booster, self.problem.k)
 
 
-def _improve(problem: _Problem, guess: Tensor, seed: int) -> Tensor:
-    """Return a better guess of the classes of rows, by what observations and trees that learn the last one say."""
+def _guessed(problem: _Problem, guess: Tensor, seed: int, ready: float) -> _Boosting:
+    """Return trees that begin with a guess, after it was made better as often as there is time for."""
     for _ in range(GUESSES):
         learner = _Boosting(problem, guess, seed)
-        while learner.starting and learner.learn() is not None:
+        while learner.starting and time.monotonic() < ready and learner.learn() is not None:
             pass
+        if time.monotonic() >= ready:
+            break
         _, posterior = problem.evidence.infer(learner.logits(held_out=False).float())
-        guess = posterior / problem.evidence.row_weights[:, None]
-    return guess
+        guess = posterior / problem.evidence.row_weights[:, None].clamp_min(SMALLEST)
+    return _Boosting(problem, guess, seed)
 
 
 def gradient(
