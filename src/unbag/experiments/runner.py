@@ -15,11 +15,11 @@ import torch
 from unbag import datasets
 from unbag.environment import date
 from unbag.experiments import golden, ordered, provenance, results
+from unbag.experiments.cell_text import name_cell
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.sampling import tasks_of
 from unbag.experiments.trials import Outcome, run_trials
-from unbag.experiments.unfinished import checkpoint_folder, claim, clear
-from unbag.experiments.wording import name_cell
+from unbag.experiments.work_claims import checkpoint_folder, claim, clear
 from unbag.training import Bar, OutOfTime, Silent
 from unbag.training.progress import logger
 

@@ -1,14 +1,14 @@
-"""The tables that the pages of results show, field by field, for every format alike."""
+"""Tables of the pages of results, cell by cell, for every format alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
+from unbag.experiments.cell_text import command
 from unbag.experiments.comparison import Row, Selected, families, shortfalls
 from unbag.experiments.provenance import Line as Trial
 from unbag.experiments.provenance import Provenance
-from unbag.experiments.wording import command
 from unbag.pages.tables import NONE, Cell, Table
 
 TEXT, FIGURE = "text", "figure"
