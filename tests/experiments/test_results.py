@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 from result_lines import trial
 
+from unbag.experiments.cell_text import name_cell, tell_result
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import append, belongs, finished, missing_seeds, read
-from unbag.experiments.unfinished import checkpoint_folder, claim, clear
-from unbag.experiments.wording import name_cell, tell_result
+from unbag.experiments.work_claims import checkpoint_folder, claim, clear
 
 CELL = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum")
 
@@ -127,7 +127,7 @@ def test_a_claim_ends_with_its_process(tmp_path):
     program = f"""
 import os, pathlib
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.unfinished import claim
+from unbag.experiments.work_claims import claim
 cell = Cell({CELL.table!r}, {CELL.problem!r}, {CELL.dataset!r}, {CELL.method!r})
 with claim(pathlib.Path({str(tmp_path)!r}), Work(cell, (0,))) as mine:
     print(mine, flush=True)
@@ -173,7 +173,7 @@ def test_no_module_of_one_platform_is_imported():
     program = """
 import sys
 sys.modules["fcntl"] = None  # as where there is none
-import unbag.files, unbag.experiments.results, unbag.experiments.unfinished, unbag.run_folder
+import unbag.files, unbag.experiments.results, unbag.experiments.work_claims, unbag.run_folder
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

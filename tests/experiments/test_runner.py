@@ -16,7 +16,7 @@ from unbag.experiments import golden, provenance, runner
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import append, belongs, read
 from unbag.experiments.runner import end_of, parse_budget, reproduce, to_do
-from unbag.experiments.unfinished import claim
+from unbag.experiments.work_claims import claim
 
 CPU = torch.device("cpu")
 CELLS = [

@@ -237,6 +237,11 @@ BROKEN = {
         [],
         r"wards\.csv, row 3: the counts of group 'w2' add up to 4, .* 3 rows",
     ),
+    "counts below the size": (
+        both(groups=WARDS.replace("w2,3,0", "w2,2,0")),
+        [],
+        r"wards\.csv, row 3: the counts of group 'w2' add up to 2, .* 3 rows",
+    ),
     "a negative count": (both(groups=WARDS.replace("w2,3,0", "w2,4,-1")), [], r"row 3, column well: -1 is negative"),
     "a missing count": (both(groups=WARDS.replace("w2,3,0", "w2,3,")), [], r"row 3, column well: the count is missing"),
     "a count in words": (

@@ -45,12 +45,9 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
         results = benchmark.run(threads=threads, quick=quick, report=progress.print)
         _show(results, threads)
         if json_file is not None:
-            report = json.dumps({**_circumstances(threads, quick), "results": results}, indent=2)
+            made_by = {"versions": versions(), "machine": platform.machine(), "threads": threads, "quick": quick}
+            report = json.dumps({**made_by, "results": results}, indent=2)
             write_atomic(json_file, f"{report}\n".encode())
-
-
-def _circumstances(threads: int, quick: bool) -> dict[str, Any]:
-    return {"versions": versions(), "machine": platform.machine(), "threads": threads, "quick": quick}
 
 
 def _show(results: list[dict[str, Any]], threads: int) -> None:

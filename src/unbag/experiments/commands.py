@@ -10,11 +10,11 @@ import torch
 
 from unbag.environment import hardware
 from unbag.experiments import estimates, runner, smoke
+from unbag.experiments.cell_text import name_cell, tell_result
 from unbag.experiments.overview import make_console
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import finished, read
 from unbag.experiments.runner import Summary
-from unbag.experiments.wording import name_cell, tell_result
 from unbag.terminal import Terminal
 
 

@@ -12,7 +12,7 @@ import torch
 
 from unbag.baselines import METHODS
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.sampling import make_tasks
+from unbag.experiments.sampling import tasks_of
 from unbag.experiments.trials import train_choices
 
 STEPS = 4
@@ -51,15 +51,7 @@ def estimate(
 def seconds_of_a_trial(cell: Cell, data: Any) -> float:
     """Measure a few steps of a cell on the processor, and a score, and return what all of a trial will take."""
     method = METHODS[cell.method]
-    (task,) = make_tasks(
-        data,
-        cell.problem,
-        cell.protocol,
-        seeds=[0],
-        n_groups=cell.n_groups,
-        group_size=cell.part.group_size,
-        device=torch.device("cpu"),
-    )
+    (task,) = tasks_of(cell, data, [0], torch.device("cpu"))
     task = method.prepare(task)
     settings = method.settings(cell.settings)
     n_groups, size = len(task.observations.groups), settings.batch_size

@@ -84,20 +84,12 @@ def compute(cell: Cell) -> list[float]:
     import torch  # noqa: PLC0415
 
     from unbag.experiments import smoke  # noqa: PLC0415
-    from unbag.experiments.sampling import make_tasks  # noqa: PLC0415
+    from unbag.experiments.sampling import tasks_of  # noqa: PLC0415
     from unbag.experiments.trials import run_trials  # noqa: PLC0415
 
     like = next((one for one in select(tables=[cell.table]) if kind(one) == kind(cell)), cell)
     short = replace(like, epochs=EPOCHS, n_groups=N_GROUPS[like.model])
-    (task,) = make_tasks(
-        smoke.load(short.dataset),
-        short.problem,
-        short.protocol,
-        seeds=[SEED],
-        n_groups=short.n_groups,
-        group_size=short.part.group_size,
-        device=torch.device("cpu"),
-    )
+    (task,) = tasks_of(short, smoke.load(short.dataset), [SEED], torch.device("cpu"))
     (outcome,) = run_trials(short, {SEED: task})
     return [float(f"{score:.4g}") for score in outcome.by["groups"]["scores"]]
 

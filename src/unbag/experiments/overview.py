@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from unbag.experiments.cell_text import name_cell, tell_result
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.results import finished, read
-from unbag.experiments.wording import name_cell, tell_result
 from unbag.terminal import Terminal
 
 DEFAULT_FOLDER = Path("results")

@@ -16,8 +16,8 @@ from unbag.experiments import plots
 from unbag.experiments.comparison import Comparison, compare
 from unbag.experiments.paper import PAPER
 from unbag.experiments.plan import select
+from unbag.experiments.result_page import view
 from unbag.experiments.results import read
-from unbag.experiments.views import Plot, view
 from unbag.files import write_atomic
 from unbag.pages import describe, environment
 from unbag.pages.tables import NONE, Table
@@ -149,11 +149,9 @@ def _demoted(notes: str) -> str:
     return "\n".join(lines)
 
 
-def _inline(plot: Plot) -> Markup:
-    return Markup(plots.inline(plot.svg, plot.name, plot.description))
-
-
 # No raw HTML, and no pictures, which a page might have to fetch.
 _reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 _markdown = environment("unbag.experiments", autoescape=False, table=markdown_table, plain=_plain)
-_html = environment("unbag.experiments", inline=_inline)
+_html = environment(
+    "unbag.experiments", inline=lambda plot: Markup(plots.inline(plot.svg, plot.name, plot.description))
+)

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from unbag.experiments import golden
 from unbag.experiments.plan import Cell
-from unbag.experiments.unfinished import unfinished_folder
+from unbag.experiments.work_claims import unfinished_folder
 from unbag.training.progress import logger
 
 KEYS = ("table", "problem", "dataset", "method", "protocol", "n_groups", "seed", "by", "plan", "golden")

@@ -15,11 +15,11 @@ import torch
 from unbag import datasets
 from unbag.environment import date
 from unbag.experiments import golden, ordered, provenance, results
+from unbag.experiments.cell_text import name_cell
 from unbag.experiments.plan import Cell, Work
-from unbag.experiments.sampling import make_tasks
+from unbag.experiments.sampling import tasks_of
 from unbag.experiments.trials import Outcome, run_trials
-from unbag.experiments.unfinished import checkpoint_folder, claim, clear
-from unbag.experiments.wording import name_cell
+from unbag.experiments.work_claims import checkpoint_folder, claim, clear
 from unbag.training import Bar, OutOfTime, Silent
 from unbag.training.progress import logger
 
@@ -210,15 +210,7 @@ def _do(work: Work, run: _Run, progress: Silent) -> None:
             data = run.load(cell.dataset)
         except Exception as error:
             raise Unavailable(f"the data set {cell.dataset} cannot be loaded: {error}") from error
-        tasks = make_tasks(
-            data,
-            cell.problem,
-            cell.protocol,
-            seeds=seeds,
-            n_groups=cell.n_groups,
-            group_size=cell.part.group_size,
-            device=run.device,
-        )
+        tasks = tasks_of(cell, data, seeds, run.device)
         outcomes = run_trials(
             cell,
             dict(zip(seeds, tasks, strict=True)),

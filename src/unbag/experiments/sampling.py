@@ -13,6 +13,7 @@ from unbag.baselines.base import Judged, Task
 from unbag.datasets import Dataset
 from unbag.experiments.bags import prepare_bags, split_bags
 from unbag.experiments.ordered import OrderedTable
+from unbag.experiments.plan import Cell
 from unbag.experiments.splits import split_official, split_whole
 from unbag.groups import Groups
 from unbag.inputs import find_aggregate
@@ -49,6 +50,19 @@ def draw_groups(rows: np.ndarray, n_groups: int, size: int, rng: np.random.Gener
            [7, 7, 7]])
     """
     return rows[rng.integers(0, len(rows), (n_groups, size))]
+
+
+def tasks_of(cell: Cell, data: Dataset | OrderedTable, seeds: Sequence[int], device: torch.device) -> list[Task]:
+    """Make the trials of a cell of the plan."""
+    return make_tasks(
+        data,
+        cell.problem,
+        cell.protocol,
+        seeds=seeds,
+        n_groups=cell.n_groups,
+        group_size=cell.part.group_size,
+        device=device,
+    )
 
 
 def make_tasks(

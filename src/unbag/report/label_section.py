@@ -7,7 +7,7 @@ from typing import Any
 from unbag.aggregates import Wording
 from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent
+from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table
 
 
 def labels(summary: dict[str, Any]) -> Section | None:
@@ -39,18 +39,14 @@ def labels(summary: dict[str, Any]) -> Section | None:
         )
     else:
         section.text.append(f"{_say_confusion(given)} The matrix of {len(names)} classes is too large to draw.")
-    by_class = [
-        (
-            Cell(one["class"]),
-            in_number(one["rows"]),
-            in_number(one["called"]),
-            in_percent(one["found"]),
-            in_percent(one["correct"]),
-        )
-        for one in given["classes"]
-    ]
-    columns = ("class", "rows", "called so", "found of it (recall)", "right when called so (precision)")
-    section.tables.append(Table("By class", columns, by_class))
+    columns = {
+        "class": lambda one: Cell(one["class"]),
+        "rows": lambda one: in_number(one["rows"]),
+        "called so": lambda one: in_number(one["called"]),
+        "found of it (recall)": lambda one: in_percent(one["found"]),
+        "right when called so (precision)": lambda one: in_percent(one["correct"]),
+    }
+    section.tables.append(table("By class", given["classes"], columns))
     if given["mistakes"]:
         mistakes = [(Cell(one["label"]), Cell(one["predicted"]), in_number(one["rows"])) for one in given["mistakes"]]
         section.tables.append(Table("The most frequent mistakes", ("label", "predicted", "rows"), mistakes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,11 @@ def in_number(value: float | None, text: str | None = None) -> Cell:
 def in_percent(share: float | None) -> Cell:
     """Return an entry that is a share, with as many digits as those above and below it."""
     return Cell("unknown" if share is None else f"{100 * share:.1f} %", share)
+
+
+def table(caption: str, items: Iterable[Any], columns: Mapping[str, Callable[[Any], Cell]]) -> Table:
+    """Return a table with one row per item, of which each column shows something."""
+    return Table(caption, list(columns), [[show(one) for show in columns.values()] for one in items])
 
 
 def facts(caption: str, entries: dict[str, Any]) -> Table:

@@ -8,7 +8,18 @@ from typing import Any
 from unbag.aggregates import Wording
 from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Picture, Section, count, facts, in_number, in_percent, listed, number, percent
+from unbag.report.page_elements import (
+    Picture,
+    Section,
+    count,
+    facts,
+    in_number,
+    in_percent,
+    listed,
+    number,
+    percent,
+    table,
+)
 
 MOST_CLASSES_DRAWN = 25
 
@@ -35,18 +46,14 @@ def comparison(summary: dict[str, Any]) -> Section | None:
 def data(summary: dict[str, Any]) -> Section:
     """Say what was learned from what."""
     about = summary["data"]
-    rows = [
-        (
-            Cell(Wording(**one["wording"]).title),
-            in_number(one["groups"]),
-            in_number(one["rows"]),
-            in_number(one["sizes"]["min"]),
-            in_number(one["sizes"]["median"]),
-            in_number(one["sizes"]["max"]),
-        )
-        for one in summary["sets"]
-    ]
-    columns = ("observations", "groups", "rows in them", "smallest", "median size", "largest")
+    columns = {
+        "observations": lambda one: Cell(Wording(**one["wording"]).title),
+        "groups": lambda one: in_number(one["groups"]),
+        "rows in them": lambda one: in_number(one["rows"]),
+        "smallest": lambda one: in_number(one["sizes"]["min"]),
+        "median size": lambda one: in_number(one["sizes"]["median"]),
+        "largest": lambda one: in_number(one["sizes"]["max"]),
+    }
     names = about["feature_names"]
     shape = about["input_shape"]
     given = {
@@ -57,7 +64,7 @@ def data(summary: dict[str, Any]) -> Section:
     }
     if names:
         given["names of features"] = listed(names, 30)
-    section = Section("data", "What was learned from what", tables=[Table("Observed groups", columns, rows)])
+    section = Section("data", "What was learned from what", tables=[table("Observed groups", summary["sets"], columns)])
     for place, one in enumerate(summary["sets"]):
         sizes = one["sizes"]["histogram"]
         if len(sizes) > 1:

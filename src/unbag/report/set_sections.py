@@ -9,7 +9,7 @@ from typing import Any
 from unbag.aggregates import Wording
 from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent
+from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table
 
 # Means over fewer groups than this say little about the next ones.
 FEW = 30
@@ -100,18 +100,15 @@ def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
                 say_gain(one),
             )
         )
-    rows = [
-        (
-            Cell(two["group"]),
-            in_number(two["size"]),
-            Cell(json.dumps(two["observed"])),
-            in_number(two["model"]),
-            in_number(two["trivial"]),
-        )
-        for two in one["worst"]
-    ]
-    columns = (kind.group, "size", "observed", "log-likelihood", "trivial predictor")
-    section.tables.append(Table(f"The {len(rows)} {kind.groups} that surprise the model most", columns, rows))
+    columns = {
+        kind.group: lambda two: Cell(two["group"]),
+        "size": lambda two: in_number(two["size"]),
+        "observed": lambda two: Cell(json.dumps(two["observed"])),
+        "log-likelihood": lambda two: in_number(two["model"]),
+        "trivial predictor": lambda two: in_number(two["trivial"]),
+    }
+    title = f"The {len(one['worst'])} {kind.groups} with the lowest likelihood"
+    section.tables.append(table(title, one["worst"], columns))
     return section
 
 
@@ -137,18 +134,14 @@ def _counts(one: dict[str, Any], name: str, section: Section) -> None:
             + ("" if drawn == one["judged"]["groups"] else f" Drawn are {number(drawn)} {kind.groups}, spread evenly."),
         )
     )
-    columns = ("class", "observed", "expected", "mean error of a count", "of the mean count")
-    cells = [
-        (
-            Cell(row["class"]),
-            in_number(row["observed"]),
-            in_number(row["expected"]),
-            in_number(row["error"]),
-            in_number(row["trivial_error"]),
-        )
-        for row in rows
-    ]
-    section.tables.append(Table(f"Counts over {number(one['judged']['groups'])} {kind.groups}", columns, cells))
+    columns = {
+        "class": lambda row: Cell(row["class"]),
+        "observed": lambda row: in_number(row["observed"]),
+        "expected": lambda row: in_number(row["expected"]),
+        "mean error of a count": lambda row: in_number(row["error"]),
+        "of the mean count": lambda row: in_number(row["trivial_error"]),
+    }
+    section.tables.append(table(f"Counts over {number(one['judged']['groups'])} {kind.groups}", rows, columns))
 
 
 def _answers(one: dict[str, Any], name: str, section: Section) -> None:

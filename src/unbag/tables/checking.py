@@ -61,7 +61,8 @@ def check_tables(plan: Plan) -> Checked:
 
 def examine_features(found: Gathered) -> Iterator[Problem]:
     """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
-    group = _group_of_rows(found)
+    column = found.columns.group
+    group = None if column is None else codes_of(found.instances.column(column))  # of each row, -1 for none
     for name in found.columns.features:
         categorical = name in found.plan.categorical
         errors = list(feature_problems(found.instances, name, categorical))
@@ -149,13 +150,6 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
             f"numbers; mend it or leave it empty, or say --categorical {name}"
         )
     yield Problem("warning", message, found.instances.file, row, name)
-
-
-def _group_of_rows(found: Gathered) -> np.ndarray | None:
-    """Return the number of the group of each row, -1 for none, where groups are told by a column."""
-    if found.columns.group is None:
-        return None
-    return codes_of(found.instances.column(found.columns.group))
 
 
 def _understood(found: Gathered) -> dict[str, Any]:

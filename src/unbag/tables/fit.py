@@ -14,7 +14,7 @@ from unbag.files import write_atomic
 from unbag.options import Plan
 from unbag.run_folder import Run
 from unbag.tables.checking import examine_features, examine_observations
-from unbag.tables.column_roles import SourceColumns, kinds_of_size
+from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.features import fit_preparation
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
@@ -128,14 +128,18 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "group": found.columns.group,
         "label": found.columns.label,
         "features": list(found.columns.features),
-        "observations": [_describe_source(one.columns, one.table.file, one.source_rows) for one in found.observed],
+        "observations": [
+            {
+                "file": one.table.file,
+                "aggregate": one.columns.aggregate,
+                "columns": list(one.columns.keys),
+                "used": len(one.source_rows),
+                **({} if one.columns.weight is None else {"weight": one.columns.weight}),
+            }
+            for one in found.observed
+        ],
         "left out": [str(one) for one in found.problems if one.left_out],
     }
-
-
-def _describe_source(columns: SourceColumns, file: str, kept: np.ndarray) -> dict[str, Any]:
-    described = {"file": file, "aggregate": columns.aggregate, "columns": list(columns.keys), "used": len(kept)}
-    return described if columns.weight is None else {**described, "weight": columns.weight}
 
 
 def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""The tables that the pages of results show, field by field, for every format alike."""
+"""Tables of the pages of results, cell by cell, for every format alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
+from unbag.experiments.cell_text import command
 from unbag.experiments.comparison import Row, Selected, families, shortfalls
 from unbag.experiments.provenance import Line as Trial
 from unbag.experiments.provenance import Provenance
-from unbag.experiments.wording import command
 from unbag.pages.tables import NONE, Cell, Table
 
 TEXT, FIGURE = "text", "figure"
@@ -81,13 +81,7 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
 
 
 def summary_table(rows: Iterable[Row]) -> Table:
-    """Count where UUM reaches the paper's figures, family by family.
-
-    Examples
-    --------
-    >>> summary_table([]).columns
-    ('Data', 'Cells', 'Run', 'At or above the mean', 'Within the std or above')
-    """
+    """Count where UUM reaches the paper's figures, family by family."""
     return _table(
         "Number of cells",
         families(rows),
@@ -102,13 +96,7 @@ def summary_table(rows: Iterable[Row]) -> Table:
 
 
 def shortfall_table(rows: Iterable[Row]) -> Table:
-    """List where UUM is below the paper's mean.
-
-    Examples
-    --------
-    >>> shortfall_table([]).columns
-    ('Table', 'Data set', 'Ours', 'Paper', 'Difference', 'Within the std')
-    """
+    """List where UUM is below the paper's mean."""
 
     def where(row: Row) -> str:
         return row.key.dataset + (f", {row.key.n_groups:,} groups" if row.key.n_groups is not None else "")
@@ -133,13 +121,7 @@ def shortfall_table(rows: Iterable[Row]) -> Table:
 
 
 def provenance_table(origins: Sequence[Provenance]) -> Table:
-    """List what the trials were computed by.
-
-    Examples
-    --------
-    >>> provenance_table([]).columns
-    ('Run', 'Trials', 'Tables', 'Hardware', 'Versions', 'Commit', 'Date', 'Hours')
-    """
+    """List what the trials were computed by."""
 
     def dates(origin: Provenance) -> str:
         return origin.first if origin.first == origin.last else f"{origin.first} to {origin.last}"
@@ -161,13 +143,7 @@ def provenance_table(origins: Sequence[Provenance]) -> Table:
 
 
 def cost_table(rows: Sequence[Row]) -> Table:
-    """List what each table took, how many of its trials are missing, and about how long these will take.
-
-    Examples
-    --------
-    >>> cost_table([]).columns
-    ('Table', 'Trials', 'Hours', 'Seconds a trial', 'Missing', 'Hours to come')
-    """
+    """List what each table took, how many of its trials are missing, and about how long these will take."""
     of_table: dict[str, list[Row]] = {}
     for row in rows:
         of_table.setdefault(row.key.table, []).append(row)
@@ -203,13 +179,7 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
 
 def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
-    """List trials that do not count, by where they are and by table.
-
-    Examples
-    --------
-    >>> apart_table({}).columns
-    ('Where', 'Table', 'Trials', 'Cells', 'Seeds')
-    """
+    """List trials that do not count, by where they are and by table."""
     found: dict[tuple[str, str], list[Trial]] = {}
     for place, lines in places.items():
         for line in lines:

@@ -1,4 +1,4 @@
-"""What the pages of results show: the comparison as sections with sentences, tables and plots."""
+"""Content of the pages of results: the comparison as sections with sentences, tables and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from unbag.experiments import plots
 from unbag.experiments.claims import claims
 from unbag.experiments.comparison import Comparison, Row
-from unbag.experiments.listings import (
+from unbag.experiments.result_tables import (
     TABLES,
     apart_table,
     cell_table,

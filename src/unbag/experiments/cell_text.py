@@ -1,4 +1,4 @@
-"""How cells and results are told to people in a terminal."""
+"""Cells and results as text for a terminal."""
 
 from __future__ import annotations
 
