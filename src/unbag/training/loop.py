@@ -43,6 +43,7 @@ from unbag.training.replicas import (
 from unbag.training.resuming import resume, save
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
+from unbag.training.threads import threads_for_step
 from unbag.training.trained import Trained, side_by_side
 
 WORTH_FUSING = 50_000
@@ -142,7 +143,13 @@ def train(
             )
         return side_by_side(alone)
     run = Run(models, X, sets, settings, seeds, score, objective, n_criteria, accelerate)
-    with nullcontext() if checkpoint is None else checkpoint.locked(), progress or Silent() as shown:
+    n_rows = sum(batches.most_rows for batches in run.batches)
+    n_parameters = sum(parameter.numel() for parameter in models[0].parameters())
+    with (
+        nullcontext() if checkpoint is None else checkpoint.locked(),
+        threads_for_step(X, n_rows, n_parameters),
+        progress or Silent() as shown,
+    ):
         if checkpoint is not None:
             resume(run, checkpoint)
         while not run.finished:
