@@ -282,3 +282,31 @@ def test_impossible_counts_in_large_groups() -> None:
         assert found.posterior[20:].isfinite().all()
         with pytest.raises(unbag.ImpossibleObservation, match="group 0"):
             LabelProportions(method).log_likelihood(logits, groups, [[10, 4, 6], [10, 9, 1]], impossible="raise")
+
+
+@pytest.mark.parametrize("aggregate", [LabelProportions(), unbag.CountOf(1)], ids=str)
+def test_gradient_of_a_large_group_keeps_the_digits_of_float32(aggregate: unbag.aggregates.Aggregate) -> None:
+    """Posterior and softmax hardly differ there; their difference must not be that of two rounded numbers."""
+    logits, groups, z = likely_problem([20_000], 2)
+    rounded = logits.float()
+    gradients = []
+    for leaf in (rounded.double().requires_grad_(), rounded.clone().requires_grad_()):
+        aggregate.log_likelihood(leaf, groups, z if isinstance(aggregate, LabelProportions) else z[:, 1]).backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad.double())
+    exact, found = gradients
+    assert (found - exact).norm() < 2e-7 * exact.norm()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.1, 1.0, 10.0, 1e3]), st.integers(0, 99))
+def test_two_classes_of_unequal_groups_agree_with_count_states(sizes: list[int], scale: float, seed: int) -> None:
+    logits, groups, z = problem(sizes, 2, scale, seed)
+    log_probs = logits.log_softmax(-1)
+    columns = torch.tensor([[0, 1]]).expand(len(z), -1)
+    expected = label_proportions.infer_counts(log_probs, groups.segments, columns, z, tuple(z.amax(0).tolist()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(poisson_binomial, "CHUNK", 2 ** (seed % 12))
+        found = LabelProportions().evidence(logits, groups, z)
+    close(found.log_likelihood, expected[0])
+    close(found.posterior, expected[1], 1e-9)

@@ -73,7 +73,8 @@ class Aggregate(Traits, ABC):
         """Return log p(z | x) per group and p(y | z, x) per membership, from checked arguments; no gradients.
 
         Unless a subclass knows a faster way, the posterior is ``softmax + d log_prob / d logits``. What it says of a
-        group whose observation is impossible, of likelihood ``-inf``, is not looked at.
+        group whose observation is impossible, of likelihood ``-inf``, is not looked at. It may be in float64 where
+        ``log_probs`` are not: large groups hardly change the chances of a member, and what they change is the gradient.
         """
         with torch.enable_grad():
             logits = log_probs.detach().requires_grad_()
@@ -214,10 +215,11 @@ class _InferWithGradient(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = log_softmax(class_by_class(logits))
         log_likelihood, posterior = aggregate.checked_infer(log_probs, segments, z)
-        ctx.mark_non_differentiable(posterior)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(gradient_in_logits(posterior, log_probs))
             ctx.segments = segments
+        posterior = posterior.to(log_probs.dtype)
+        ctx.mark_non_differentiable(posterior)
         return log_likelihood, posterior
 
     @staticmethod
@@ -229,9 +231,13 @@ class _InferWithGradient(torch.autograd.Function):
 def gradient_in_logits(weights: Tensor, log_probs: Tensor) -> Tensor:
     """Return the gradient of ``sum_j weights_j log p_j`` in the logits, for weights that add up to one.
 
-    With the posterior as weights it is that of log p(z | x), by Fisher's identity.
+    With the posterior as weights it is that of log p(z | x), by Fisher's identity. Weights in float64 keep the digits
+    of a small difference.
     """
-    return weights - log_probs.exp()
+    if weights.dtype == log_probs.dtype:
+        return weights - log_probs.exp()
+    probs = log_probs.to(weights.dtype).exp()
+    return (weights - probs.div_(probs.sum(1, keepdim=True))).to(log_probs.dtype)
 
 
 def chain_gradient(of_members: Tensor, grad: Tensor, segments: Segments) -> Tensor:

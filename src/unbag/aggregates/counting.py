@@ -67,10 +67,10 @@ class CountOf(Aggregate):
         others = [place for place in range(log_probs.shape[1]) if place != self.label]
         log_other, share_of_others = normalise(exact[:, others])
         log_likelihood, yes = infer_two_counts(log_other, exact[:, self.label], segments, z)
-        posterior = torch.empty_like(log_probs)
-        posterior[:, self.label] = yes.to(log_probs.dtype)
+        posterior = torch.empty_like(exact)
+        posterior[:, self.label] = yes
         # The other classes share what is left as they would without the observation.
-        posterior[:, others] = ((1 - yes)[:, None] * share_of_others.nan_to_num(0.0)).to(log_probs.dtype)
+        posterior[:, others] = (1 - yes)[:, None] * share_of_others.nan_to_num(0.0)
         return log_likelihood.to(log_probs.dtype), posterior
 
 

@@ -168,13 +168,13 @@ class LabelProportions(Aggregate):
         plan = self._plan(segments, z)
         if len(plan.parts) == 1:
             log_likelihood, posterior = _infer_part(plan.parts[0], log_probs, segments, z)
-            return log_likelihood.to(log_probs.dtype), posterior.to(log_probs.dtype)
-        log_likelihood, posterior = log_probs.new_empty(len(segments)), torch.empty_like(log_probs)
+            return log_likelihood.to(log_probs.dtype), posterior
+        log_likelihood, posterior = log_probs.new_empty(len(segments)), torch.empty_like(log_probs, dtype=torch.float64)
         for part in plan.parts:
             members, own = segments.take(part.which)
             of_groups, of_members = _infer_part(part, log_probs[members], own, z[part.which])
             log_likelihood[part.which] = of_groups.to(log_probs.dtype)
-            posterior[members] = of_members.to(log_probs.dtype)
+            posterior[members] = of_members.double()
         return log_likelihood, posterior
 
     def _plan(self, segments: Segments, z: Tensor) -> Plan:

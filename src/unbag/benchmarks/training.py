@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[Aggregate, int, int]] = {  # what is observed, members of
     "triplets": (TripletComparison(), 3, 10),
     "bags of 6": (MultipleInstance(), 6, 2),
     "proportions of 6": (LabelProportions(), 6, 10),
+    "proportions of 256": (LabelProportions(), 256, 10),
 }
 
 
@@ -65,9 +66,14 @@ def run(*, threads: int = 1, quick: bool = False, report: Callable[[str], None] 
 
 
 def _cases(quick: bool) -> Iterator[tuple[str, Measure]]:
-    for kind in KINDS:
+    for kind in ("pairs", "triplets", "bags of 6", "proportions of 6"):
         target = 1.6 if kind.startswith("proportions") else 1.2
-        yield f"a step of {kind}, MLP 256-300-k, CPU", partial(_step_on_cpu, kind, target, quick)
+        run = partial(_step_on_cpu, kind, target, n_groups=1280 if quick else 6400, n_columns=256)
+        yield f"a step of {kind}, MLP 256-300-k, CPU", partial(run, n_runs=1 if quick else 5)
+    for n_columns in (20, 64):
+        run = partial(_step_on_cpu, "proportions of 256", 2.5, n_groups=128, n_columns=n_columns, batch_size=64)
+        case = f"a step of proportions of 256, 64 groups, MLP {n_columns}-300-10, CPU"
+        yield case, partial(run, n_runs=1 if quick else 15)
     yield "five replicas, pairs, MLP 64-300-10, CPU", partial(_replicas, "cpu", partial(MLP, 64, 10), 3.0, quick)
     if torch.cuda.is_available():
         for kind in ("pairs", "triplets", "proportions of 6"):
@@ -95,25 +101,27 @@ def _seconds(make: MakeModel, X: Tensor, observed: Observations, epochs: int, se
     return statistics.median(entry["seconds"] for entry in trained.history[1:])
 
 
-def _step_on_cpu(kind: str, target: float, quick: bool) -> Result:
+def _step_on_cpu(
+    kind: str, target: float, *, n_groups: int, n_columns: int, n_runs: int, batch_size: int = 128
+) -> Result:
     k = KINDS[kind][2]
-    X, y, observed = _observed(kind, "cpu", 1280 if quick else 6400, (256,))
+    X, y, observed = _observed(kind, "cpu", n_groups, (n_columns,))
     ours, reference = [], []
-    for _ in range(1 if quick else 5):  # in turns, so that a busy moment hits both
-        ours.append(_seconds(partial(MLP, 256, k), X, observed, 1, remember_from=0))
-        reference.append(_supervised_epoch(MLP(256, k), X, y, observed.groups))
+    for _ in range(n_runs):  # in turns, so that a busy moment hits both
+        ours.append(_seconds(partial(MLP, n_columns, k), X, observed, 1, remember_from=0, batch_size=batch_size))
+        reference.append(_supervised_epoch(MLP(n_columns, k), X, y, observed.groups, batch_size))
     return no_slower(
         1e3 * statistics.median(ours), 1e3 * statistics.median(reference), "a plain supervised loop, an epoch", target
     )
 
 
-def _supervised_epoch(net: nn.Module, X: Tensor, y: Tensor, groups: Groups) -> float:
-    """Train on the rows of batches of 128 groups with their labels, by hand."""
+def _supervised_epoch(net: nn.Module, X: Tensor, y: Tensor, groups: Groups, batch_size: int) -> float:
+    """Train on the rows of batches of groups with their labels, by hand."""
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
     rows = groups.to_tuples()
     order = torch.randperm(len(rows))
     start = time.perf_counter()
-    for batch in order.split(128):
+    for batch in order.split(batch_size):
         own = rows[batch].flatten()
         loss = cross_entropy(net(X[own]), y[own])
         optimiser.zero_grad()

@@ -24,10 +24,12 @@ Scores are ``-inf`` for a class that does not occur. Weights are 0 for padding a
 padded. Classes are in ascending order of their counts. The counts can be made."""
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
+    """Groups side by side."""
+
     which: Tensor  # (groups,), their numbers
     rows: Tensor  # (groups, members), the membership in each place; padding repeats one
-    weights: Tensor | None
+    weights: Tensor | None  # (groups, members), 0 for padding, else 1; None where nothing is padded
 
 
 def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_block: InferBlock) -> tuple[Tensor, Tensor]:
@@ -55,7 +57,7 @@ def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_bloc
     by_class = log_probs.t().reshape(-1)
     log_total = torch.empty(len(segments), dtype=torch.float64, device=z.device)
     posterior = torch.zeros(n * z.shape[1], dtype=torch.float64, device=z.device)
-    for which, rows, weights in _blocks(segments, z.shape[1]):
+    for which, rows, weights in blocks(segments, z.shape[1], BLOCK):
         counts, classes = z[which].sort(1)
         n_present = int((counts > 0).sum(1).max())
         counts, classes = counts[:, -n_present:].double(), classes[:, -n_present:]
@@ -71,18 +73,19 @@ def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_bloc
     return log_total, posterior.view(-1, n).t()
 
 
-def _blocks(segments: Segments, k: int) -> Iterator[_Block]:
-    """Put groups of about one size into dense blocks of bounded memory."""
+def blocks(segments: Segments, per_member: int, most: int) -> Iterator[Block]:
+    """Put groups of about one size into dense blocks of so many numbers at most, or of a single group."""
     sizes, order = segments.sizes.sort()
     ends = sizes.tolist()
     first = 0
     while first < len(order):
         last = first + 1
-        while last < len(order) and ends[last] <= ALIKE * ends[first] and (last + 1 - first) * ends[last] * k <= BLOCK:
+        room = most // per_member
+        while last < len(order) and ends[last] <= ALIKE * ends[first] and (last + 1 - first) * ends[last] <= room:
             last += 1
         which, width = order[first:last], ends[last - 1]
         place = torch.arange(width, device=order.device)
         real = place < sizes[first:last, None]
         rows = segments.offsets[which][:, None] + place * real
-        yield _Block(which, rows, None if ends[first] == width else real.double())
+        yield Block(which, rows, None if ends[first] == width else real.double())
         first = last

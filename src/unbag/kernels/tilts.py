@@ -42,9 +42,9 @@ class Tilt(NamedTuple):
     converged: Tensor  # (groups,)
 
 
-def tilted_probs(scores: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+def tilted_probs(scores: Tensor, shift: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the logsumexp of tilted scores over classes, and the softmax: (groups, [classes,] members)."""
-    tilted = scores + shift[:, :, None]
+    tilted = torch.add(scores, shift[:, :, None], out=out)
     top = tilted.amax(1, keepdim=True)
     probs = tilted.sub_(top).exp_()
     total = probs.sum(1, keepdim=True)
@@ -81,7 +81,7 @@ def find_tilt(
             break
         again = (~found.converged).nonzero().flatten()
         better = search(
-            scores[again], None if weights is None else weights[again], z[again], start[again], allowed[again]
+            scores[again], None if weights is None else weights[again], z[again], found.shift[again], allowed[again]
         )
         found.shift[again], found.converged[again] = better.shift, better.converged
         for old, new in zip(found.moments, better.moments, strict=True):
@@ -90,26 +90,32 @@ def find_tilt(
 
 
 def _newton(scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, allowed: Tensor) -> Tilt:
-    """Solve ``log expected = log z`` by Newton's method, as long as that comes nearer in every group."""
+    """Solve ``log expected = log z`` by Newton's method, in each group as long as that comes nearer."""
     now = _moments(scores, weights, shift)
     off = (z - now.expected).abs().amax(1)
+    todo = off > allowed
+    room = torch.empty_like(scores)  # memory that is asked for anew in every step would cost as much as the step
     for _ in range(NEWTON_STEPS):
-        if not bool((todo := off > allowed).any()):
+        if not bool(todo.any()):
             break
         # Rows of the equations are multiplied by the expected counts, which makes the matrix the covariance.
         missing = torch.xlogy(now.expected, z / now.expected).where((z > 0) & todo[:, None], 0.0)
         missing.addcmul_(now.expected, missing.sum(1, keepdim=True) / z.sum(1, keepdim=True), value=-1)
-        new_shift = shift + torch.linalg.solve_ex(_regular(now.covariance, z), missing)[0]
-        new = _moments(scores, weights, new_shift)
+        step = torch.linalg.solve_ex(_regular(now.covariance, z), missing)[0]
+        new = _moments(scores, weights, shift + step, room)
         new_off = (z - new.expected).abs().amax(1)
-        if not bool((new_off <= torch.maximum(0.7 * off, allowed)).all()):
-            break
-        shift, now, off = new_shift, new, new_off
+        nearer = new_off <= torch.maximum(0.7 * off, allowed)
+        if bool(nearer.all()):
+            shift, now, off, room = shift + step, new, new_off, now.probs
+        else:
+            shift, off = _choose(nearer, shift + step, shift), _choose(nearer, new_off, off)
+            now = Moments(*(_choose(nearer, *both) for both in zip(new, now, strict=True)))
+        todo = (off > allowed) & nearer & todo
     return Tilt(shift, now, off <= allowed)
 
 
 def _regular(covariance: Tensor, z: Tensor) -> Tensor:
-    """Make a covariance regular: a shift common to all classes changes nothing, nor one of a class that is not there."""
+    """Make a covariance regular: a shift of all classes, or of one that is not there, changes nothing."""
     system = covariance + 1
     system.diagonal(dim1=1, dim2=2).add_(z == 0)
     return system
@@ -129,7 +135,7 @@ def _cool(scores: Tensor, weights: Tensor | None, z: Tensor, _: Tensor, allowed:
 
 
 def _minimise(
-    scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, allowed: Tensor, n_steps: int | None = None
+    scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, allowed: Tensor, *, n_steps: int | None = None
 ) -> Tilt:
     """Minimise F by the method of Levenberg and Marquardt: Newton's where that helps, else ever longer steps."""
     now = _moments(scores, weights, shift)
@@ -161,17 +167,17 @@ def _choose(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(where.view(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def _moments(scores: Tensor, weights: Tensor | None, shift: Tensor) -> Moments:
-    log_sums, all_probs, expected, products = [], [], [], []
+def _moments(scores: Tensor, weights: Tensor | None, shift: Tensor, room: Tensor | None = None) -> Moments:
+    room = torch.empty_like(scores) if room is None else room
+    log_sums, expected, products = [], [], []
     n_members = max(1, CHUNK // shift.numel())
     for start in range(0, scores.shape[2], n_members):
         some = slice(start, start + n_members)
-        log_sum, probs = tilted_probs(scores[:, :, some], shift)
+        log_sum, probs = tilted_probs(scores[:, :, some], shift, room[:, :, some])
         counted = probs
         if weights is not None:
             log_sum, counted = log_sum * weights[:, some], probs * weights[:, None, some]
         log_sums.append(log_sum)
-        all_probs.append(probs)
         expected.append(counted.sum(2))
         products.append(counted @ probs.transpose(1, 2))
     covariance = -_add_up(products)
@@ -179,11 +185,7 @@ def _moments(scores: Tensor, weights: Tensor | None, shift: Tensor) -> Moments:
     diagonal = covariance.diagonal(dim1=1, dim2=2)
     diagonal.zero_()
     diagonal.copy_(-covariance.sum(2))
-    return Moments(_join(log_sums, 1), _join(all_probs, 2), _add_up(expected), covariance)
-
-
-def _join(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+    return Moments(torch.cat(log_sums, 1) if len(log_sums) > 1 else log_sums[0], room, _add_up(expected), covariance)
 
 
 def _add_up(parts: list[Tensor]) -> Tensor:

@@ -41,6 +41,7 @@ def expectation_maximisation(
     log_probs = log_softmax(class_by_class(outputs))
     known = class_by_class(memory[0]) if memory else log_probs
     _, weights = aggregate.checked_infer(known, segments, z)  # E-step
+    weights = weights.to(log_probs.dtype)
     if loss is cross_entropy:  # M-step
         return log_probs, cross_entropy_risk(log_probs, weights, segments)
     return log_probs, value_and_grad(lambda outputs: weighted_risk(loss(outputs), weights, segments), outputs)

@@ -33,6 +33,7 @@ from unbag.training.resuming import resume, save
 from unbag.training.row_source import Rows, Views, gather_rows, make_views
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
+from unbag.training.threads import threads_for_step
 from unbag.training.trained import Trained
 
 WORTH_FUSING = 50_000
@@ -123,7 +124,10 @@ class Run:
 
     def train(self, checkpoint: Checkpoint | None, progress: Silent) -> None:
         """Go on to the end, from where a run was saved if it was."""
-        with nullcontext() if checkpoint is None else checkpoint.locked(), progress as shown:
+        n_rows = sum(batches.most_rows for batches in self.batches)
+        n_parameters = sum(parameter.numel() for parameter in self.models[0].parameters())
+        threads = threads_for_step(self.X, n_rows, n_parameters) if isinstance(self.X, Tensor) else nullcontext()
+        with nullcontext() if checkpoint is None else checkpoint.locked(), threads, progress as shown:
             if checkpoint is not None:
                 resume(self, checkpoint)
             while not self.finished:
