@@ -117,6 +117,7 @@ def test_missing_members_are_expected_by_shares():
         (lambda: published.between([0.0, math.nan], 2), "bounds must be numbers"),
         (lambda: published.rounded([7], to=5), "rounded values must be multiples of 5; got 7.0"),
         (lambda: published.rounded([5], to=0), "to must be a positive number"),
+        (lambda: published.rounded_share([12.5], 80, to=0.1), "shares must be from 0 to 1; divide percentages by 100"),
         (lambda: published.noisy([1.5], noise.Geometric(1)), "leaves whole numbers; got 1.5"),
         (lambda: published.noisy([math.nan], noise.Laplace(1)), "published values must be finite"),
         (lambda: published.with_missing(published.unknown(1, 2), [-1], [0.5, 0.5]), "members must be whole numbers"),
