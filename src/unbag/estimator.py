@@ -15,14 +15,18 @@ from torch import Tensor
 
 from unbag.checks import check_device
 from unbag.constant import best_constant
-from unbag.diagnosis import Finding, diagnose_checked, find_rows_without_group
+from unbag.diagnosis import diagnose_checked, find_rows_without_group
+from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
+from unbag.findings import Finding
 from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.naming import best_order
 from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
+from unbag.row_diagnosis import diagnose_rows
+from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
@@ -75,7 +79,7 @@ class AggregateClassifier(Predictor):
         remembered, but for bags and for groups of more than 32.
     batch_size, learning_rate, weight_decay
         Groups a step, and the settings of Adam. ``"auto"``: as many groups as have about 1,024 rows, and a rate and a
-        decay, apart from the gradient as in AdamW, that suit the model; with a number of epochs, 128 groups, 0.001 and 0.
+        decay, apart from the gradient as in AdamW, that suit the model; with a number of epochs, 128, 0.001 and 0.
     scaling
         Of features: ``"standard"``, each column by itself; ``"table"``, one mean and scale for all; ``"none"``.
         ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better;
@@ -143,7 +147,11 @@ class AggregateClassifier(Predictor):
     held_out_ : list
         For each set of observations the numbers of the groups that were held out, from 0; None where none was.
     diagnosis_ : list of Finding
-        What the observations cannot tell.
+        What the observations cannot tell, what is suspicious about rows, and what left-out groups tell against the
+        model or against what was observed of them.
+    feature_statistics_ : dict or None
+        Of each column of a table the number of values, their mean and variance, and the design effect of the groups;
+        see :meth:`check_shift`.
     symmetry_ : str
         Which renamings of the classes fit as well: ``"none"``, ``"reversal"`` or ``"any"``; see :meth:`name_classes`.
 
@@ -264,13 +272,16 @@ class AggregateClassifier(Predictor):
         """
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
-        if is_network(self.model) and (vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None))):
+        names = getattr(self, "feature_names_in_", None)
+        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         sets = read_sets(self.aggregate, y, groups, len(rows), sample_weight=sample_weight, group_weights=group_weights)
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
-        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
+        if findings is None:
+            findings = _diagnose(sets, observations, rows, names)
+        self.diagnosis_ = self._judge_findings(findings, observations, len(rows))
         self.symmetry_ = find_symmetry([one.counting() for one in observations])
         rows, observations = rows.to(device), [one.to(device) for one in observations]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
@@ -284,31 +295,24 @@ class AggregateClassifier(Predictor):
                 self._keep(prepared.train(), rows, observations)
                 self._keep_split(prepared, rows)
             self.classes_ = classes
-            self._warn_of_divergence(observations)
+            self.feature_statistics_ = (
+                describe_features(rows.numpy(force=True), [one.groups.to("cpu") for one in observations])
+                if rows.ndim == 2
+                else None
+            )
+            self._examine(rows, observations)
             return self
 
         return train
 
-    def _diagnose(
-        self,
-        sets: Sequence[Seen],
-        observations: Sequence[Observations],
-        n_rows: int,
-        findings: Sequence[Finding] | None,
+    def _judge_findings(
+        self, findings: Sequence[Finding], observations: Sequence[Observations], n_rows: int
     ) -> list[Finding]:
-        """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
-        if findings is None:
-            pairs = zip(sets, observations, strict=True)
-            seen = [one.counting() for given, one in pairs if given.labels is None]
-            findings = [
-                found
-                for one in seen
-                for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
-            ]
+        """Raise what is fatal, and warn of the rest; a set that tells nothing may still stand beside others."""
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], n_rows)
-        if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
+        if len(observations) == 1 and (fatal := [found.message for found in findings if found.fatal]):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":
@@ -374,10 +378,38 @@ class AggregateClassifier(Predictor):
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
         return best_order((first.T @ other).numpy(), self.symmetry_)
 
-    def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
-        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
+    def _examine(self, rows: Tensor, observations: Sequence[Observations]) -> None:
+        """Look what left-out groups tell against the model, or against what was observed of them, and warn of it."""
         observations = [one.to("cpu") for one in observations]
         _, by_constant = best_constant(observations)
+        diverged = self._warn_of_divergence(observations, by_constant)
+        findings = examine(
+            [
+                self._left_out(rows, one, constant, torch.tensor(numbers), place)
+                for place, (one, constant, numbers) in enumerate(
+                    zip(observations, by_constant, self.held_out_, strict=True)
+                )
+                if numbers is not None
+            ]
+        )
+        self.diagnosis_ += findings
+        for found in findings:
+            if not (diverged and found.kind == "worse_than_constant"):
+                warnings.warn(found.message, UnbagWarning, stacklevel=4)
+
+    def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, numbers: Tensor, place: int) -> LeftOut:
+        chosen = one.take(numbers)
+        members = chosen.groups.members
+        by_fold = self._log_probs_by_fold(rows[members])
+        if self.folds_ is None:
+            log_probs = self._mixed_log_probs(rows[members])
+        else:
+            own = chosen.groups.segments.expand(torch.tensor(self.folds_[place])[numbers])
+            log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(members))]
+        return LeftOut(chosen, log_probs, list(by_fold.values()), constant[numbers])
+
+    def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
+        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
         pairs = zip(observations, by_constant, strict=True)
         constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
         score = float(np.nanmax([one["score"] for one in self.replicas_]))
@@ -387,5 +419,19 @@ class AggregateClassifier(Predictor):
                 f"against {constant:,.4g}; do not rely on it: train for longer or with a lower learning_rate, and look "
                 "at the scale of the features",
                 DivergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
+        return score < constant
+
+
+def _diagnose(sets: Sequence[Seen], observations: Sequence[Observations], rows: Tensor, names: Any) -> list[Finding]:
+    """Look for what the observations cannot tell, and what is suspicious about the rows."""
+    seen = [one.counting() for given, one in zip(sets, observations, strict=True) if given.labels is None]
+    findings = [
+        found
+        for one in seen
+        for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
+    ]
+    if seen:
+        findings += diagnose_rows(rows, [one.counting() for one in observations], names)
+    return findings

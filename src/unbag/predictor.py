@@ -15,10 +15,12 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.families import Model, takes_missing
+from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import best_order, choose_names
 from unbag.out_of_fold import mix, temper
+from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
@@ -41,6 +43,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     """Which fold of the groups each model has left out."""
     folds_: list[list[int]] | None
     temperature_: float
+    feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
 
     def __sklearn_tags__(self) -> Any:
@@ -166,6 +169,30 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         self.classes_ = names
         return self
 
+    def check_shift(self, X: Any) -> list[Finding]:
+        """Say which columns of new rows have another mean than those of fit, by more than chance and a small effect.
+
+        Means may be off by as much as those of groups are in the rows of fit, for whose number of columns the chance of
+        a false alarm is at most 1 %.
+
+        Parameters
+        ----------
+        X
+            New rows of a table.
+
+        Returns
+        -------
+        list of Finding
+            One of kind ``"shift"``, which names the columns that differ most, or none.
+        """
+        check_is_fitted(self, "models_")
+        rows = read_rows(self, X, reset=False)
+        if self.feature_statistics_ is None:
+            raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
+        return [
+            *find_shift(self.feature_statistics_, Moments.of(rows.numpy()), getattr(self, "feature_names_in_", None))
+        ]
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder, as JSON and safetensors, or LightGBM's text for trees, which :func:`unbag.load` reads.
 
@@ -182,27 +209,33 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         return self._mixed_log_probs(rows)
 
-    def _mixed_log_probs(self, rows: Tensor, fold: int | None = None) -> Tensor:
-        """Return the tempered mean of probabilities, of all models or of those that have left out a fold."""
-        found, weights = self._log_probs_of_models(rows), self.model_weights_
-        if fold is not None and self.model_folds_ is not None:
-            weights = [w if own == fold else 0.0 for w, own in zip(weights, self.model_folds_, strict=True)]
+    def _mixed_log_probs(self, rows: Tensor) -> Tensor:
+        """Return the tempered mean of the probabilities of all models."""
+        return self._mix(self._log_probs_of_models(rows), self.model_weights_)
+
+    def _mix(self, found: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
         mixed = found[0] if len(found) == 1 else mix(found, [weight / sum(weights) for weight in weights])
         return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
 
+    def _log_probs_by_fold(self, rows: Tensor) -> dict[int, Tensor]:
+        """Return for each fold what the models that have left it out say of rows; empty without folds."""
+        folds = self.model_folds_ or []
+        found = self._log_probs_of_models(rows) if folds else []
+        return {
+            fold: self._mix(found, [w * (own == fold) for w, own in zip(self.model_weights_, folds, strict=True)])
+            for fold in sorted(set(folds))
+        }
+
     def _out_of_fold_log_probs(self, rows: Tensor, observations: Sequence[Observations]) -> list[Tensor]:
         """Return for each set the log-probabilities of members, by models that have not seen their groups, if any."""
-        by_fold: dict[int | None, Tensor] = {None: self._mixed_log_probs(rows)}
-        if self.folds_ is None or self.model_folds_ is None:
-            return [by_fold[None][one.groups.members] for one in observations]
-        for fold in sorted(set(self.model_folds_)):
-            by_fold[fold] = self._mixed_log_probs(rows, fold)
+        by_all, by_fold = self._mixed_log_probs(rows), self._log_probs_by_fold(rows)
         found = []
-        for one, folds in zip(observations, self.folds_, strict=True):
-            members, own = one.groups.members, one.groups.segments.expand(torch.tensor(folds))
-            of_members = by_fold[None][members]
-            for fold in range(int(own.max()) + 1):
-                of_members[own == fold] = by_fold[fold][members[own == fold]]
+        for place, one in enumerate(observations):
+            of_members = by_all[one.groups.members]
+            if self.folds_ is not None:
+                own = one.groups.segments.expand(torch.tensor(self.folds_[place]))
+                for fold, said in by_fold.items():
+                    of_members[own == fold] = said[one.groups.members[own == fold]]
             found.append(of_members)
         return found
 

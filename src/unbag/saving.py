@@ -19,11 +19,11 @@ import torch
 import unbag
 from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.checks import check_device
-from unbag.diagnosis import Finding
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
+from unbag.findings import Finding
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
 from unbag.saved_content import LOCAL, OWN, check_content, make_aggregates, read_classes
@@ -34,7 +34,7 @@ HEAD = "model.json"
 
 FITTED = (
     *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
-    "held_out_",
+    *("held_out_", "feature_statistics_"),
 )
 """What fit has found out and JSON can hold as it is."""
 

@@ -7,7 +7,7 @@ import pytest
 from table_files import PEOPLE, WARDS, call, write
 
 from unbag.tables import check_tables, make_plan
-from unbag.tables.tallies import find_coding
+from unbag.tallies import find_coding
 
 N_GROUPS, SIZE = 40, 4
 RNG = np.random.default_rng(0)
