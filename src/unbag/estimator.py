@@ -379,34 +379,27 @@ class AggregateClassifier(Predictor):
         return best_order((first.T @ other).numpy(), self.symmetry_)
 
     def _examine(self, rows: Tensor, observations: Sequence[Observations]) -> None:
-        """Look what left-out groups tell against the model, or against what was observed of them, and warn of it."""
+        """Warn where a constant prediction is better; with folds, of what else left-out groups tell, and keep it."""
         observations = [one.to("cpu") for one in observations]
         _, by_constant = best_constant(observations)
         diverged = self._warn_of_divergence(observations, by_constant)
-        findings = examine(
-            [
-                self._left_out(rows, one, constant, torch.tensor(numbers), place)
-                for place, (one, constant, numbers) in enumerate(
-                    zip(observations, by_constant, self.held_out_, strict=True)
-                )
-                if numbers is not None
-            ]
-        )
+        left_out = []
+        # A single split leaves out too few groups, by one model whose own uncertainty nothing tells.
+        for one, constant, folds in zip(observations, by_constant, self.folds_ or [], strict=self.folds_ is not None):
+            numbers = torch.tensor(folds)
+            if bool((chosen := numbers >= 0).any()):
+                left_out.append(self._left_out(rows, one.take(chosen), constant[chosen], numbers[chosen]))
+        findings = examine(left_out)
         self.diagnosis_ += findings
         for found in findings:
             if not (diverged and found.kind == "worse_than_constant"):
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
 
-    def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, numbers: Tensor, place: int) -> LeftOut:
-        chosen = one.take(numbers)
-        members = chosen.groups.members
-        by_fold = self._log_probs_by_fold(rows[members])
-        if self.folds_ is None:
-            log_probs = self._mixed_log_probs(rows[members])
-        else:
-            own = chosen.groups.segments.expand(torch.tensor(self.folds_[place])[numbers])
-            log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(members))]
-        return LeftOut(chosen, log_probs, list(by_fold.values()), constant[numbers])
+    def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, folds: Tensor) -> LeftOut:
+        by_fold = self._log_probs_by_fold(rows[one.groups.members])
+        own = one.groups.segments.expand(folds)
+        log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(own))]
+        return LeftOut(one, log_probs, list(by_fold.values()), constant)
 
     def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""

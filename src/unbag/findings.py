@@ -14,9 +14,9 @@ class Finding:
     kind
         Which finding it is. Before a fit, of observations: ``"single_group"``, ``"one_class_explains_all"``,
         ``"same_observations"``, ``"few_observations"``, ``"little_information"``, ``"missing_classes"``,
-        ``"unnamed_classes"`` or ``"rows_without_group"``; of rows: ``"few_groups"``, ``"copies"``, ``"group_column"``
-        or ``"answer_column"``. After it: ``"worse_than_constant"``, ``"overdispersion"`` or
-        ``"suspicious_groups"``. Of new rows: ``"shift"``.
+        ``"unnamed_classes"`` or ``"rows_without_group"``; of rows: ``"constant_columns"``, ``"few_groups"``,
+        ``"copies"``, ``"group_column"`` or ``"answer_column"``. After it: ``"worse_than_constant"``,
+        ``"overdispersion"`` or ``"suspicious_groups"``. Of new rows: ``"shift"``.
     message
         A sentence with the number behind it.
     fatal

@@ -18,8 +18,10 @@ from unbag.tallies import CHANCE, find_coding, log_orders, once_in
 
 # Copies in fewer rows than this share change no figure that anybody would notice.
 FEW_COPIES = 0.01
-# A number of chance events is not larger than its expectation by so many standard deviations.
+# A number of chance events is not larger than its expectation by so many standard deviations. Where values are few, the
+# expectation is rough: it must be exceeded by a factor, too.
 DEVIATIONS = 5
+FACTOR = 10
 
 # Columns are first looked at in so many groups, or rows; those that tell the answer do so there, too.
 FIRST_GROUPS = 32
@@ -53,10 +55,15 @@ def diagnose_rows(X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | Non
 
 
 def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
-    """Say where groups tell fewer numbers than a linear model of a table has weights for each class."""
+    """Say where no column of a table varies, or groups tell fewer numbers than a linear model of it has weights."""
     if X.ndim != 2:
         return
     columns = int(_varying(X, torch.cat([one.groups.members for one in sets])).sum())
+    if columns == 0:
+        yield Finding(
+            "constant_columns",
+            f"all {X.shape[1]:,} columns of X are the same in every row, so that no row can be told from another",
+        )
     told = sum((len(one.groups) - 1) * _numbers_in_answer(one) for one in sets)
     weights = columns * (sets[0].n_classes - 1)
     if told < weights:
@@ -97,7 +104,9 @@ def find_copies(X: Tensor, groups: Groups) -> Iterator[Finding]:
     rows = len(groups.members.unique())
     copied = len(groups.members[several[copy]].unique())
     by_chance = max(float(_is_repeated(distinct[:, half]).double().mean()) for half in (0, 1)) * rows
-    if copied >= FEW_COPIES * rows and copied - by_chance > DEVIATIONS * max(by_chance, 1) ** 0.5:
+    if copied >= FEW_COPIES * rows and copied > max(
+        by_chance + DEVIATIONS * max(by_chance, 1) ** 0.5, FACTOR * by_chance
+    ):
         yield Finding(
             "copies",
             f"{copied:,} of {rows:,} rows ({copied / rows:.0%}) have an exact copy in another group, chance makes "
