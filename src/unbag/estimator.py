@@ -75,7 +75,7 @@ class AggregateClassifier(Predictor):
         remembered, but for bags and for groups of more than 32.
     batch_size, learning_rate, weight_decay
         Groups a step, and the settings of Adam. ``"auto"``: as many groups as have about 1,024 rows, and a rate and a
-        decay, apart from the gradient as in AdamW, that suit the model; with a number of epochs, 128 groups, 0.001 and 0.
+        decay, apart from the gradient as in AdamW, that suit the model; with a number of epochs, 128, 0.001 and 0.
     scaling
         Of features: ``"standard"``, each column by itself; ``"table"``, one mean and scale for all; ``"none"``.
         ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better;

@@ -197,6 +197,8 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
     check_processor(model, choices["device"])
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
+    if given := [name for name in HOOKS if choices[name] is not None]:
+        raise ValueError(f"{name_of(model)} is not trained by steps; leave {given[0]}= out, or take a network")
     settings = read_settings(choices, observations, can_choose=can_choose)
     shared: dict[str, Any] = {
         "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_LOOKS if can_choose else ROUNDS_WITHOUT_SCORE,
