@@ -34,8 +34,8 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
     groups = tuples(len(X), len(X) // 2, 6)
     counts = unbag.LabelProportions().observe(y, groups, 10)
     # Half of the default number of epochs is enough.
-    from_counts = AggregateClassifier(epochs=100, random_state=0).fit(X, counts, groups=groups)
-    from_labels = AggregateClassifier(epochs=100, random_state=0).fit(X, y)
+    from_counts = AggregateClassifier(model="mlp", epochs=100, random_state=0).fit(X, counts, groups=groups)
+    from_labels = AggregateClassifier(model="mlp", epochs=100, random_state=0).fit(X, y)
     assert from_labels.score(X_test, y_test) > 0.96
     assert from_counts.score(X_test, y_test) > from_labels.score(X_test, y_test) - 0.02
     assert from_counts.scaling_ in ("standard", "table")
@@ -264,7 +264,7 @@ def test_images():
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 80)
     images = (random.random((80, 12, 12)) * 99 + 99 * labels[:, None, None]).astype(np.uint8)
-    classifier = AggregateClassifier(model="lenet", **{**FAST, "scaling": "auto", "epochs": 5}).fit(images, labels)
+    classifier = AggregateClassifier(**{**FAST, "model": "lenet", "scaling": "auto", "epochs": 5}).fit(images, labels)
     assert classifier.scaling_ == "standard"
     assert len(classifier.replicas_) == 1
     assert accuracy(classifier, torch.from_numpy(images), labels) > 0.95
@@ -276,7 +276,7 @@ def test_own_modules_and_functions():
     X, labels = blobs(k=2)
     module = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 1))
     for model in (module, lambda: nn.Linear(2, 2)):
-        first, again = (AggregateClassifier(model=model, **FAST).fit(X, labels) for _ in range(2))
+        first, again = (AggregateClassifier(**{**FAST, "model": model}).fit(X, labels) for _ in range(2))
         assert accuracy(first, X, labels) > 0.95
         np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
     loss = AggregateClassifier(loss=lambda logits: unbag.losses.gce(logits, q=0.5), **FAST).fit(X, labels)
@@ -603,7 +603,7 @@ def test_columns_that_hold_no_numbers_are_named(values, shown):
             AggregateClassifier().fit(pl.DataFrame(table.assign(ward=values).to_dict("list")), y)
         with pytest.raises(ValueError, match="values such as 'x' in column 3; "):
             AggregateClassifier().fit(table.assign(ward=values).to_numpy(), y)
-    assert AggregateClassifier(epochs=1).fit(table.assign(ward=["1.5"] * 200), y).n_features_in_ == 4
+    assert AggregateClassifier(model="mlp", epochs=1).fit(table.assign(ward=["1.5"] * 200), y).n_features_in_ == 4
 
 
 def test_masked_rows_and_labels_are_refused():
@@ -613,7 +613,7 @@ def test_masked_rows_and_labels_are_refused():
         AggregateClassifier().fit(masked, y)
     with pytest.raises(ValueError, match="y has no value at place 5"):
         AggregateClassifier().fit(X, np.ma.array(np.arange(200) % 2, mask=np.arange(200) == 5))
-    classifier = AggregateClassifier(epochs=1).fit(np.ma.array(X), y)
+    classifier = AggregateClassifier(model="mlp", epochs=1).fit(np.ma.array(X), y)
     with pytest.raises(ValueError, match="X has no value at place 3"):
         classifier.predict(masked)
 
@@ -626,8 +626,8 @@ def test_columns_that_float32_cannot_hold_are_named():
     said = r"varies too little for float32 in column 2 \(weight\), and is taken for constant there; measure in a sma"
     for small in (1e-300, 1e-40):
         with pytest.warns(UnbagWarning, match=said):
-            AggregateClassifier(epochs=1).fit(table * [1, 1, small], y)
-    AggregateClassifier(epochs=1).fit(table * [1, 1, 1e-30], y)  # which is large enough
+            AggregateClassifier(model="mlp", epochs=1).fit(table * [1, 1, small], y)
+    AggregateClassifier(model="mlp", epochs=1).fit(table * [1, 1, 1e-30], y)  # which is large enough
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch):

@@ -18,7 +18,7 @@ import unbag
 from unbag import AggregateClassifier
 
 # Enough for the tables of the checks, which are small and easy.
-CHECKED = AggregateClassifier(epochs=30, learning_rate=0.01)
+CHECKED = AggregateClassifier(model="mlp", epochs=30, learning_rate=0.01)
 CHECKS = [check for _, check in estimator_checks_generator(CHECKED)]
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "which groups are held out, how the others are visited, "
@@ -47,7 +47,7 @@ def test_scikit_learns_own_check_of_array_api():
     code = """if True:
         from unbag import AggregateClassifier
         from sklearn.utils.estimator_checks import estimator_checks_generator
-        estimator = AggregateClassifier(epochs=2)
+        estimator = AggregateClassifier(model="mlp", epochs=2)
         run = [check(estimator) for _, check in estimator_checks_generator(estimator) if "array_api" in str(check.func)]
         print(len(run))
     """

@@ -120,7 +120,7 @@ def test_weights(folder, case):
 def test_negative_variances(tmp_path):
     random = np.random.default_rng(0)
     images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
-    classifier = AggregateClassifier(model="densenet", **{**FAST, "epochs": 1}).fit(images, labels)
+    classifier = AggregateClassifier(**{**FAST, "model": "densenet", "epochs": 1}).fit(images, labels)
     next(one for name, one in classifier.models_[0].named_buffers() if name.endswith("running_var"))[0] = -1
     classifier.save(tmp_path / "model")
     refused(tmp_path / "model", r"the tensor 0\.1\..*running_var of .* holds negative variances")
@@ -215,7 +215,7 @@ class Masked(nn.Module):
 def test_models_of_ones_own(tmp_path):
     random = np.random.default_rng(0)
     images, labels = random.random((24, 8, 8)).astype(np.float32), np.arange(24) % 3
-    classifier = AggregateClassifier(model=Masked, **{**FAST, "epochs": 1}).fit(images, labels)
+    classifier = AggregateClassifier(**{**FAST, "model": Masked, "epochs": 1}).fit(images, labels)
     folder = tmp_path / "model"
     classifier.save(folder)
     again = unbag.load(folder, model=Masked)

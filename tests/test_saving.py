@@ -57,7 +57,7 @@ def test_a_saved_classifier_says_the_same(model, tmp_path):
     X, labels = blobs()
     names = np.array(["kiwi", "apple", "fig"], dtype=object)[labels]
     table = pd.DataFrame(X, columns=["a", "b", "c"])
-    classifier = AggregateClassifier(model=model, n_restarts=2, ensemble=True, **QUICK).fit(table, names)
+    classifier = AggregateClassifier(n_restarts=2, ensemble=True, **{**QUICK, "model": model}).fit(table, names)
     classifier.save(tmp_path / "deep" / "model")
     again = unbag.load(tmp_path / "deep" / "model")
     np.testing.assert_array_equal(again.predict_proba(table), classifier.predict_proba(table))
@@ -75,7 +75,7 @@ def test_images_and_running_statistics(tmp_path):
     random = np.random.default_rng(0)
     images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
     for model in ("lenet", "densenet"):
-        classifier = AggregateClassifier(model=model, **{**QUICK, "epochs": 1}).fit(images, labels)
+        classifier = AggregateClassifier(**{**QUICK, "model": model, "epochs": 1}).fit(images, labels)
         classifier.save(tmp_path / model)
         again = unbag.load(tmp_path / model)
         np.testing.assert_array_equal(again.predict_proba(images), classifier.predict_proba(images))
@@ -126,7 +126,7 @@ def test_own_code_is_handed_in_again(tmp_path):
     groups = Groups.from_sizes([2] * 100)
     model, loss = nn.Linear(2, 1), unbag.losses.mae
     aggregate = unbag.FromFunction(sum)
-    classifier = AggregateClassifier(aggregate, model, loss=loss, n_classes=2, **QUICK)
+    classifier = AggregateClassifier(aggregate, loss=loss, n_classes=2, **{**QUICK, "model": model})
     classifier.fit(X, aggregate.observe(labels, groups, 2), groups=groups)
     classifier.save(tmp_path / "model")
     own = {"model": model, "aggregate": aggregate, "loss": loss}
@@ -149,7 +149,7 @@ def test_code_for_what_was_saved_by_name_is_refused(saved):
 
 def test_generators_and_paths_and_numbers_of_numpy(tmp_path):
     X, labels = blobs()
-    settings = {"epochs": np.int64(1), "random_state": np.random.RandomState(0), "classes": np.arange(3)}
+    settings = {"model": "mlp", "epochs": np.int64(1), "random_state": np.random.RandomState(0), "classes": np.arange(3)}
     classifier = AggregateClassifier(**settings, device=torch.device("cpu")).fit(X, labels)
     classifier.set_params(checkpoint=tmp_path).save(str(tmp_path / "model"))
     again = unbag.load(str(tmp_path / "model"))

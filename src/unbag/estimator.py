@@ -146,7 +146,7 @@ class AggregateClassifier(Predictor):
     >>> X = rng.normal(size=(120, 3)) + 3 * labels[:, None]
     >>> ids = np.arange(120) // 4
     >>> counts = [np.bincount(labels[ids == group], minlength=2) for group in range(30)]
-    >>> clf = AggregateClassifier(epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
+    >>> clf = AggregateClassifier(model="mlp", epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
     >>> bool((clf.predict(X) == labels).mean() > 0.95)
     True
     """

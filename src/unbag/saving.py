@@ -102,7 +102,7 @@ def load(
     --------
     >>> import tempfile
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> clf = unbag.AggregateClassifier(epochs=2, random_state=0).fit(X, X[:, 0] > 0)
+    >>> clf = unbag.AggregateClassifier(model="mlp", epochs=2, random_state=0).fit(X, X[:, 0] > 0)
     >>> folder = Path(tempfile.mkdtemp()) / "model"
     >>> clf.save(folder)
     >>> bool((load(folder).predict_proba(X) == clf.predict_proba(X)).all())

@@ -7,7 +7,7 @@ import numpy as np
 import unbag
 
 # Settings that learn blobs in a moment.
-FAST = {"epochs": 30, "learning_rate": 0.01, "scaling": "standard", "random_state": 0}
+FAST = {"model": "mlp", "epochs": 30, "learning_rate": 0.01, "scaling": "standard", "random_state": 0}
 
 
 def blobs(n: int = 200, k: int = 3, seed: int = 0, spread: float = 4.0) -> tuple[np.ndarray, np.ndarray]:

@@ -71,7 +71,7 @@ def summarise(
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> pairs = unbag.Groups.from_tuples(np.arange(40).reshape(20, 2))
     >>> same = (X[::2, 0] > 0) == (X[1::2, 0] > 0)
-    >>> clf = unbag.AggregateClassifier("pairwise_similarity", n_classes=2, epochs=2, random_state=0)
+    >>> clf = unbag.AggregateClassifier("pairwise_similarity", "mlp", n_classes=2, epochs=2, random_state=0)
     >>> summary = summarise(clf.fit(X, same, groups=pairs), X, same, pairs, title="Pairs", inputs={})
     >>> summary["data"]["rows"], summary["sets"][0]["kind"], summary["sets"][0]["groups"]
     (40, 'pairwise_similarity', 20)

@@ -60,7 +60,8 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> _ = (folder / "people.csv").write_text("ward,age\n" + "".join(rows))
     >>> counts = [f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(8)]
     >>> _ = (folder / "wards.csv").write_text("ward,ill,well\n" + "".join(counts))
-    >>> plan = make_plan({"instances": folder / "people.csv", "groups": folder / "wards.csv", "epochs": 2})
+    >>> files = {"instances": folder / "people.csv", "groups": folder / "wards.csv"}
+    >>> plan = make_plan({**files, "model": "linear", "epochs": 2})
     >>> learned = fit_tables(plan, Run(folder / "run"))
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
