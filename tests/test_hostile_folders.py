@@ -22,9 +22,10 @@ from hostile_folders import (
     change_tensor,
     mutate,
     put,
+    read_content,
     weights_in,
 )
-from problems_of_groups import FAST, blobs
+from problems_of_groups import FAST, blobs, fit_all_candidates
 from torch import nn
 
 import unbag
@@ -102,7 +103,7 @@ def test_texts(folder, case):
 @pytest.mark.parametrize(("place", "value"), WRONG, ids=lambda value: repr(value)[:60])
 def test_entries(folder, place, value):
     put(folder, place, value)
-    refused(folder, rf"{place.split('.')[-1]}|orders must be|names must be|of another model")
+    refused(folder, rf"{place.split('.')[-1]}|orders must be|names must be|of another model|weights.model must be|folds_ must be")
 
 
 @pytest.mark.parametrize("case", LARGE)
@@ -152,7 +153,7 @@ def test_links_to_files_are_followed(folder, original, tmp_path):
 
 def test_saving_removes_no_file_that_a_folder_only_names(folder, original):
     (folder / "mine.txt").write_text("kept")
-    put(folder, "weights.file", "mine.txt")
+    put(folder, "weights.0.file", "mine.txt")
     unbag.load(original[0]).save(folder, overwrite=True)
     assert (folder / "mine.txt").read_text() == "kept"
 
@@ -198,6 +199,55 @@ def _mutated(original, folder, seed):
     shutil.copytree(original, folder / "model")
     mutate(folder / "model", seed)
     return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    X, labels = blobs()
+    folder = tmp_path_factory.mktemp("mixture") / "model"
+    fit_all_candidates(X, np.array(["a", "b", "c"])[labels]).save(folder)
+    return folder, X
+
+
+def swap_models(folder: Path) -> None:
+    linear, mlp, _ = read_content(folder)["weights"]
+    put(folder, "weights.0.model", mlp["model"])
+    put(folder, "weights.1.model", linear["model"])
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("weights.0.model", "mlp", "weights.model must be different"),
+        ("weights.0.model", "lenet", "weights.model must be one of"),
+        ("weights.0.n", 1, "orders must be a list with one entry for each of 5 models"),
+        ("fitted.model_folds_.0", 7, None),  # a fold that no group was left out by
+        ("fitted.folds_.0.0", 2, "folds_ must be numbers of folds that a model has left out"),
+        ("fitted.folds_", None, "folds_ must be null where model_folds_ is"),
+        ("fitted.estimated_accuracy.high", None, "estimated_accuracy must be numbers from 0 to 1"),
+        ("fitted.candidates_.1.weight", "much", "candidates_ must be"),
+    ],
+)
+def test_entries_of_mixtures(mixture, tmp_path, place, value, said):
+    folder = shutil.copytree(mixture[0], tmp_path / "model")
+    put(folder, place, value)
+    if said is None:
+        assert holds(folder, mixture[1])
+    else:
+        refused(folder, said)
+
+
+def test_files_of_a_mixture_are_those_of_its_models(mixture, tmp_path):
+    folder = shutil.copytree(mixture[0], tmp_path / "model")
+    swap_models(folder)
+    refused(folder, "the saved weights are of another model")
+    shutil.rmtree(folder)
+    shutil.copytree(mixture[0], folder)
+    (trees,) = folder.glob("*.txt")
+    trees.write_text(trees.read_text().replace("leaf_value=", "leaf_value=1", 1))
+    refused(folder, "was altered after it was saved")
+    trees.unlink()
+    refused(folder, "are missing", FileNotFoundError)
 
 
 class Masked(nn.Module):

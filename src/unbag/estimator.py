@@ -113,7 +113,7 @@ class AggregateClassifier(Predictor):
         Shape of one row.
     models_ : list
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; networks hold their
-        scaling.
+        scaling. ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
     temperature_ : float
         By which logits are divided; 1 without folds.
     estimated_accuracy_ : Estimate or None
@@ -306,6 +306,7 @@ class AggregateClassifier(Predictor):
             members = torch.cat([one.groups.members for one in observations]).unique()
             first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
             self.orders_[1:] = [self._align(first, other) for other in others]
+        self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
         self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
         self.temperature_ = 1.0
         self.candidates_: list[dict[str, Any]] = []
@@ -330,6 +331,7 @@ class AggregateClassifier(Predictor):
 
     def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
         self.models_, self.orders_ = found.models, found.orders
+        self.model_names_ = [name if isinstance(self.model, str) else None for name in found.names]
         self.model_weights_, self.model_folds_ = found.weights, found.folds
         self.temperature_ = found.temperature
         self.estimated_accuracy_ = found.accuracy

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import TREES, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.models import build
@@ -25,9 +25,6 @@ from unbag.training.scaling import How
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
-AUTO = "auto"
-CANDIDATES = ("linear", "mlp", TREES)
-"""The models among which ``model="auto"`` chooses; trees for tables alone."""
 N_FOLDS = 4
 
 # Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
@@ -104,14 +101,17 @@ def prepare_folds(
     names = [name for name in CANDIDATES if name != TREES or (X.ndim == 2 and has_lightgbm())] if automatic else [model]
     if automatic and bool(X.isnan().any()):
         names = [name for name in names if name == TREES]
+        if not names:
+            raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
     candidates = {}
     for name in names:
         own = {**choices, "model": name}
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
-        if automatic and name == TREES:  # interrupted, they begin anew, which is soon done
-            own["checkpoint"] = None
-        candidates[name if isinstance(name, str) else name_of(name)] = _family(own, X, counting, can_choose=True)
+        if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
+            own |= {"checkpoint": None, "device": "cpu"}
+        called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
+        candidates[called] = _family(own, X, counting, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed)
 
 

@@ -35,6 +35,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     models_: list[Model]
     orders_: list[np.ndarray]
     """For each model, which of its outputs each class is read from."""
+    model_names_: list[str | None]
+    """Of each model; None where it was made by the caller's own code."""
     model_weights_: list[float]
     """Of each model in the mean of their probabilities."""
     model_folds_: list[int] | None
@@ -172,6 +174,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
         check_is_fitted(self, "models_")
         save(self, folder, overwrite=overwrite)
+
+    def named_models(self) -> list[Any]:
+        """Return for each fitted model its name, or what the caller gave for it."""
+        return [self.model if name is None else name for name in self.model_names_]
 
     def _log_probs(self, X: Any) -> Tensor:
         """Return the log-probability of each class for each row, in float64 on the CPU."""

@@ -50,22 +50,38 @@ def weights_as_bytes(models: Sequence[Model]) -> tuple[str, bytes]:
     return "safetensors", safetensors.torch.save(named)
 
 
-def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[Model]:
-    """Return models with the weights of a file; nothing is allocated for a model that they do not fit.
+def read_models(folder: Path, files: Sequence[dict[str, Any]], classifier: Predictor, spare: int) -> list[Model]:
+    """Return models with the weights of files; nothing is allocated for a model that they do not fit.
 
     Parameters
     ----------
-    path, digest
-        The file, and its checksum.
+    folder
+        Where the files are.
+    files
+        Of each its name, its checksum, and of which models and how many it holds the weights.
     classifier
-        Has everything but its models, one for each of ``orders_``; they are put on its device.
+        Has everything but its models; they are put on its device.
     spare
-        How many bytes models may take beside their tensors, and beside as many as the file has.
+        How many bytes models may take beside their tensors, and beside as many as the files have.
     """
-    model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
-    if not is_network(model):
-        content = _read_checked(path, digest)
-        return [*read_trees(path, content, n_models, prod(input_shape), len(classifier.classes_))]
+    models: list[Model] = []
+    for one in files:
+        path = folder / Path(one["file"]).name
+        model = classifier.model if one["model"] is None else one["model"]
+        if is_network(model):
+            nets = _read_networks(path, one["sha256"], model, one["n"], classifier, spare)
+            spare -= max(0, MODULE_BYTES * sum(len(list(net.modules())) for net in nets) - path.stat().st_size)
+            models += nets
+        else:
+            content = _read_checked(path, one["sha256"])
+            models += read_trees(path, content, one["n"], prod(classifier.input_shape_), len(classifier.classes_))
+    return models
+
+
+def _read_networks(
+    path: Path, digest: str, model: Any, n_models: int, classifier: Predictor, spare: int
+) -> list[Network]:
+    input_shape = classifier.input_shape_
     try:
         make_net = _make_net(model, input_shape, len(classifier.classes_))
         net = make_net()
@@ -90,7 +106,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
     for place in range(n_models):
         for name in finite:
             _check_values(path, f"{place}.{name}", tensors[f"{place}.{name}"])
-    models: list[Model] = []
+    models = []
     for place in range(n_models):
         net = make_net()
         own = {name: tensors.pop(f"{place}.1.{name}") for name in _named_tensors(net)}
