@@ -95,7 +95,7 @@ def test_settings_of_the_paper_follow_the_kind_of_observation():
     labels = Observations(unbag.LabelProportions(), Groups.from_sizes([1, 1]), [[1, 0], [0, 1]], 2)
 
     def settings(one, **choices):
-        return read_settings(AggregateClassifier(**choices).get_params(), [one])
+        return read_settings(AggregateClassifier(**{"epochs": 200, **choices}).get_params(), [one])
 
     assert (settings(pairs).warm_up, settings(pairs).phase(100)) == (100, "remembered weights")
     assert (settings(bags).warm_up, settings(bags).phase(0)) == (0, "current weights")
@@ -106,6 +106,10 @@ def test_settings_of_the_paper_follow_the_kind_of_observation():
     assert {settings(pairs, method="likelihood").phase(epoch) for epoch in range(200)} == {"likelihood"}
     assert settings(counts, weights="current", warm_up=7).phase(7) == "current weights"
     assert settings(bags, weights="remembered").phase(0) == "remembered weights"
+    large = Observations(unbag.LabelProportions(), Groups.from_sizes([33, 2]), [[30, 3], [2, 0]], 2)
+    assert settings(large).phase(0) == "current weights"
+    assert {settings(large, epochs="auto").phase(epoch) for epoch in range(300)} == {"likelihood"}
+    assert settings(counts, epochs="auto", loss="gce").phase(0) == "remembered weights"
 
 
 def test_targets_in_any_order_of_rows_and_groups_of_unequal_sizes():
@@ -547,12 +551,15 @@ def target_of_blobs(k: int = 3):
         ({"aggregate": unbag.OrdinalRank}, "got the class OrdinalRank"),
         ({"aggregate": []}, "aggregate is an empty list"),
         ({"model": "forest"}, "model must be one of linear, logistic, mlp"),
-        ({"method": "em"}, "method must be one of 'uum', 'likelihood', got 'em'"),
+        ({"method": "em"}, "method must be one of 'auto', 'uum', 'likelihood', got 'em'"),
         ({"weights": "old"}, "weights must be one of 'auto', 'current', 'remembered', got 'old'"),
         ({"scaling": "minmax"}, "scaling must be one of 'auto', 'none', 'standard', 'table', got 'minmax'"),
         ({"loss": "hinge"}, "loss must be one of"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
         ({"warm_up": "some"}, "warm_up must be a whole number"),
+        ({"n_folds": 1}, "n_folds must be a whole number of at least 2, or None, got 1"),
+        ({"n_folds": "many"}, "n_folds must be a whole number of at least 2, or None, got 'many'"),
+        ({"n_folds": None}, r'model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model'),
         ({"n_restarts": 0}, "n_restarts must be a whole number of at least 1, got 0"),
         ({"validation_fraction": 1}, "validation_fraction must be at least 0 and less than 1, got 1"),
         ({"learning_rate": 0}, "learning_rate must be a positive number"),
@@ -573,12 +580,12 @@ def test_missing_values_are_refused_by_the_names_of_their_columns():
     table = pd.DataFrame(X, columns=["age", "height", "weight"])
     for given in (table, pl.from_dict({name: table[name].to_numpy() for name in table})):
         with pytest.raises(ValueError, match=r"NaN.* in column 1 \(height\)"):
-            AggregateClassifier().fit(given, y)
+            AggregateClassifier(model="mlp").fit(given, y)
     classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(table.fillna(0), y)
     with pytest.raises(ValueError, match=r"column 1 \(height\)"):
         classifier.predict(table)
     with pytest.raises(ValueError, match="in column 1;"):
-        AggregateClassifier().fit(X, y)
+        AggregateClassifier(model="linear").fit(X, y)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,10 @@ def test_texts(folder, case):
 @pytest.mark.parametrize(("place", "value"), WRONG, ids=lambda value: repr(value)[:60])
 def test_entries(folder, place, value):
     put(folder, place, value)
-    refused(folder, rf"{place.split('.')[-1]}|orders must be|names must be|of another model|weights.model must be|folds_ must be")
+    refused(
+        folder,
+        rf"{place.split('.')[-1]}|orders must be|names must be|of another model|weights.model must be|folds_ must be",
+    )
 
 
 @pytest.mark.parametrize("case", LARGE)

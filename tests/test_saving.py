@@ -149,7 +149,12 @@ def test_code_for_what_was_saved_by_name_is_refused(saved):
 
 def test_generators_and_paths_and_numbers_of_numpy(tmp_path):
     X, labels = blobs()
-    settings = {"model": "mlp", "epochs": np.int64(1), "random_state": np.random.RandomState(0), "classes": np.arange(3)}
+    settings = {
+        "model": "mlp",
+        "epochs": np.int64(1),
+        "random_state": np.random.RandomState(0),
+        "classes": np.arange(3),
+    }
     classifier = AggregateClassifier(**settings, device=torch.device("cpu")).fit(X, labels)
     classifier.set_params(checkpoint=tmp_path).save(str(tmp_path / "model"))
     again = unbag.load(str(tmp_path / "model"))
@@ -246,7 +251,9 @@ def of_mixture(classifier) -> list:
     return [getattr(classifier, name) for name in (*names, "estimated_accuracy_")]
 
 
-@pytest.mark.parametrize("settings", [{}, {"aggregate": "pairwise_similarity", "n_classes": 3}], ids=["counts", "pairs"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"aggregate": "pairwise_similarity", "n_classes": 3}], ids=["counts", "pairs"]
+)
 def test_mixtures_say_the_same(settings, tmp_path):
     X, labels = blobs()
     groups = Groups.from_sizes([2] * 100)

@@ -83,6 +83,9 @@ def prepare_folds(
 
     Parameters are those of :func:`prepare`.
     """
+    if not 0 <= choices["validation_fraction"] < 1:
+        given = choices["validation_fraction"]
+        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {given!r}")
     n_folds, model = _whole(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
@@ -227,6 +230,8 @@ def read_settings(
     aggregates = [one.aggregate for one in observations]
     epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
+    if warm_up != AUTO:
+        Settings(warm_up=warm_up)  # refused also where the likelihood method makes no use of it
     if method == AUTO:
         method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
     if method == "likelihood":
@@ -294,8 +299,6 @@ def first_seed(random_state: Any) -> int:
 
 def split_groups(one: Observations, share: float, seed: int) -> tuple[Observations, Tensor | None]:
     """Return the groups to train on, and the numbers of those held out, if any."""
-    if not 0 <= share < 1:
-        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
     counting = one.counting()
     if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
         return counting, None

@@ -69,7 +69,7 @@ def read_models(folder: Path, files: Sequence[dict[str, Any]], classifier: Predi
         path = folder / Path(one["file"]).name
         model = classifier.model if one["model"] is None else one["model"]
         if is_network(model):
-            nets = _read_networks(path, one["sha256"], model, one["n"], classifier, spare)
+            nets = _read_networks(path, {**one, "model": model}, classifier, spare)
             spare -= max(0, MODULE_BYTES * sum(len(list(net.modules())) for net in nets) - path.stat().st_size)
             models += nets
         else:
@@ -78,10 +78,8 @@ def read_models(folder: Path, files: Sequence[dict[str, Any]], classifier: Predi
     return models
 
 
-def _read_networks(
-    path: Path, digest: str, model: Any, n_models: int, classifier: Predictor, spare: int
-) -> list[Network]:
-    input_shape = classifier.input_shape_
+def _read_networks(path: Path, file: dict[str, Any], classifier: Predictor, spare: int) -> list[Network]:
+    model, n_models, input_shape = file["model"], file["n"], classifier.input_shape_
     try:
         make_net = _make_net(model, input_shape, len(classifier.classes_))
         net = make_net()
@@ -90,7 +88,7 @@ def _read_networks(
             f"the classifier in {path.parent} reads rows of shape {input_shape} and has {len(classifier.classes_)} "
             f"classes, for which its model cannot be made: {_shown(error)}"
         ) from error
-    content = _read_checked(path, digest)
+    content = _read_checked(path, file["sha256"])
     if (2 + len(list(net.modules()))) * MODULE_BYTES * n_models > spare + len(content):
         raise ValueError(
             f"{path} has {len(content)} bytes, and its {n_models} models would take far more memory than that; save a "

@@ -45,7 +45,8 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     """Save a fitted classifier so that the folder holds the old one or the new one at every moment.
 
     Weights are in files that are named by what they hold, one for each kind of model; the JSON file that refers to them
-    is written last. What would not be loaded again is refused here. ``checkpoint`` and ``device`` are not saved: they name a place on one machine.
+    is written last. What would not be loaded again is refused here. ``checkpoint`` and ``device`` are not saved: they
+    name a place on one machine.
 
     Parameters
     ----------

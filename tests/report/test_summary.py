@@ -58,7 +58,7 @@ def test_without_a_whole_random_state_the_same_groups_are_judged_also_when_loade
     clf = unbag.AggregateClassifier(**{**FAST, "random_state": np.random.RandomState(0)}).fit(X, y)
     summary = summarise(clf, X, y, title="", inputs={})
     (one,) = summary["sets"]
-    assert one["judged"] == {"held_out": True, "groups": 3, "rows_also_trained_on": 0.0}
+    assert one["judged"] == {"held_out": True, "folds": None, "groups": 3, "rows_also_trained_on": 0.0}
     assert one["likelihood"]["model"] == pytest.approx(max(one["score"] for one in clf.replicas_), rel=1e-3)
     clf.save(tmp_path / "model")
     again = summarise(unbag.load(tmp_path / "model"), X, y, title="", inputs={})

@@ -68,7 +68,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     """
     with run.opened(plan.as_dict(), force=force) as resumed:
         from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
-        from unbag.families import is_network, takes_missing  # noqa: PLC0415
+        from unbag.families import is_network  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
@@ -81,7 +81,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             found.columns.features,
             plan.categorical,
             found.member_rows,
-            keep_missing=takes_missing(plan.training.model),
+            keep_missing=not is_network(plan.training.model),  # trees read them as they are
         )
         X = preparation.encode(found.instances)
         aggregates, z, groups, weights = as_sets(found.observed)
