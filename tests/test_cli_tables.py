@@ -195,7 +195,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         ("also = ['pairs.csv']", "each entry of also needs a file"),
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
         ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
-        ("method = 'magic'", "method must be one of 'uum', 'likelihood', got 'magic'"),
+        ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )
 def test_settings_that_are_wrong(content, sentence, tmp_path):

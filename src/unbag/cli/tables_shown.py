@@ -52,7 +52,7 @@ def show_learned(console: Console, learned: Any) -> None:
     if summary["estimated_accuracy"] is not None:
         console.print(plain(say_estimate(summary)), highlight=False)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial"):
+    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial", "own share"):
         table.add_column(heading, justify="left" if heading == "learned from" else "right")
     for one in summary["sets"]:
         judged = "left out" if one["judged"]["folds"] else "held out" if one["judged"]["held_out"] else "all"
@@ -62,6 +62,7 @@ def show_learned(console: Console, learned: Any) -> None:
             f"{one['judged']['groups']:,} ({judged})",
             _number(one["likelihood"]["model"]),
             _number(one["likelihood"]["trivial"]),
+            "" if one["own_share"] is None else _number(one["own_share"]["log_likelihood"]),
         )
     console.print(table)
     if training["candidates"]:
@@ -75,7 +76,8 @@ def show_learned(console: Console, learned: Any) -> None:
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
         f"Trained for {training['epochs']} epochs"
         + (", going on with an unfinished run." if learned.resumed else ".")
-        + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
+        + " Log-likelihoods are per group; trivial is a model that says the same of every row, own share one that knows "
+        "the counts, and gives every row the shares of its own group.",
     ]
     if training["candidates"]:
         said.append(
