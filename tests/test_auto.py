@@ -166,6 +166,7 @@ def test_two_groups_are_left_out_in_turn():
     assert np.isfinite(classifier.predict_proba(X)).all()
 
 
+@pytest.mark.filterwarnings("ignore:there is only 1 group")
 def test_a_single_group_is_refused():
     X, labels = blobs(20, k=2)
     z, groups = counts_of(labels, size=20)

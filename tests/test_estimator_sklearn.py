@@ -26,6 +26,14 @@ EXPECTED_FAILURES = {
     "held out and no scaling, weights and repetition agree up to rounding in float32 (tests/test_weights.py)"
 }
 
+# What may differ between one model and a mixture; the rest would say the same again, at length.
+QUICK_MIXTURE = AggregateClassifier(n_folds=2, epochs=10, learning_rate=0.05, random_state=0)
+OF_MIXTURE = (
+    *("check_fit_idempotent", "check_estimators_pickle", "check_methods_subset_invariance", "check_dict_unchanged"),
+    *("check_classifiers_classes", "check_n_features_in", "check_no_attributes_set_in_init", "check_fit2d_1sample"),
+    *("check_estimator_sparse_tag", "check_estimators_dtypes", "check_parameters_default_constructible"),
+)
+
 
 def name_of(check) -> str:
     settings = ",".join(f"{name}={value}" for name, value in check.keywords.items())
@@ -40,6 +48,15 @@ def test_scikit_learns_own_checks(check):
     with pytest.raises(AssertionError):
         check(clone(CHECKED))
     pytest.xfail(reason)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [one for _, one in estimator_checks_generator(QUICK_MIXTURE) if one.func.__name__ in OF_MIXTURE],
+    ids=name_of,
+)
+def test_scikit_learns_own_checks_of_a_mixture(check):
+    check(clone(QUICK_MIXTURE))
 
 
 def test_scikit_learns_own_check_of_array_api():

@@ -52,7 +52,8 @@ def show_learned(console: Console, learned: Any) -> None:
     if summary["estimated_accuracy"] is not None:
         console.print(plain(say_estimate(summary)), highlight=False)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial", "own share"):
+    counted = any(one["own_share"] is not None for one in summary["sets"])
+    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial", *["own share"] * counted):
         table.add_column(heading, justify="left" if heading == "learned from" else "right")
     for one in summary["sets"]:
         judged = "left out" if one["judged"]["folds"] else "held out" if one["judged"]["held_out"] else "all"
@@ -62,7 +63,7 @@ def show_learned(console: Console, learned: Any) -> None:
             f"{one['judged']['groups']:,} ({judged})",
             _number(one["likelihood"]["model"]),
             _number(one["likelihood"]["trivial"]),
-            "" if one["own_share"] is None else _number(one["own_share"]["log_likelihood"]),
+            *["" if one["own_share"] is None else _number(one["own_share"]["log_likelihood"])] * counted,
         )
     console.print(table)
     if training["candidates"]:
@@ -76,9 +77,10 @@ def show_learned(console: Console, learned: Any) -> None:
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
         f"Trained for {training['epochs']} epochs"
         + (", going on with an unfinished run." if learned.resumed else ".")
-        + " Log-likelihoods are per group; trivial is a model that says the same of every row, own share one that knows "
-        "the counts, and gives every row the shares of its own group.",
+        + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
     ]
+    if counted:
+        said.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
     if training["candidates"]:
         said.append(
             f"Every group was left out once, in {training['folds']} folds; logits are divided by a temperature of "
