@@ -123,6 +123,7 @@ class AggregateClassifier(Predictor):
     models_ : list
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
         module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
+        ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
     temperature_ : float
         By which logits are divided; 1 without folds.
     estimated_accuracy_ : Estimate or None
@@ -155,7 +156,7 @@ class AggregateClassifier(Predictor):
     >>> X = rng.normal(size=(120, 3)) + 3 * labels[:, None]
     >>> ids = np.arange(120) // 4
     >>> counts = [np.bincount(labels[ids == group], minlength=2) for group in range(30)]
-    >>> clf = AggregateClassifier(epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
+    >>> clf = AggregateClassifier(model="mlp", epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
     >>> bool((clf.predict(X) == labels).mean() > 0.95)
     True
     """
@@ -323,6 +324,7 @@ class AggregateClassifier(Predictor):
             members = torch.cat([one.groups.members for one in observations]).unique()
             first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
             self.orders_[1:] = [self._align(first, other) for other in others]
+        self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
         self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
         self.temperature_ = 1.0
         self.candidates_: list[dict[str, Any]] = []
@@ -347,6 +349,7 @@ class AggregateClassifier(Predictor):
 
     def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
         self.models_, self.orders_ = found.models, found.orders
+        self.model_names_ = [name if isinstance(self.model, str) else None for name in found.names]
         self.model_weights_, self.model_folds_ = found.weights, found.folds
         self.temperature_ = found.temperature
         self.estimated_accuracy_ = found.accuracy

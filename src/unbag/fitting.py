@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import TREES, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.models import build
@@ -28,9 +28,6 @@ HOOKS = ("optimiser", "schedule", "stopping", "views")
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
-AUTO = "auto"
-CANDIDATES = ("linear", "mlp", TREES)
-"""The models among which ``model="auto"`` chooses; trees for tables alone."""
 N_FOLDS = 4
 
 # Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
@@ -90,6 +87,9 @@ def prepare_folds(
 
     Parameters are those of :func:`prepare`.
     """
+    if not 0 <= choices["validation_fraction"] < 1:
+        given = choices["validation_fraction"]
+        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {given!r}")
     n_folds, model = _whole(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
@@ -108,14 +108,17 @@ def prepare_folds(
     names = [name for name in CANDIDATES if name != TREES or (X.ndim == 2 and has_lightgbm())] if automatic else [model]
     if automatic and bool(X.isnan().any()):
         names = [name for name in names if name == TREES]
+        if not names:
+            raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
     candidates = {}
     for name in names:
         own = {**choices, "model": name}
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
-        if automatic and name == TREES:  # interrupted, they begin anew, which is soon done
-            own["checkpoint"] = None
-        candidates[name if isinstance(name, str) else name_of(name)] = _family(own, X, counting, can_choose=True)
+        if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
+            own |= {"checkpoint": None, "device": "cpu"}
+        called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
+        candidates[called] = _family(own, X, counting, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed)
 
 
@@ -234,6 +237,8 @@ def read_settings(
     aggregates = [one.aggregate for one in observations]
     epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
+    if warm_up != AUTO:
+        Settings(warm_up=warm_up)  # refused also where the likelihood method makes no use of it
     if method == AUTO:
         method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
     if method == "likelihood":
@@ -306,8 +311,6 @@ def first_seed(random_state: Any) -> int:
 
 def split_groups(one: Observations, share: float, seed: int) -> tuple[Observations, Tensor | None]:
     """Return the groups to train on, and the numbers of those held out, if any."""
-    if not 0 <= share < 1:
-        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
     counting = one.counting()
     if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
         return counting, None

@@ -38,6 +38,7 @@ class Option:
 
 Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
 Names = tuple[str, ...]
+Auto = Literal["auto"]
 
 
 @model(frozen=True)
@@ -77,20 +78,25 @@ class Training:
     The seed is its ``random_state``, and a number unless another is given: a run can be repeated.
     """
 
-    model: Annotated[str, Setting("linear, mlp or trees.")] = "mlp"
-    method: Annotated[str, Setting("uum or likelihood.")] = "uum"
+    model: Annotated[str, Setting("auto, linear, mlp or trees; auto mixes those that explain left-out groups.")] = (
+        "auto"
+    )
+    method: Annotated[str, Setting("auto, uum or likelihood.")] = "auto"
     loss: Annotated[str, Setting("Loss of uum, for example gce.")] = "cross_entropy"
-    epochs: Annotated[StrictInt, Setting("Most visits to each group.")] = 200
-    warm_up: Annotated[StrictInt | Literal["auto"], Setting("Epochs of likelihood first.")] = "auto"
+    epochs: Annotated[StrictInt | Auto, Setting("Most visits to each group; auto goes by progress.")] = "auto"
+    warm_up: Annotated[StrictInt | Auto, Setting("Epochs of likelihood first.")] = "auto"
     weights: Annotated[str, Setting("Of uum: auto, current or remembered.")] = "auto"
-    batch_size: Annotated[StrictInt, Setting("Groups a step.")] = 128
-    learning_rate: Annotated[StrictFloat, Setting("Of Adam.")] = 1e-3
+    batch_size: Annotated[StrictInt | Auto, Setting("Groups a step.")] = "auto"
+    learning_rate: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
     weight_decay: Annotated[StrictFloat, Setting("Of Adam.")] = 0.0
     scaling: Annotated[str, Setting("auto, standard, table or none.")] = "auto"
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
+    n_folds: Annotated[
+        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 for the automatic model.")
+    ] = "auto"
     validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
-    patience: Annotated[StrictInt | None, Setting("Stop after so many epochs without progress.")] = 30
+    patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
     seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
     device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
 

@@ -35,6 +35,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     models_: list[Model]
     orders_: list[np.ndarray]
     """For each model, which of its outputs each class is read from."""
+    model_names_: list[str | None]
+    """Of each model; None where it was made by the caller's own code."""
     model_weights_: list[float]
     """Of each model in the mean of their probabilities."""
     model_folds_: list[int] | None
@@ -176,34 +178,38 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_is_fitted(self, "models_")
         save(self, folder, overwrite=overwrite)
 
+    def named_models(self) -> list[Any]:
+        """Return for each fitted model its name, or what the caller gave for it."""
+        return [self.model if name is None else name for name in self.model_names_]
+
     def _log_probs(self, X: Any) -> Tensor:
         """Return the log-probability of each class for each row, in float64 on the CPU."""
         check_is_fitted(self, "models_")
         rows = read_rows(self, X, reset=False)
         return self._mixed_log_probs(rows)
 
-    def _mixed_log_probs(self, rows: Tensor, fold: int | None = None) -> Tensor:
-        """Return the tempered mean of probabilities, of all models or of those that have left out a fold."""
-        found, weights = self._log_probs_of_models(rows), self.model_weights_
-        if fold is not None and self.model_folds_ is not None:
-            weights = [w if own == fold else 0.0 for w, own in zip(weights, self.model_folds_, strict=True)]
-        mixed = found[0] if len(found) == 1 else mix(found, [weight / sum(weights) for weight in weights])
+    def _mixed_log_probs(self, rows: Tensor) -> Tensor:
+        """Return the tempered mean of the probabilities of all models."""
+        return self._mix(self._log_probs_of_models(rows), self.model_weights_)
+
+    def _mix(self, log_probs: list[Tensor], weights: Sequence[float]) -> Tensor:
+        total = sum(weights)
+        mixed = log_probs[0] if len(log_probs) == 1 else mix(log_probs, [weight / total for weight in weights])
         return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
 
     def _out_of_fold_log_probs(self, rows: Tensor, observations: Sequence[Observations]) -> list[Tensor]:
         """Return for each set the log-probabilities of members, by models that have not seen their groups, if any."""
-        by_fold: dict[int | None, Tensor] = {None: self._mixed_log_probs(rows)}
+        log_probs = self._log_probs_of_models(rows)
+        by_all = self._mix(log_probs, self.model_weights_)
+        found = [by_all[one.groups.members] for one in observations]
         if self.folds_ is None or self.model_folds_ is None:
-            return [by_fold[None][one.groups.members] for one in observations]
+            return found
         for fold in sorted(set(self.model_folds_)):
-            by_fold[fold] = self._mixed_log_probs(rows, fold)
-        found = []
-        for one, folds in zip(observations, self.folds_, strict=True):
-            members, own = one.groups.members, one.groups.segments.expand(torch.tensor(folds))
-            of_members = by_fold[None][members]
-            for fold in range(int(own.max()) + 1):
-                of_members[own == fold] = by_fold[fold][members[own == fold]]
-            found.append(of_members)
+            own = zip(self.model_weights_, self.model_folds_, strict=True)
+            by_fold = self._mix(log_probs, [weight if left_out == fold else 0.0 for weight, left_out in own])
+            for one, folds, of_members in zip(observations, self.folds_, found, strict=True):
+                judged = one.groups.segments.expand(torch.tensor(folds)) == fold
+                of_members[judged] = by_fold[one.groups.members[judged]]
         return found
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:

@@ -58,7 +58,7 @@ def test_without_a_whole_random_state_the_same_groups_are_judged_also_when_loade
     clf = unbag.AggregateClassifier(**{**FAST, "random_state": np.random.RandomState(0)}).fit(X, y)
     summary = summarise(clf, X, y, title="", inputs={})
     (one,) = summary["sets"]
-    assert one["judged"] == {"held_out": True, "groups": 3, "rows_also_trained_on": 0.0}
+    assert one["judged"] == {"held_out": True, "folds": None, "groups": 3, "rows_also_trained_on": 0.0}
     assert one["likelihood"]["model"] == pytest.approx(max(one["score"] for one in clf.replicas_), rel=1e-3)
     clf.save(tmp_path / "model")
     again = summarise(unbag.load(tmp_path / "model"), X, y, title="", inputs={})
@@ -181,7 +181,7 @@ def test_the_size_does_not_grow_with_the_number_of_groups():
     X, labels = blobs(6000)
     ids = np.arange(6000) // 2
     y = unbag.target(ids, count(labels, ids, 3))
-    clf = unbag.AggregateClassifier("label_proportions", "linear", **{**FAST, "epochs": 1}).fit(X, y)
+    clf = unbag.AggregateClassifier(**{**FAST, "model": "linear", "epochs": 1}).fit(X, y)
     clf.history_ = clf.history_ * 2000
     clf.n_iter_ = 2000
     summary = summarise(clf, X, y, title="", inputs={})
@@ -239,5 +239,5 @@ def test_labels_of_too_many_classes_cannot_name_them():
 def test_code_among_the_settings_is_told_by_its_name():
     X, labels = blobs(60)
     make = lambda: torch.nn.Linear(3, 3)  # noqa: E731
-    clf = unbag.AggregateClassifier(model=make, **FAST).fit(X, labels)
+    clf = unbag.AggregateClassifier(**{**FAST, "model": make}).fit(X, labels)
     assert summarise(clf, X, labels, title="", inputs={})["settings"]["model"] == "<lambda>"

@@ -34,6 +34,8 @@ class CrossFitted:
     """The models of all folds of the chosen candidates, and how good they are on groups that they have not seen."""
 
     models: list[Model]
+    names: list[str]
+    """The candidate that each model is of."""
     weights: list[float]
     """Of the models in the mean of probabilities."""
     orders: list[np.ndarray]
@@ -106,6 +108,7 @@ def cross_fit(
     kept = [place for place, share in enumerate(shares) if share]
     return CrossFitted(
         models=[models[place] for place in kept],
+        names=[[*candidates][place // len(folds)] for place in kept],
         weights=[shares[place] for place in kept],
         orders=[orders[place] for place in kept],
         folds=[place % len(folds) for place in kept],
@@ -122,7 +125,8 @@ def cross_fit(
 
 
 def fit_folds(family: Family, X: Tensor, folds: Sequence[Fold], seed: int) -> list[Fitted]:
-    """Fit a family once for each fold; networks learn side by side."""
+    """Fit a family once for each fold; networks learn side by side, others on the processor."""
     if isinstance(family, Networks):
         return family.fit_folds(X, folds, seed)
+    X, folds = X.cpu(), [fold.to("cpu") for fold in folds]
     return [family.fit(X, fold.used, fold.held_out, seed + place) for place, fold in enumerate(folds)]

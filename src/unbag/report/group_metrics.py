@@ -45,6 +45,7 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
         "weights": None if one.group_weights is None else [float(one.weights.min()), float(one.weights.max())],
         "judged": _judged_on(judged),
         "likelihood": _likelihood(judged),
+        "own_share": _own_share(judged),
         "outcome": _outcome(judged, classes),
         "confidence": _confidence(judged),
         "worst": _worst(judged),
@@ -54,11 +55,26 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
 def _judged_on(judged: Judged) -> dict[str, Any]:
     groups = judged.observations.groups
     shared = 0.0
-    if judged.held_out:
+    if judged.folds is not None:
+        # Of a row in groups of different folds, no model has left out all.
+        first, last = (
+            torch.full((groups.last_row + 1,), -1).scatter_reduce_(
+                0, groups.members, groups.segments.expand(judged.folds), how, include_self=False
+            )
+            for how in ("amin", "amax")
+        )
+        rows = groups.take(judged.chosen).members
+        shared = (first != last)[rows].double().mean().item()
+    elif judged.held_out:
         trained_on = torch.ones(len(groups), dtype=torch.bool).index_fill_(0, judged.chosen, False)
         rows = groups.take(judged.chosen).members
         shared = torch.isin(rows, groups.take(trained_on).members).double().mean().item()
-    return {"held_out": judged.held_out, "groups": len(judged.chosen), "rows_also_trained_on": shared}
+    return {
+        "held_out": judged.held_out,
+        "folds": None if judged.folds is None else int(judged.folds.max()) + 1,
+        "groups": len(judged.chosen),
+        "rows_also_trained_on": shared,
+    }
 
 
 def _likelihood(judged: Judged) -> dict[str, Any]:
@@ -77,10 +93,26 @@ def _likelihood(judged: Judged) -> dict[str, Any]:
     }
 
 
+def _own_share(judged: Judged) -> dict[str, Any] | None:
+    """Say of counts how good it would be to give every member the shares of its own group, which only counts tell.
+
+    ``accuracy`` is that of calling every member by the most frequent class of its group.
+    """
+    chosen = judged.observations.take(judged.chosen)
+    if chosen.aggregate.outcome != "class_counts" or chosen.groups.max_size == 1:
+        return None
+    counts, sizes = chosen.checked.double(), chosen.groups.sizes.double()
+    ways = torch.lgamma(sizes + 1) - torch.lgamma(counts + 1).sum(1)
+    log_likelihood = ways + torch.special.xlogy(counts, counts / sizes[:, None]).sum(1)
+    right = chosen.weights @ counts.max(1).values / (chosen.weights @ sizes)
+    return {"log_likelihood": chosen.mean(log_likelihood).item(), "accuracy": right.item()}
+
+
 def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
     chosen = judged.observations.take(judged.chosen)
     if chosen.aggregate.outcome == "class_counts":
-        return _counts(chosen, judged.log_probs, classes)
+        members, _ = judged.observations.groups.segments.take(judged.chosen)
+        return _counts(chosen, judged.log_probs[members], classes)
     if chosen.aggregate.is_yes_no(chosen.groups, chosen.n_classes):
         return _answers(judged, chosen)
     seen = judged.log_likelihood[judged.chosen].exp().numpy()
@@ -88,10 +120,10 @@ def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
 
 
 def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict[str, Any]:
-    """Compare counts with those the model expects when it sees the rows alone."""
+    """Compare counts with those the model expects when it sees the rows alone, from log-probabilities of members."""
     groups = chosen.groups
     observed = chosen.checked.double().numpy()  # (groups, k)
-    expected = groups.segments.sum(log_probs[groups.members].exp()).numpy()
+    expected = groups.segments.sum(log_probs.exp()).numpy()
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
     typical = mean(observed)
     rows = [
@@ -154,7 +186,7 @@ def reliability(predicted: np.ndarray, happened: np.ndarray) -> list[dict[str, A
 def _confidence(judged: Judged) -> dict[str, Any]:
     """Compare how sure the model is of each member before and after the observation of its group is known."""
     certain = judged.posterior[~judged.posterior.isnan().any(1)]
-    before = judged.log_probs[judged.observations.groups.members].exp().max(1).values.numpy()
+    before = judged.log_probs.exp().max(1).values.numpy()
     after = certain.max(1).values.numpy().clip(0, 1)
     return {
         "edges": SHARES.tolist(),

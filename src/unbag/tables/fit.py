@@ -50,14 +50,15 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> _ = (folder / "people.csv").write_text("ward,age\n" + "".join(rows))
     >>> counts = [f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(8)]
     >>> _ = (folder / "wards.csv").write_text("ward,ill,well\n" + "".join(counts))
-    >>> plan = make_plan({"instances": folder / "people.csv", "groups": folder / "wards.csv", "epochs": 2})
+    >>> files = {"instances": folder / "people.csv", "groups": folder / "wards.csv"}
+    >>> plan = make_plan({**files, "model": "linear", "epochs": 2})
     >>> learned = fit_tables(plan, Run(folder / "run"))
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
     """
     with run.opened(plan.as_dict(), force=force) as resumed:
         from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
-        from unbag.families import is_network, takes_missing  # noqa: PLC0415
+        from unbag.families import is_network  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
@@ -70,7 +71,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             found.columns.features,
             plan.categorical,
             found.member_rows,
-            keep_missing=takes_missing(plan.training.model),
+            keep_missing=not is_network(plan.training.model),  # trees read them as they are
         )
         X = preparation.encode(found.instances)
         aggregates, z, groups, weights = as_sets(found.observed)
