@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ET
 from functools import partial
 from itertools import product
@@ -211,11 +212,9 @@ def test_an_estimator_is_told_its_model_and_what_it_says_of_itself_is_kept(monke
 
 
 def test_a_method_that_cannot_be_had_says_why(monkeypatch):
-    monkeypatch.setitem(methods.ESTIMATORS, "trees", {"model": "shrubs"})
-    why_not.cache_clear()
-    assert why_not("trees").startswith("trees cannot be had: model must be one of")
-    assert why_not("forest") is None
-    why_not.cache_clear()
+    monkeypatch.setitem(sys.modules, "lightgbm", None)  # as where it is not installed
+    assert why_not("trees").startswith("trees cannot be had: model='trees' needs LightGBM")
+    assert why_not("default") is None
 
 
 @pytest.mark.parametrize("method", ["forest", "svm", "default"])
