@@ -774,7 +774,7 @@ def test_hooks_of_training_are_handed_on(tmp_path):
         "stopping": stop,
         "views": lambda rows: rows + 0.01 * torch.randn_like(rows),
     }
-    clf = AggregateClassifier(epochs=5, random_state=0, **hooks).fit(X, y)
+    clf = AggregateClassifier(model="mlp", epochs=5, random_state=0, **hooks).fit(X, y)
     assert (clf.n_iter_, asked) == (2, [1, 2])
     clf.save(tmp_path / "model")
     loaded = unbag.load(tmp_path / "model")

@@ -88,7 +88,7 @@ class Training:
     weights: Annotated[str, Setting("Of uum: auto, current or remembered.")] = "auto"
     batch_size: Annotated[StrictInt | Auto, Setting("Groups a step.")] = "auto"
     learning_rate: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
-    weight_decay: Annotated[StrictFloat, Setting("Of Adam.")] = 0.0
+    weight_decay: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
     scaling: Annotated[str, Setting("auto, standard, table or none.")] = "auto"
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
