@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -254,19 +254,21 @@ def read_settings(
     rate = choices["learning_rate"]
     if isinstance(rate, str) and rate == AUTO:
         rate = LEARNING_RATES.get(str(choices["model"]), LEARNING_RATE) if by_progress else 1e-3
-    one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / max(int(batch_size), 1))
-    return Settings(
+    settings = Settings(
         epochs=epochs,
         warm_up=warm_up,
         loss=choices["loss"],
         remember_from=0 if weights == "remembered" and warm_up != epochs else None,
         batch_size=batch_size,
-        steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS) if by_progress else None,
         learning_rate=rate,
         weight_decay=choices["weight_decay"],
         averaging=AVERAGING if by_progress else 0.0,
         patience=(PATIENCE if by_progress else 30) if given["patience"] == AUTO else given["patience"],
     )
+    if not by_progress:
+        return settings
+    one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / settings.batch_size)
+    return replace(settings, steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS))
 
 
 def rows_to_groups(observations: Sequence[Observations]) -> int:

@@ -108,7 +108,9 @@ def test_with_folds_every_group_is_judged_by_models_that_have_not_seen_it():
 def test_own_shares_are_those_of_a_multinomial(counts, data):
     sizes = [sum(own) for own in counts]
     weights = data.draw(st.lists(st.floats(0.1, 3), min_size=len(counts), max_size=len(counts)))
-    one = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes(sizes), counts, 3, group_weights=np.array(weights))
+    one = Observations(
+        unbag.LabelProportions(), unbag.Groups.from_sizes(sizes), counts, 3, group_weights=np.array(weights)
+    )
     found = own_share(one)
     if max(sizes) == 1:
         assert found is None  # a label is no share
