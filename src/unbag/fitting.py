@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -230,8 +230,9 @@ def read_settings(
     aggregates = [one.aggregate for one in observations]
     epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
-    if warm_up != AUTO:
-        Settings(warm_up=warm_up)  # refused also where the likelihood method makes no use of it
+    for name in ("warm_up", "batch_size"):
+        if given[name] != AUTO:
+            Settings(**{name: given[name]})  # refused before anything is made of it, or where nothing is
     if method == AUTO:
         method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
     if method == "likelihood":
@@ -254,21 +255,19 @@ def read_settings(
     rate = choices["learning_rate"]
     if isinstance(rate, str) and rate == AUTO:
         rate = LEARNING_RATES.get(str(choices["model"]), LEARNING_RATE) if by_progress else 1e-3
-    settings = Settings(
+    one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / max(int(batch_size), 1))
+    return Settings(
         epochs=epochs,
         warm_up=warm_up,
         loss=choices["loss"],
         remember_from=0 if weights == "remembered" and warm_up != epochs else None,
         batch_size=batch_size,
+        steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS) if by_progress else None,
         learning_rate=rate,
         weight_decay=choices["weight_decay"],
         averaging=AVERAGING if by_progress else 0.0,
         patience=(PATIENCE if by_progress else 30) if given["patience"] == AUTO else given["patience"],
     )
-    if not by_progress:
-        return settings
-    one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / settings.batch_size)
-    return replace(settings, steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS))
 
 
 def rows_to_groups(observations: Sequence[Observations]) -> int:
