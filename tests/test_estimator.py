@@ -563,6 +563,8 @@ def target_of_blobs(k: int = 3):
         ({"n_folds": None}, r'model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model'),
         ({"n_restarts": 0}, "n_restarts must be a whole number of at least 1, got 0"),
         ({"validation_fraction": 1}, "validation_fraction must be at least 0 and less than 1, got 1"),
+        ({"batch_size": "large"}, "batch_size must be a whole number of at least 1, got 'large'"),
+        ({"patience": 0}, "patience must be a whole number of at least 1, got 0"),
         ({"learning_rate": 0}, "learning_rate must be a positive number"),
         ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
         ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),

@@ -383,7 +383,7 @@ class AggregateClassifier(Predictor):
         _, by_constant = best_constant(observations)
         pairs = zip(observations, by_constant, strict=True)
         constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
-        score = float(np.nanmax([one["score"] for one in self.replicas_]))
+        score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
         if score < constant:
             warnings.warn(
                 f"the model explains groups worse than a constant prediction: log-likelihood {score:,.4g} per group "

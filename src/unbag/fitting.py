@@ -237,8 +237,9 @@ def read_settings(
     aggregates = [one.aggregate for one in observations]
     epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
-    if warm_up != AUTO:
-        Settings(warm_up=warm_up)  # refused also where the likelihood method makes no use of it
+    for name in ("warm_up", "batch_size"):
+        if given[name] != AUTO:
+            Settings(**{name: given[name]})  # refused before anything is made of it, or where nothing is
     if method == AUTO:
         method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
     if method == "likelihood":

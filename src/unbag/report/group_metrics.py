@@ -45,7 +45,7 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
         "weights": None if one.group_weights is None else [float(one.weights.min()), float(one.weights.max())],
         "judged": _judged_on(judged),
         "likelihood": _likelihood(judged),
-        "own_share": _own_share(judged),
+        "own_share": own_share(one.take(judged.chosen)),
         "outcome": _outcome(judged, classes),
         "confidence": _confidence(judged),
         "worst": _worst(judged),
@@ -93,12 +93,11 @@ def _likelihood(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _own_share(judged: Judged) -> dict[str, Any] | None:
+def own_share(chosen: Observations) -> dict[str, Any] | None:
     """Say of counts how good it would be to give every member the shares of its own group, which only counts tell.
 
     ``accuracy`` is that of calling every member by the most frequent class of its group.
     """
-    chosen = judged.observations.take(judged.chosen)
     if chosen.aggregate.outcome != "class_counts" or chosen.groups.max_size == 1:
         return None
     counts, sizes = chosen.checked.double(), chosen.groups.sizes.double()
