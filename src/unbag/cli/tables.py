@@ -13,7 +13,7 @@ import typer
 
 from unbag.cli.options import OF_FILES, OPTIONS, given, split, takes
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.cli.tables_shown import show_checked, show_learned, show_problems
+from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
 from unbag.run_folder import Run
 from unbag.terminal import Terminal, visible
 
@@ -96,7 +96,9 @@ def fit(
         run = Run(Path(options["out"]))
         plan = make_plan(options)
         try:
-            learned = fit_tables(plan, run, force=force, verbose=not as_json)
+            learned = fit_tables(
+                plan, run, force=force, verbose=not as_json, say_read=_no_words if as_json else _say_read
+            )
         except KeyboardInterrupt:
             _say_how_to_go_on(run)
             raise typer.Exit(130) from None
@@ -154,6 +156,15 @@ def disaggregate(
         check_writable(out)
         rows, problems = disaggregate_table(Run(run), instances, groups, out, raw_text=raw_text, **given(options))
         _say_written(rows, "lines", out, problems, as_json)
+
+
+def _say_read(found: Any) -> None:
+    for one in found.observed:
+        show_columns(Terminal(stderr=True), one.table.file, [read._asdict() for read in one.read])
+
+
+def _no_words(found: Any) -> None:
+    """Print nothing: the output is for machines."""
 
 
 def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:

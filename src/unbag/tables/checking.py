@@ -190,5 +190,6 @@ def _understood_source(one: Observed) -> dict[str, Any]:
         "members": list(one.columns.members),
         "observed": one.columns.observed,
         "size": one.columns.size,
+        "read": [one._asdict() for one in one.read],
         "sizes": None if one.groups is None else histogram_of_sizes(one.groups.sizes.numpy()),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from unbag.files import write_atomic
 from unbag.options import Plan
 from unbag.run_folder import Run
 from unbag.tables.checking import examine_features, examine_observations
-from unbag.tables.column_roles import SourceColumns, kinds_of_size
+from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.features import fit_preparation
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
@@ -34,7 +35,14 @@ class Learned:
     resumed: bool
 
 
-def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = False) -> Learned:
+def fit_tables(
+    plan: Plan,
+    run: Run,
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    say_read: Callable[[Gathered], None] = lambda found: None,
+) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
     An interrupted call leaves an unfinished run, and the same call goes on with it.
@@ -49,6 +57,8 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         Replace a finished run, or one of another plan.
     verbose
         Show a progress bar in a terminal.
+    say_read
+        Is told how the files were read, before training.
 
     Examples
     --------
@@ -92,6 +102,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             findings = [finding for one in found.findings for finding in one]
             train = clf._prepare_fit(X, z, groups, findings)  # what is refused here leaves the folder as it was
             run.start(plan.as_dict(), inputs, resumed=resumed)
+            say_read(found)
             preparation.save(run.preparation)
             train()
         if plan.names is not None:
@@ -130,19 +141,30 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "group": found.columns.group,
         "label": found.columns.label,
         "features": list(found.columns.features),
-        "observations": [_describe_source(one.columns, one.table.file, one.source_rows) for one in found.observed],
+        "observations": [_describe_source(one) for one in found.observed],
         "left out": [str(one) for one in found.problems if one.left_out],
     }
 
 
-def _describe_source(columns: SourceColumns, file: str, kept: np.ndarray) -> dict[str, Any]:
-    return {"file": file, "aggregate": columns.aggregate, "columns": list(columns.keys), "used": len(kept)}
+def _describe_source(one: Observed) -> dict[str, Any]:
+    return {
+        "file": one.table.file,
+        "aggregate": one.columns.aggregate,
+        "columns": list(one.columns.keys),
+        "used": len(one.source_rows),
+        "read": [read._asdict() for read in one.read],
+    }
 
 
 def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the same for people alone."""
     said = [f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}" for one in inputs["observations"]]
-    return {**inputs, "observations": said}
+    read = [
+        f"{read['column']}: {read['read_as']} ({read['cells']:,} {'cell' if read['cells'] == 1 else 'cells'})"
+        for one in inputs["observations"]
+        for read in one["read"]
+    ]
+    return {**inputs, "observations": said, "columns read as": read}
 
 
 def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:

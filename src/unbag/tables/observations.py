@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from unbag.aggregates import Aggregate
+from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.groups import Groups
 from unbag.tables.answers import NO_WORDS
@@ -17,6 +17,7 @@ from unbag.tables.join import Match
 from unbag.tables.problems import Problem, failing
 from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples
+from unbag.tables.values import ColumnRead
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,8 @@ class Observed:
     problems: list[Problem]
     turned: np.ndarray | None = None
     """Of relations, for each pair whether its members stand in the other order than in the file."""
+    read: list[ColumnRead] = field(default_factory=list)
+    """How the columns were read."""
 
 
 def read_observations(match: Match, relation: Any = None) -> Observed:
@@ -54,8 +57,10 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
     with failing(table.file):
         aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation or reading.relation())
     notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
-    groups, z, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
-    turned = None
+    groups, found, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
+    z, turned = found.z, None
+    if z is not None and z.ndim == 3 and aggregate.outcome == "class_counts":  # not all counts are known
+        aggregate = PublishedCounts()
     if groups is not None and z is not None and z.dtype == object:  # relations, not answers
         aggregate = make_aggregate(columns.aggregate, match.classes, relation="<")
         groups, z, turned = as_lower(groups, z)
@@ -69,7 +74,9 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         except (TypeError, ValueError) as error:
             groups, z = None, None
             problems.append(Problem("error", str(error), table.file, None, columns.observed))
-    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], turned)
+    of = "a row" if columns.members else "the group"
+    read = [*(ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys), *found.read]
+    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], turned, read)
 
 
 def _is_exchanged(columns: SourceColumns) -> bool:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from unbag.aggregates.registry import find_kind
 from unbag.options import Plan, Source, Training, options_of, plain_type
+from unbag.tables.noise_options import check_published
 from unbag.tables.problems import fail, failing
 
 RELATIONS = ("<", ">", "<=", ">=")
@@ -81,6 +82,7 @@ def _make_source(options: dict[str, Any]) -> Source:
             find_kind(source.aggregate)
     if source.relation is not None and source.relation not in RELATIONS:
         raise fail(f"there is no relation {source.relation!r}; choose one of {' '.join(RELATIONS)}")
+    check_published(source)
     return source
 
 
