@@ -293,18 +293,19 @@ class _Reading:
 
     def _note_missing(self, missing: np.ndarray) -> None:
         groups, members = int((missing > 0).sum()), missing.sum()
+        of = f"{groups:,} {'group' if groups == 1 else 'groups'} {'has' if members == 1 else 'have'}"
         self.notes.append(
             Problem(
                 "note",
-                f"{members:,.0f} members of {groups:,} {'group has' if groups == 1 else 'groups have'} no row; their "
-                "classes are taken to follow the shares of all groups",
+                f"{_members(members)} of {of} no row; classes of such members are taken to follow the shares of all "
+                "groups",
                 self.found.table.file,
             )
         )
 
 
 def _members(count: float) -> str:
-    return f"{count:g} {'member' if count == 1 else 'members'}"
+    return f"{count:,.0f} {'member' if count == 1 else 'members'}"
 
 
 def _rows(count: int) -> str:
