@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, lgamma, prod
+from math import lgamma, prod
 from typing import Any, Literal
 
 import torch
@@ -26,6 +26,9 @@ from unbag.kernels.weighted_states import infer_weighted_states
 from unbag.noise import Noise, read_noise
 from unbag.published import HIGH, LOW, MISSING, between, exact, log_weight, noisy, rounded
 from unbag.segments import Segments
+
+# Up to this size groups may run as sets of members, 3^m pairs of them.
+MOST_IN_SETS = 12
 
 How = Literal["counts", "two_classes", "subsets", "count_states", "normal"]
 
@@ -215,7 +218,7 @@ class PublishedCounts(Aggregate):
             parts.append(Part("normal" if self.method == "normal" else "two_classes", everything[~known]))
             return [part for part in parts if len(part.which)]
         states, sets = n_states(z, segments.sizes), 3.0**segments.sizes
-        in_sets = ~known & (sets <= self.max_states) & (sets < states)
+        in_sets = ~known & (segments.sizes <= MOST_IN_SETS) & (sets <= self.max_states) & (sets < states)
         in_states = ~known & ~in_sets & (states <= self.max_states)
         parts += [Part("subsets", which) for which in split_by(segments.sizes, in_sets)]
         parts += _boxes(z, segments.sizes, everything[in_states], self.max_states)

@@ -1,0 +1,82 @@
+"""Wrong answers of yes and no: against enumeration, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import unbag
+from unbag import AtLeast, Groups, MultipleInstance, Noisy, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
+from unbag.testing import check_aggregate
+
+KINDS = [
+    (PairwiseSimilarity(), 3, (2,)),
+    (TripletComparison(), 3, (3,)),
+    (OrdinalRank(), 4, (2,)),
+    (OrdinalTriplet(), 3, (3,)),
+    (MultipleInstance(), 2, (3, 4)),
+    (AtLeast(2), 2, (3,)),
+]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, (0.05, 0.4)])
+@pytest.mark.parametrize(("kind", "n_classes", "sizes"), KINDS)
+def test_it_passes_the_checks_of_every_aggregate(kind, n_classes, sizes, rate):
+    check_aggregate(Noisy(kind, rate), n_classes=n_classes, sizes=sizes, checks=("observations", "outcomes_sum_to_one", "likelihood", "posterior", "gradient", "extremes", "impossible", "expectation"))
+
+
+def test_without_wrong_answers_it_is_what_was_asked():
+    logits, pairs = torch.randn(6, 3), Groups.from_tuples([[0, 1], [2, 3], [4, 5]])
+    plain = PairwiseSimilarity().evidence(logits, pairs, [1, 0, 1])
+    found = Noisy(PairwiseSimilarity(), 0.0).evidence(logits, pairs, [1, 0, 1])
+    torch.testing.assert_close(found.log_likelihood, plain.log_likelihood)
+    torch.testing.assert_close(found.posterior, plain.posterior)
+
+
+def test_each_answer_may_have_its_own_rate():
+    logits, pairs = torch.randn(6, 3), Groups.from_tuples([[0, 1], [2, 3], [4, 5]])
+    answers, rates = [1, 0, 1], [0.1, 0.0, 0.5]
+    z = torch.tensor([answers, rates]).t()
+    found = Noisy(PairwiseSimilarity()).evidence(logits, pairs, z)
+    for group, (answer, rate) in enumerate(zip(answers, rates, strict=True)):
+        alone = Noisy(PairwiseSimilarity(), rate).evidence(logits, pairs.take(torch.tensor([group])), [answer])
+        torch.testing.assert_close(found.log_likelihood[group], alone.log_likelihood[0])
+        torch.testing.assert_close(found.posterior[2 * group : 2 * group + 2], alone.posterior)
+    assert found.posterior[4:].allclose(logits[4:].softmax(-1))  # a coin tells nothing
+
+
+def test_the_rate_is_found_from_what_a_model_says():
+    random = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (4000,), generator=random)
+    logits = 4.0 * torch.nn.functional.one_hot(labels, 3) + torch.randn(4000, 3, generator=random)
+    pairs = Groups.from_tuples(torch.randint(4000, (3000, 2), generator=random))
+    z = Noisy(PairwiseSimilarity(), 0.15).observe(labels, pairs, 3)
+    found = Noisy(PairwiseSimilarity(), 0.4).estimate_rate(2 * logits, pairs, z)
+    assert abs(found - 0.15) < 0.02
+
+
+def test_it_can_be_saved(tmp_path):
+    X = torch.randn(40, 2).numpy()
+    pairs = Groups.from_tuples(torch.randint(40, (60, 2)))
+    aggregate = Noisy(OrdinalRank(">"), (0.1, 0.2))
+    z = aggregate.observe((torch.from_numpy(X[:, 0]) > 0).long(), pairs, 2)
+    clf = unbag.AggregateClassifier(aggregate, "linear", n_classes=2, epochs=2, random_state=0).fit(X, z, groups=pairs)
+    clf.save(tmp_path / "model")
+    assert repr(unbag.load(tmp_path / "model").aggregate) == repr(aggregate)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan"), (0.1,), (0.1, 2.0)])
+def test_a_rate_is_a_probability(rate):
+    with pytest.raises(ValueError, match="rate must be a number from 0 to less than 1"):
+        Noisy(PairwiseSimilarity(), rate)
+
+
+def test_what_has_no_yes_and_no_is_refused():
+    for wrong in (unbag.LabelProportions(), "pairwise_similarity", Noisy(PairwiseSimilarity())):
+        with pytest.raises(ValueError, match="aggregate must observe yes or no"):
+            Noisy(wrong)
+    pairs = Groups.from_tuples([[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match=r"a rate from 0 to less than 1, not so for group 1: z\[1\] is \[1.0, 1.5\]"):
+        Noisy(PairwiseSimilarity()).check([[1.0, 0.1], [1.0, 1.5]], pairs, 2)
+    with pytest.raises(ValueError, match="answer and rate; got shape"):
+        Noisy(PairwiseSimilarity()).check(torch.zeros(2, 3), pairs, 2)

@@ -1,0 +1,305 @@
+"""Published counts: every method against enumeration where that reaches, and against each other beyond."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import unbag
+from unbag import Groups, LabelProportions, PublishedCounts, noise, published
+from unbag.aggregates import published_counts
+from unbag.kernels import subsets
+from unbag.published import NOISE, SCALE, VALUE, log_weight
+from unbag.testing import check_aggregate
+
+NEVER = -math.inf
+SCALES = [1e-3, 0.3, 2.0, 30.0, 1e6]
+
+
+def enumerate_group(logits: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Likelihood and posterior of one group, by all label vectors."""
+    m, k = logits.shape
+    labels = torch.cartesian_prod(*[torch.arange(k)] * m).view(-1, m)
+    counts = torch.nn.functional.one_hot(labels, k).sum(1)
+    joint = logits.log_softmax(-1)[torch.arange(m), labels].sum(1) + log_weight(z, counts).sum(1)
+    total = joint.logsumexp(0)
+    shares = (joint - total).exp()
+    return total, torch.einsum("v,vmk->mk", shares, torch.nn.functional.one_hot(labels, k).double())
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def problem(n: int, m: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Groups, Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    groups = Groups.from_sizes([m] * n)
+    logits = scale * torch.randn(n * m, k, generator=random, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=random).flatten()
+    return logits, groups, LabelProportions().observe(labels, groups, k)
+
+
+@st.composite
+def statements(draw: st.DrawFn, count: int, size: int) -> Tensor:
+    kind = draw(st.sampled_from(["exact", "between", "unknown", *noise.KINDS]))
+    if kind == "exact":
+        return published.exact(count)
+    if kind == "unknown":
+        return published.unknown()
+    if kind == "between":
+        return published.between(draw(st.integers(-2, count)), draw(st.integers(count, size + 2)))
+    made = noise.KINDS[kind](draw(st.sampled_from(SCALES)))
+    value = count + float(made.sample((), torch.Generator().manual_seed(draw(st.integers(0, 99)))))
+    return published.noisy(value, made)
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+@pytest.mark.parametrize("how", ["auto", "states"])
+def test_evidence_is_that_of_enumeration(how: str, data: st.DataObject) -> None:
+    k = data.draw(st.integers(2, 4), "classes")
+    sizes = data.draw(st.lists(st.integers(1, 6 if k < 4 else 5), min_size=1, max_size=3), "sizes")
+    scale = data.draw(st.sampled_from([0.1, 1.0, 10.0, 200.0, 1e4]))
+    logits = scale * torch.randn(sum(sizes), k, dtype=torch.float64)
+    labels = torch.randint(k, (sum(sizes),))
+    groups = Groups.from_sizes(sizes)
+    counts = LabelProportions().observe(labels, groups, k)
+    z = torch.stack([
+        torch.stack([data.draw(statements(int(count), size)) for count in row])
+        for row, size in zip(counts, sizes, strict=True)
+    ])  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        if how == "states":  # never sets of members
+            patch.setattr(published_counts, "MOST_IN_SETS", 0)
+        found = PublishedCounts().evidence(logits, groups, z)
+    expected = [enumerate_group(part, one) for part, one in zip(logits.split(sizes), z, strict=True)]
+    close(found.log_likelihood, torch.stack([one for one, _ in expected]))
+    close(found.posterior, torch.cat([one for _, one in expected]), 1e-8)
+
+
+@pytest.mark.parametrize(("k", "m"), [(2, 200), (3, 5), (3, 30), (5, 60)])
+def test_exact_statements_give_the_numbers_of_exact_counts(k: int, m: int) -> None:
+    logits, groups, counts = problem(6, m, k)
+    expected = LabelProportions().evidence(logits.float(), groups, counts)
+    others = published.exact(counts)
+    others[:, 0] = published.unknown()  # which follows from the others
+    for z in (published.exact(counts), counts, others):
+        found = PublishedCounts().evidence(logits.float(), groups, z)
+        assert torch.equal(found.log_likelihood, expected.log_likelihood)
+        assert torch.equal(found.posterior, expected.posterior)
+
+
+@pytest.mark.parametrize("kind", list(noise.KINDS.values()))
+@pytest.mark.parametrize(("k", "m"), [(2, 50), (3, 7), (4, 12)])
+def test_noise_that_goes_to_zero_leaves_exact_counts(k: int, m: int, kind: type[noise.Noise]) -> None:
+    logits, groups, counts = problem(4, m, k)
+    made = kind(1e-3)
+    found = PublishedCounts().evidence(logits, groups, published.noisy(counts, made))
+    expected = LabelProportions().evidence(logits, groups, counts)
+    close(found.log_likelihood - k * made.log_prob(0.0), expected.log_likelihood, 1e-9)
+    close(found.posterior, expected.posterior, 1e-9)
+
+
+def test_what_is_unknown_changes_nothing() -> None:
+    for k, m in ((2, 300), (3, 6), (3, 20), (10, 6)):
+        logits, groups, _ = problem(3, m, k, 3.0)
+        for z in (published.unknown(3, k), published.noisy(torch.zeros(3, k), noise.Gaussian(1e9))):
+            found = PublishedCounts().evidence(logits, groups, z)
+            close(found.posterior, logits.softmax(-1), 1e-8)
+        close(PublishedCounts().log_likelihood(logits, groups, published.unknown(3, k)), torch.zeros(3), 1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 40, 3000])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 20.0, 1e4])
+def test_two_classes_are_the_sum_over_all_counts(size: int, scale: float) -> None:
+    logits, groups, counts = problem(2, size, 2, scale)
+    counts[1] = counts[1].flip(0)  # against the model
+    z = torch.stack([
+        torch.stack([published.noisy(counts[0, 0] + 1.5, noise.Laplace(2)), published.rounded(counts[0, 1] // 5 * 5, 5)]),
+        published.noisy(counts[1] + 0.7, noise.Gaussian([1.0, 5.0])),
+    ])  # fmt: skip
+    found = PublishedCounts().evidence(logits, groups, z)
+    every = torch.arange(size + 1)
+    for group in range(2):
+        rows = slice(group * size, (group + 1) * size)
+        alone, pairs = Groups.from_sizes([size] * (size + 1)), torch.stack([size - every, every], 1)
+        few = slice(None) if size < 100 else slice(max(0, int(counts[group, 1]) - 40), int(counts[group, 1]) + 40)
+        alone = Groups.from_sizes([size] * len(pairs[few]))
+        exact = LabelProportions().evidence(logits[rows].repeat(len(pairs[few]), 1), alone, pairs[few])
+        weights = exact.log_likelihood + log_weight(z[group], pairs[few]).sum(1)
+        close(found.log_likelihood[group], weights.logsumexp(0), 1e-9)
+        posterior = torch.einsum("c,cmk->mk", weights.softmax(0), exact.posterior.view(-1, size, 2))
+        close(found.posterior[rows], posterior, 1e-8)
+
+
+def test_ten_thousand_members_of_two_classes() -> None:
+    logits, groups, counts = problem(1, 10_000, 2)
+    found = PublishedCounts().evidence(logits, groups, published.between([[0, 0]], [[10_000, int(counts[0, 1]) - 700]]))
+    exact = LabelProportions().log_likelihood(logits, groups, counts + torch.tensor([[700, -700]]))
+    assert exact < found.log_likelihood < exact + 3  # a far tail falls off fast
+    assert counts[0, 1] - 710 < found.posterior[:, 1].sum() < counts[0, 1] - 699
+
+
+@pytest.mark.parametrize("k", [2, 3, 10])
+@pytest.mark.parametrize("extreme", [200.0, 1e4])
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("size", [1, 6, 1000])
+def test_extremes_are_finite(k: int, extreme: float, scale: float, size: int) -> None:
+    labels = torch.arange(size) % k
+    groups = Groups.from_sizes([size] * 3)
+    signs = 2.0 * torch.nn.functional.one_hot(labels.repeat(3), k) - 1
+    logits = (extreme * signs).requires_grad_()
+    counts = LabelProportions().observe(torch.cat([labels, (labels + 1) % k, labels // 2]), groups, k)
+    z = published.noisy(counts + scale * torch.randn(3, k).double(), noise.Gaussian(scale))
+    z[1] = published.noisy(counts[1] + scale / 3, noise.Laplace(scale))
+    z[2] = published.between(counts[2], counts[2] + 3)
+    found = PublishedCounts().evidence(logits, groups, z)
+    found.log_likelihood.sum().backward()
+    assert found.log_likelihood.isfinite().all()
+    assert found.posterior.isfinite().all()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "n_classes", "sizes"),
+    [
+        (PublishedCounts(), 3, (3, 2)),
+        (PublishedCounts(noise="laplace:1.5"), 2, (4, 3)),
+        (PublishedCounts(noise="geometric:2"), 4, (3,)),
+        (PublishedCounts(noise=noise.DiscreteGaussian(1)), 3, (3, 2)),
+        (PublishedCounts(noise="laplace:0.01", seed=1), 2, (3,)),
+        (PublishedCounts(rounded_to=3), 3, (4,)),
+        (PublishedCounts(suppressed_below=2), 2, (5, 3)),
+    ],
+)
+def test_it_passes_the_checks_of_every_aggregate(aggregate: PublishedCounts, n_classes: int, sizes: tuple[int, ...]) -> None:
+    check_aggregate(aggregate, n_classes=n_classes, sizes=sizes)
+
+
+@pytest.mark.parametrize(("k", "m"), [(2, 5), (3, 4)])
+def test_missing_members_are_members_with_the_shares_as_probabilities(k: int, m: int) -> None:
+    logits, groups, _ = problem(2, m, k)
+    shares = torch.tensor([0.5, 0.2, 0.3][:k], dtype=torch.float64)
+    shares /= shares.sum()
+    members = torch.tensor([2, 0])
+    plain = torch.stack([published.exact([m + 2, *[0] * (k - 1)]), published.noisy([1.5] * k, noise.Laplace(2))])
+    found = PublishedCounts().evidence(logits, groups, published.with_missing(plain, members, shares))
+    own = torch.cat([logits[:m], shares.log().expand(2, k), logits[m:]])
+    expected = PublishedCounts().evidence(own, Groups.from_sizes([m + 2, m]), plain)
+    close(found.log_likelihood, expected.log_likelihood)
+    close(found.posterior, torch.cat([expected.posterior[:m], expected.posterior[m + 2 :]]))
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 10.0])
+@pytest.mark.parametrize("what", ["laplace:5", "gaussian:2", "rounded"])
+def test_the_normal_approximation_has_the_stated_error(what: str, scale: float) -> None:
+    logits, groups, counts = problem(8, 40, 3, scale)
+    if what == "rounded":
+        z = published.rounded((counts / 5).round() * 5, 5)
+    else:
+        made = noise.read_noise(what)
+        z = published.noisy(counts + made.sample((8, 3), torch.Generator().manual_seed(0)), made)
+    exact, found = (PublishedCounts(method).evidence(logits, groups, z) for method in ("exact", "normal"))
+    error = (found.posterior - exact.posterior).abs()
+    assert 1e-12 < error.mean() < 2e-3
+    assert error.max() < 0.1
+    assert (found.log_likelihood - exact.log_likelihood).abs().mean() < 0.05
+
+
+def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
+    groups = Groups.from_sizes([4, 4, 12, 100])
+    z = published.unknown(4, 6)
+    z[0] = published.exact([2, 1, 1, 0, 0, 0])
+    plan = PublishedCounts().plan(groups, z)
+    assert plan.methods == ["places", "subsets", "count_states", "normal"]
+    assert not plan.exact
+    assert str(plan) == (
+        "count_states for 1 group, normal for 1 group, places for 1 group, subsets for 1 group; normal and "
+        "saddle_point are approximations"
+    )
+    assert PublishedCounts().plan(groups, published.unknown(4, 2)).methods == ["two_classes"] * 4
+    with pytest.raises(ValueError, match=r"out of reach for group 3: group 3 needs .* allow the normal approximation"):
+        PublishedCounts("exact").check(z, groups, 6)
+
+
+def test_chunks_and_lost_sums_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, groups, counts = problem(5, 6, 8)
+    z = published.noisy(counts, noise.Laplace(1))
+    whole = PublishedCounts().evidence(logits, groups, z)
+    monkeypatch.setattr(subsets, "CHUNK", 3000)
+    chunked = PublishedCounts().evidence(logits, groups, z)
+    monkeypatch.setattr(published_counts, "safe_total", lambda dtype: 1e9)
+    in_states = PublishedCounts().evidence(logits, groups, z)
+    for found in (chunked, in_states):
+        close(found.log_likelihood, whole.log_likelihood)
+        close(found.posterior, whole.posterior)
+
+
+def _stated(place: int, value: float) -> Tensor:
+    z = published.noisy([[2.0, 2.0], [2.0, 2.0]], noise.Geometric(1))
+    z[1, 1, place] = value
+    return z
+
+
+@pytest.mark.parametrize(
+    ("z", "message"),
+    [
+        (published.between([[0, 0], [0, 7]]), "possible in a group of its size; if it counts members that have no row"),
+        (published.between([[0, 0], [3, 3]]), "least counts must not add up to more than the size"),
+        (published.between([[0, 0], [0, 0]], [[9, 9], [1, 2]]), "largest counts must add up to the size"),
+        (published.between([[0, 0], [0, 0.2]], [[9, 9], [9, 0.7]]), "a whole number between them"),
+        (_stated(0, 5), "possible in a group of its size"),
+        (_stated(0, math.nan), "must not hold NaN"),
+        (_stated(SCALE, 0), "the scale of noise must be a positive number"),
+        (_stated(SCALE, -1), "the scale of noise must be a positive number"),
+        (_stated(VALUE, math.inf), "published values must be finite"),
+        (_stated(VALUE, 1.5), "must be whole"),
+        (_stated(NOISE, 9), "noise must be one of"),
+        (_stated(5, -1), "missing members must be 0 or more"),
+        (_stated(5, 0.5), "missing members must add up to a whole number"),
+        (_stated(1, -1), "bounds must not be crossed"),
+        (torch.zeros(2, 2, 3), "must be statements of unbag.published"),
+    ],
+)
+def test_impossible_statements_are_refused_with_their_group(z: Tensor, message: str) -> None:
+    groups = Groups.from_ids(["a", "a", "a", "a", "b", "b", "b", "b"])
+    with pytest.raises(ValueError, match=message) as caught:
+        PublishedCounts().check(z, groups, 2)
+    if z.shape[2] == 6:
+        assert "not so for group 'b'" in str(caught.value) or "not so for group b" in str(caught.value)
+
+
+def test_logits_can_rule_statements_out() -> None:
+    logits = torch.zeros(12, 3)
+    logits[:, 2] = NEVER
+    z = published.between([[0, 0, 1], [0, 0, 0]])
+    found = PublishedCounts().evidence(logits, Groups.from_sizes([6, 6]), z)
+    assert found.log_likelihood.tolist() == [NEVER, 0.0]
+    with pytest.raises(unbag.ImpossibleObservation, match="group 0"):
+        PublishedCounts().evidence(logits, Groups.from_sizes([6, 6]), z, impossible="raise")
+
+
+def test_it_works_as_z_of_the_estimator(tmp_path) -> None:
+    random = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (240,), generator=random)
+    X = (torch.randn(240, 3, generator=random) + 2 * labels[:, None]).numpy()
+    ids = [f"g{row // 8}" for row in range(240)]
+    groups = Groups.from_ids(ids)
+    aggregate = PublishedCounts(noise="laplace:1")
+    z = aggregate.observe(labels[torch.arange(240)], groups, 2)
+    clf = unbag.AggregateClassifier(aggregate, "linear", epochs=20, learning_rate=0.05, random_state=0)
+    clf.fit(X, unbag.target(ids, z))
+    assert clf.score(X, labels.numpy()) > 0.9
+    again = unbag.AggregateClassifier(aggregate, "linear", epochs=20, learning_rate=0.05, random_state=0)
+    again.fit(X, {one: z[place].numpy() for place, one in enumerate(groups.ids)}, groups=groups)
+    assert (again.predict_proba(X) == clf.predict_proba(X)).all()
+    clf.save(tmp_path / "model")
+    loaded = unbag.load(tmp_path / "model")
+    assert repr(loaded.aggregate) == repr(aggregate)
+    assert loaded.disaggregate(X, z, groups=groups).shape == (240, 2)
