@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
-from unbag import LabelProportions
+from unbag import LabelProportions, diagnose
 from unbag.options import Source
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE
 from unbag.tables import TableError, check_tables, make_plan, read_config
@@ -466,3 +466,20 @@ def test_check_does_not_raise_for_what_a_file_holds(tmp_path):
     people, wards = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "wards.csv", WARDS.replace("1,2", "x,y"))
     checked = check_tables(make_plan({"instances": people, "groups": wards}))
     assert checked.worst() == "error"
+
+
+def test_counts_of_which_nothing_is_known_cannot_be_learned_from(tmp_path):
+    write(tmp_path / "people.csv", PEOPLE)
+    write(tmp_path / "wards.csv", "ward,ill,well\nw0,*,\nw1,*,\nw2,<3,\nw3,2,1\n")
+    result = call("check", tmp_path / "people.csv", tmp_path / "wards.csv")
+    assert result.exit_code == 0, result.output  # one group tells something
+    write(tmp_path / "wards.csv", "ward,ill,well\nw0,*,\nw1,*,\nw2,<3,\nw3,<3,>0\n")
+    result = call("check", tmp_path / "people.csv", tmp_path / "wards.csv")
+    assert result.exit_code == 2
+    assert "a model that calls every row class 1 explains all 4 observations" in result.stdout
+
+
+def test_classes_that_cannot_occur_are_named(tmp_path):
+    one, _ = observed(tmp_path, "ward,few,some,many\nw0,0,<3,\nw1,0,1,2\nw2,0,3,0\nw3,0,0,3\n")
+    findings = diagnose(one.aggregate, one.groups, one.z, 3)
+    assert [finding.kind for finding in findings] == ["missing_classes"]
