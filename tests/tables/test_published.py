@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from code_blocks import find_blocks, run_block
 from hypothesis import given
 from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write, write_parquet
@@ -146,6 +147,11 @@ def test_decimal_commas_and_thousands(tmp_path):
         one, problems = observed(tmp_path, text, (1200, 1000))  # the rows decide
         assert one.z.tolist() == [[1100, 100], [1000, 0]]
         assert problems == []
+
+
+def test_sizes_decide_what_stands_before_decimals(tmp_path):
+    one, _ = observed(tmp_path, "ward;ill;well;n\nw0;25%;75%;1.200\nw1;50%;50%;20\n", (1200, 20))
+    assert bounds(one) == [[[294, 306], [894, 906]], [[10, 10], [10, 10]]]
 
 
 def test_a_number_with_two_readings_is_refused_with_both(tmp_path):
@@ -483,3 +489,16 @@ def test_classes_that_cannot_occur_are_named(tmp_path):
     one, _ = observed(tmp_path, "ward,few,some,many\nw0,0,<3,\nw1,0,1,2\nw2,0,3,0\nw3,0,0,3\n")
     findings = diagnose(one.aggregate, one.groups, one.z, 3)
     assert [finding.kind for finding in findings] == ["missing_classes"]
+
+
+def test_the_page_on_official_statistics_shows_what_check_prints(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "official_statistics.md"
+    monkeypatch.chdir(tmp_path)
+    (line,) = find_blocks(page)
+    run_block(page, line)
+    text = page.read_text(encoding="utf-8")
+    assert (tmp_path / "municipalities.csv").read_text().splitlines()[:5] == text.split("```text\n")[1].splitlines()[:5]
+    result = call("check", "people.csv", "municipalities.csv", width=80)
+    assert result.exit_code == 0, result.output
+    shown = text.split("```text\n")[2].partition("```")[0]
+    assert [line.rstrip() for line in result.stdout.splitlines()] == shown.splitlines()

@@ -112,6 +112,14 @@ class CountColumns:
             room = k * self._step(unit) / 2
         return float((np.abs(numbers.sum(1) - totals) <= room + WHOLE).mean())
 
+    def fit_sizes(self) -> float:
+        """Return in which share of the groups the size that is told is like the number of rows."""
+        if self.columns.size is None:
+            return 0.0
+        there = self.sizes > 0
+        ratio = self.totals[there] / self.sizes[there]
+        return float(((ratio > 0.1) & (ratio < 10)).mean())
+
     @property
     def step(self) -> float:
         """To which multiples numbers are taken to be rounded, in their unit; 0: they are not."""
@@ -202,7 +210,7 @@ def read_columns(table: Table, columns: SourceColumns, how: Source, sizes: np.nd
     differ = point.differ(comma)
     if not differ.any():
         return point
-    fits = [max(one.fit(unit) for unit in UNITS) for one in (point, comma)]
+    fits = [max(one.fit(unit) for unit in UNITS) + one.fit_sizes() for one in (point, comma)]
     if fits[0] != fits[1] and max(fits) > 0.5:
         return point if fits[0] > fits[1] else comma
     row = int(differ.argmax())
