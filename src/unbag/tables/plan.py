@@ -46,7 +46,7 @@ def read_config(path: Path) -> dict[str, Any]:
     for one in content.get("also", []):
         if not isinstance(one, dict) or "file" not in one:
             raise fail("each entry of also needs a file, as in {file = 'pairs.csv', aggregate = '...'}", str(path))
-        _check_keys(one, {"file": Path, "published": Path, **SOURCE}, str(path))
+        _check_keys(one, {"file": Path, **SOURCE, "published": Path}, str(path))
     for one in (content, *content.get("also", [])):
         one |= {
             name: str(path.parent / one[name])
