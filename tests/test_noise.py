@@ -11,7 +11,7 @@ from scipy import stats
 from unbag import noise, published
 from unbag.published import HIGH, LOW, MISSING
 
-WHOLE = torch.arange(-4000, 4001, dtype=torch.float64)
+WHOLE = torch.arange(-9000, 9001, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.3, 0.41, 1.0, 7.5, 200.0])
@@ -54,7 +54,9 @@ def test_samples_follow_the_density_and_the_seed(kind):
 
 def test_each_value_may_have_its_own_scale():
     made = noise.Laplace([[1.0, 2.0]])
-    torch.testing.assert_close(made.log_prob([[1.0, 1.0]]), torch.tensor([[-1.0, -0.5]]).double() - (2 * made.scale).log())
+    torch.testing.assert_close(
+        made.log_prob([[1.0, 1.0]]), torch.tensor([[-1.0, -0.5]]).double() - (2 * made.scale).log()
+    )
     assert noise.DiscreteGaussian([1.0, 50.0]).sample((2,)).shape == (2,)
 
 
@@ -97,7 +99,7 @@ def test_noise_is_read_as_it_is_written():
 def test_statements_bound_counts():
     assert published.rounded([0, 20], to=10)[:, : HIGH + 1].tolist() == [[-5, 5], [15, 25]]
     assert published.rounded_share([0.123], [1000], to=0.001)[0, : HIGH + 1].tolist() == [123, 123]
-    assert published.rounded_share([[0.5], [0.25]], [[200], [3]], to=0.01)[:, 0, : HIGH + 1].tolist() == [[99, 101], [1, 0]] or True
+    assert published.rounded_share([[0.5]], [[200]], to=0.01)[0, 0, : HIGH + 1].tolist() == [99, 101]
     assert published.between(10)[HIGH] == math.inf
     assert published.unknown(2, 3).shape == (2, 3, 6)
     assert published.exact([[2, 1]])[0, :, LOW].tolist() == [2, 1]
@@ -115,6 +117,7 @@ def test_missing_members_are_expected_by_shares():
         (lambda: published.between([0.0, math.nan], 2), "bounds must be numbers"),
         (lambda: published.rounded([7], to=5), "rounded values must be multiples of 5; got 7.0"),
         (lambda: published.rounded([5], to=0), "to must be a positive number"),
+        (lambda: published.rounded_share([12.5], 80, to=0.1), "shares must be from 0 to 1; divide percentages by 100"),
         (lambda: published.noisy([1.5], noise.Geometric(1)), "leaves whole numbers; got 1.5"),
         (lambda: published.noisy([math.nan], noise.Laplace(1)), "published values must be finite"),
         (lambda: published.with_missing(published.unknown(1, 2), [-1], [0.5, 0.5]), "members must be whole numbers"),

@@ -71,7 +71,9 @@ class Enumeration:
             return cls(labels, z, outcome, None, n_classes)
         z = z[:: -(-len(z) // MOST_DRAWN)]
         groups = Groups.from_sizes([size] * vectors)
-        given = [aggregate.log_prob_given_labels(labels.flatten(), groups, one.expand_as(observed), n_classes) for one in z]
+        given = [
+            aggregate.log_prob_given_labels(labels.flatten(), groups, one.expand_as(observed), n_classes) for one in z
+        ]
         return cls(labels, z, None, torch.stack(given), n_classes)
 
     def unchanged(self, moved: Tensor) -> bool:

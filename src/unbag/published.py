@@ -51,7 +51,8 @@ def between(low: Any, high: Any = float("inf")) -> Tensor:
     --------
     >>> suppressed, ten_or_more = between(1, 4), between(10)
     """
-    low, high = torch.broadcast_tensors(_numbers(low), _numbers(high))
+    low = _numbers(low)
+    low, high = torch.broadcast_tensors(low, _numbers(high).to(low.device))
     _refuse(low.isnan() | high.isnan(), "bounds must be numbers; leave what is unknown to published.unknown", low, high)
     _refuse(low > high, "bounds must not be crossed, low first", low, high)
     return torch.stack([low, high, *[torch.zeros_like(low)] * 4], -1)
@@ -82,7 +83,10 @@ def rounded_share(shares: Any, sizes: Any, to: float) -> Tensor:
 
     ``sizes`` is broadcast against ``shares``; for (groups, classes) it has shape (groups, 1).
     """
+    if not to > 0:
+        raise ValueError(f"to must be a positive number, got {to!r}")
     shares, sizes = torch.broadcast_tensors(_numbers(shares), _numbers(sizes))
+    _refuse(~((shares >= 0) & (shares <= 1 + to / 2)), "shares must be from 0 to 1; divide percentages by 100", shares)
     return between(((shares - to / 2) * sizes - WHOLE).ceil(), ((shares + to / 2) * sizes + WHOLE).floor())
 
 

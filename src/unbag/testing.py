@@ -2,8 +2,8 @@
 
 The yardstick is enumeration: list all label vectors of a small group, ask the aggregate what it observes of each, and
 add up the probabilities of those with the same observation. Only ``observe`` is trusted; everything else is compared.
-Of an aggregate that observes with noise, ``log_prob_given_labels`` is trusted in its place, for some of what ``observe``
-draws; from one seed it must draw the same every time.
+Of an aggregate that observes with noise, ``log_prob_given_labels`` is trusted in its place, for some of what
+``observe`` draws; from one seed it must draw the same every time.
 """
 
 from __future__ import annotations

@@ -6,7 +6,16 @@ import pytest
 import torch
 
 import unbag
-from unbag import AtLeast, Groups, MultipleInstance, Noisy, OrdinalRank, OrdinalTriplet, PairwiseSimilarity, TripletComparison
+from unbag import (
+    AtLeast,
+    Groups,
+    MultipleInstance,
+    Noisy,
+    OrdinalRank,
+    OrdinalTriplet,
+    PairwiseSimilarity,
+    TripletComparison,
+)
 from unbag.testing import check_aggregate
 
 KINDS = [
@@ -22,7 +31,21 @@ KINDS = [
 @pytest.mark.parametrize("rate", [0.0, 0.2, (0.05, 0.4)])
 @pytest.mark.parametrize(("kind", "n_classes", "sizes"), KINDS)
 def test_it_passes_the_checks_of_every_aggregate(kind, n_classes, sizes, rate):
-    check_aggregate(Noisy(kind, rate), n_classes=n_classes, sizes=sizes, checks=("observations", "outcomes_sum_to_one", "likelihood", "posterior", "gradient", "extremes", "impossible", "expectation"))
+    check_aggregate(
+        Noisy(kind, rate),
+        n_classes=n_classes,
+        sizes=sizes,
+        checks=(
+            "observations",
+            "outcomes_sum_to_one",
+            "likelihood",
+            "posterior",
+            "gradient",
+            "extremes",
+            "impossible",
+            "expectation",
+        ),
+    )
 
 
 def test_without_wrong_answers_it_is_what_was_asked():
@@ -57,7 +80,7 @@ def test_the_rate_is_found_from_what_a_model_says():
 
 def test_it_can_be_saved(tmp_path):
     X = torch.randn(40, 2).numpy()
-    pairs = Groups.from_tuples(torch.randint(40, (60, 2)))
+    pairs = Groups.from_tuples([[row, (row + 7) % 40] for row in range(40)])
     aggregate = Noisy(OrdinalRank(">"), (0.1, 0.2))
     z = aggregate.observe((torch.from_numpy(X[:, 0]) > 0).long(), pairs, 2)
     clf = unbag.AggregateClassifier(aggregate, "linear", n_classes=2, epochs=2, random_state=0).fit(X, z, groups=pairs)

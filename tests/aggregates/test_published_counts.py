@@ -65,8 +65,9 @@ def test_evidence_is_that_of_enumeration(how: str, data: st.DataObject) -> None:
     k = data.draw(st.integers(2, 4), "classes")
     sizes = data.draw(st.lists(st.integers(1, 6 if k < 4 else 5), min_size=1, max_size=3), "sizes")
     scale = data.draw(st.sampled_from([0.1, 1.0, 10.0, 200.0, 1e4]))
-    logits = scale * torch.randn(sum(sizes), k, dtype=torch.float64)
-    labels = torch.randint(k, (sum(sizes),))
+    random = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6), "seed"))
+    logits = scale * torch.randn(sum(sizes), k, generator=random, dtype=torch.float64)
+    labels = torch.randint(k, (sum(sizes),), generator=random)
     groups = Groups.from_sizes(sizes)
     counts = LabelProportions().observe(labels, groups, k)
     z = torch.stack([
@@ -119,22 +120,21 @@ def test_what_is_unknown_changes_nothing() -> None:
 def test_two_classes_are_the_sum_over_all_counts(size: int, scale: float) -> None:
     logits, groups, counts = problem(2, size, 2, scale)
     counts[1] = counts[1].flip(0)  # against the model
-    z = torch.stack([
-        torch.stack([published.noisy(counts[0, 0] + 1.5, noise.Laplace(2)), published.rounded(counts[0, 1] // 5 * 5, 5)]),
-        published.noisy(counts[1] + 0.7, noise.Gaussian([1.0, 5.0])),
-    ])  # fmt: skip
+    z = published.noisy(counts + 0.7, noise.Gaussian([[1.0, 5.0]]))
+    z[0, 0] = published.noisy(counts[0, 0] + 1.5, noise.Laplace(2))
+    z[0, 1] = published.rounded(counts[0, 1] // 5 * 5, 5)
     found = PublishedCounts().evidence(logits, groups, z)
     every = torch.arange(size + 1)
     for group in range(2):
         rows = slice(group * size, (group + 1) * size)
-        alone, pairs = Groups.from_sizes([size] * (size + 1)), torch.stack([size - every, every], 1)
-        few = slice(None) if size < 100 else slice(max(0, int(counts[group, 1]) - 40), int(counts[group, 1]) + 40)
-        alone = Groups.from_sizes([size] * len(pairs[few]))
-        exact = LabelProportions().evidence(logits[rows].repeat(len(pairs[few]), 1), alone, pairs[few])
-        weights = exact.log_likelihood + log_weight(z[group], pairs[few]).sum(1)
+        near = every[(every - counts[group, 1]).abs() <= 40]
+        pairs = torch.stack([size - near, near], 1)
+        alone = Groups.from_sizes([size] * len(pairs))
+        exact = LabelProportions().evidence(logits[rows].repeat(len(pairs), 1), alone, pairs)
+        weights = exact.log_likelihood + log_weight(z[group], pairs).sum(1)
         close(found.log_likelihood[group], weights.logsumexp(0), 1e-9)
         posterior = torch.einsum("c,cmk->mk", weights.softmax(0), exact.posterior.view(-1, size, 2))
-        close(found.posterior[rows], posterior, 1e-8)
+        close(found.posterior[rows], posterior, 1e-7)
 
 
 def test_ten_thousand_members_of_two_classes() -> None:
@@ -178,7 +178,9 @@ def test_extremes_are_finite(k: int, extreme: float, scale: float, size: int) ->
         (PublishedCounts(suppressed_below=2), 2, (5, 3)),
     ],
 )
-def test_it_passes_the_checks_of_every_aggregate(aggregate: PublishedCounts, n_classes: int, sizes: tuple[int, ...]) -> None:
+def test_it_passes_the_checks_of_every_aggregate(
+    aggregate: PublishedCounts, n_classes: int, sizes: tuple[int, ...]
+) -> None:
     check_aggregate(aggregate, n_classes=n_classes, sizes=sizes)
 
 
@@ -272,7 +274,7 @@ def test_impossible_statements_are_refused_with_their_group(z: Tensor, message: 
     with pytest.raises(ValueError, match=message) as caught:
         PublishedCounts().check(z, groups, 2)
     if z.shape[2] == 6:
-        assert "not so for group 'b'" in str(caught.value) or "not so for group b" in str(caught.value)
+        assert "not so for group 1 (id 'b'): group 1 (id 'b') has 4 members" in str(caught.value)
 
 
 def test_logits_can_rule_statements_out() -> None:

@@ -55,8 +55,8 @@ class Noisy(Aggregate):
         rates = tuple(rate) if isinstance(rate, tuple | list) else (rate, rate)
         if len(rates) != 2 or not all(0 <= one < 1 for one in rates):
             raise ValueError(f"rate must be a number from 0 to less than 1, or two of them, got {rate!r}")
-        self.aggregate, self.rate, self.seed = aggregate, rate, seed
-        self._rates = rates
+        self.aggregate, self.seed, self._rates = aggregate, seed, rates
+        self.rate = rates[0] if rates[0] == rates[1] else rates
         for fact in ("size", "n_classes", "weights", "wording", "column"):
             setattr(self, fact, getattr(aggregate, fact, None))
 
@@ -108,7 +108,10 @@ class Noisy(Aggregate):
             Evidence(*self.aggregate.infer(log_probs, segments, torch.full_like(answer, truth, dtype=torch.bool)))
             for truth in (0, 1)
         ]
-        log_noise = (torch.where(answer == 1, of_no, 1 - of_no).log(), torch.where(answer == 1, 1 - of_yes, of_yes).log())
+        log_noise = (
+            torch.where(answer == 1, of_no, 1 - of_no).log(),
+            torch.where(answer == 1, 1 - of_yes, of_yes).log(),
+        )
         joint = [one.log_likelihood + own.to(log_probs.dtype) for one, own in zip(found, log_noise, strict=True)]
         return joint, [one.posterior for one in found]
 

@@ -289,9 +289,7 @@ def _infer_subsets(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Te
     return log_total, posterior
 
 
-def _infer_states(
-    log_probs: Tensor, segments: Segments, z: Tensor, largest: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
+def _infer_states(log_probs: Tensor, segments: Segments, z: Tensor, largest: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     columns = z[..., HIGH].topk(len(largest), 1).indices
     left_out = torch.ones(z.shape[:2], dtype=torch.bool, device=z.device).scatter_(1, columns, False)
     weights = log_weights(z, max(segments.max_size, *largest))

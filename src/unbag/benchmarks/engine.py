@@ -18,6 +18,7 @@ from unbag.aggregates import (
     OrdinalRank,
     OrdinalTriplet,
     PairwiseSimilarity,
+    PublishedCounts,
     TripletComparison,
 )
 from unbag.benchmarks.references import (
@@ -29,6 +30,8 @@ from unbag.benchmarks.references import (
 from unbag.benchmarks.rows import Result, faster, no_slower, row
 from unbag.benchmarks.timing import alternate
 from unbag.groups import Groups
+from unbag.noise import Gaussian, Laplace
+from unbag.published import noisy, rounded, unknown
 
 Enumerate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -61,6 +64,9 @@ def _cases() -> Iterator[tuple[str, Callable[[float], Result]]]:
     yield "proportions, 2 classes, 64 groups of 1,024", _against_recursion
     yield "proportions, 2 classes, one group of 100,000", _one_large_group
     yield "proportions, 10 classes, 64 groups of 256 (saddle point)", _saddle_point
+    for what, publish in _published().items():
+        yield f"the same 64 groups of 1,024, {what}", partial(_against_counts, publish, 64, 1024, 2)
+        yield f"the same 128 groups of 6, {what}", partial(_against_counts, publish, 128, 6, 10)
     yield "pairs, 10 classes, 128", partial(_against_cross_entropy, PairwiseSimilarity(), 2, 10)
     yield "triplets, 10 classes, 128", partial(_against_cross_entropy, TripletComparison(), 3, 10)
     yield "ordinal ranks, 10 classes, 128", partial(_against_cross_entropy, OrdinalRank(), 2, 10)
@@ -155,6 +161,26 @@ def _saddle_point_error(k: int, size: int) -> float:
     logits, groups, _, z = _problem(exact, 16, size, k)
     error = exact.posterior(logits.double(), groups, z) - approximate.posterior(logits.double(), groups, z)
     return float(error.abs().mean())
+
+
+def _published() -> dict[str, Callable[[Tensor], Tensor]]:
+    laplace, normal = Laplace(5.0), Gaussian(5.0)
+    return {
+        "Laplace noise": lambda counts: noisy(counts + laplace.sample(tuple(counts.shape)), laplace),
+        "normal noise": lambda counts: noisy(counts + normal.sample(tuple(counts.shape)), normal),
+        "rounded to 5": lambda counts: rounded((counts / 5).round() * 5, to=5),
+        "unknown": lambda counts: unknown(*counts.shape),
+    }
+
+
+def _against_counts(publish: Callable[[Tensor], Tensor], n_groups: int, size: int, k: int, seconds: float) -> Result:
+    counted, aggregate = LabelProportions(), PublishedCounts()
+    logits, groups, _, z = _problem(counted, n_groups, size, k)
+    published = publish(z)
+    ours, reference = alternate(
+        lambda: aggregate.evidence(logits, groups, published), lambda: counted.evidence(logits, groups, z), seconds
+    )
+    return no_slower(ours, reference, "exact counts of the same groups", 10.0)
 
 
 def _against_cross_entropy(aggregate: Aggregate, size: int, k: int, seconds: float) -> Result:

@@ -4,8 +4,8 @@ The vector of counts is taken for normal, with the mean and covariance of member
 a common tilt per class. The weights of each class, a function of its count alone, are replaced by a normal factor
 ``exp(r c - q c^2 / 2)`` with the same mean and variance in the place of the others, in turns until nothing changes; for
 normal noise that is its variance added to that of the counts. The tilt is moved along so that the tilted mean is the
-mean given all weights: the normal distribution is then used at its centre, however unlikely the counts were. The posterior
-of a member has the correction of second order that :mod:`unbag.kernels.saddle_point` has.
+mean given all weights: the normal distribution is then used at its centre, however unlikely the counts were. The
+posterior of a member has the correction of second order that :mod:`unbag.kernels.saddle_point` has.
 """
 
 from __future__ import annotations

@@ -118,9 +118,9 @@ def invert(
             chance[rows],
             some,
             z[first:last],
-            period[first:last],
-            width,
-            None if around is None else around[first:last],
+            period=period[first:last],
+            width=width,
+            around=None if around is None else around[first:last],
         )
     return probability, posterior
 
@@ -136,7 +136,7 @@ def _chunks(sizes: Tensor, n_frequencies: Tensor) -> list[tuple[int, int]]:
 
 
 def _trapezoid(
-    chance: Tensor, segments: Segments, z: Tensor, period: Tensor, width: int, around: Tensor | None
+    chance: Tensor, segments: Segments, z: Tensor, *, period: Tensor, width: int, around: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     step = torch.arange(width, dtype=z.dtype, device=z.device)[:, None]  # (frequencies, 1)
     t = 2 * math.pi * step / period  # (frequencies, groups)

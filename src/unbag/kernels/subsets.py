@@ -59,16 +59,14 @@ def infer_subsets(log_probs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tenso
     n, k, m = len(log_weights), log_weights.shape[1], log_weights.shape[2] - 1
     most = max(1, CHUNK // (3**m * 2))
     if n > most:
-        parts = [
-            infer_subsets(*both) for both in zip(log_probs.split(most * m), log_weights.split(most), strict=True)
-        ]
+        parts = [infer_subsets(*both) for both in zip(log_probs.split(most * m), log_weights.split(most), strict=True)]
         return torch.cat([total for total, _ in parts]), torch.cat([posterior for _, posterior in parts])
     sets = pairs(m, log_probs.device)
-    members = log_probs.view(n, m, k).permute(1, 2, 0).contiguous().exp_()  # (m, k, groups)
+    members = log_probs.view(n, m, k).permute(1, 2, 0).contiguous().exp()  # (m, k, groups)
     taken = members.new_ones(1, k, n)
     for member in members:
         taken = torch.cat([taken, taken * member])
-    weights = log_weights.to(log_probs.dtype).permute(2, 1, 0).contiguous().exp_()  # (counts, k, groups)
+    weights = log_weights.to(log_probs.dtype).permute(2, 1, 0).contiguous().exp()  # (counts, k, groups)
     taken = taken.mul_(weights.index_select(0, sets.size)).transpose(0, 1).contiguous()  # (k, sets, groups)
     room = members.new_empty(2, len(sets.whole), 2 * n)  # taken once: new memory costs more than what is done with it
     sums = torch.cat([taken[0], taken[-1]], 1)

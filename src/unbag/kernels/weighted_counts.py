@@ -47,7 +47,9 @@ def infer_weighted_counts(
     peak, tilt = _find_peak(odds, segments, low, high, log_weight)
     chance = (odds + segments.expand(tilt)).sigmoid()
     farthest = farthest_count(segments.sum(chance * (1 - chance))).clamp_max(segments.max_size)
-    around, reach = _weights_around(peak, tilt, (low.maximum(peak - farthest), high.minimum(peak + farthest)), log_weight)
+    around, reach = _weights_around(
+        peak, tilt, (low.maximum(peak - farthest), high.minimum(peak + farthest)), log_weight
+    )
     total, posterior = invert(chance, segments, peak, around, reach)
     scale = segments.sum(torch.logaddexp(log_no, log_yes + segments.expand(tilt))) - tilt * peak
     log_total = total.log() + scale + log_weight(peak[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""Counts of several classes with weights, exactly: a forward-backward pass over the count vectors of up to m members."""
+"""Counts of several classes with weights, exactly: a forward-backward pass over count vectors up to m members."""
 
 from __future__ import annotations
 
