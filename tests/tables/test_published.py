@@ -322,7 +322,7 @@ BAD = {
     "no multiple": (
         "ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n",
         {"rounded_to": 3},
-        "column ill: 2 is no multiple of 3.0",
+        "column ill: 2 is no multiple of 3, to which",
     ),
     "some signs": (
         "ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n",

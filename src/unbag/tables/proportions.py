@@ -13,18 +13,11 @@ from unbag.options import Source
 from unbag.tables.cells import BOUNDS, NUMBER, UNREADABLE
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.count_columns import FULL, CountColumns, read_columns
+from unbag.tables.count_rules import DASH, DASHES, broken_rules
 from unbag.tables.noise_options import make_noise
 from unbag.tables.problems import Problem, list_some
 from unbag.tables.read import Table
 from unbag.tables.values import Refusals, Values
-
-NO_COUNT = (
-    "is no count; expected a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x n/a "
-    "suppressed, or nothing"
-)
-NEGATIVE = "is negative; counts are not, unless there is noise on them: then say which with --noise"
-DASHES = ("'-'", "'\u2013'", "'\u2014'")
-DASH = "is 0 in some tables and unknown in others; write 0, or leave the cell blank for unknown"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +100,8 @@ class _Reading:
 
     def statements(self) -> np.ndarray:
         """Return whole counts, (rows, classes), if nothing else is told; otherwise statements, (rows, classes, 6)."""
-        self._refuse_cells()
+        for name, wrong, rule in broken_rules(self.found):
+            self._refuse_cell(name, wrong, rule)
         totals = self._totals()
         low, high = self._bounds(totals)
         missing = totals - self.found.sizes
@@ -133,46 +127,14 @@ class _Reading:
     def _name(self, row: int) -> str:
         return f"group {self.ids[row].as_py()!r}"
 
-    def _refuse_cells(self) -> None:
-        """Refuse what is in single cells: no number, negative or crossed ones, fractions, shares above one."""
-        found, how = self.found, self.found.how
-        whole = found.unit == "counts" and how.rounded_to is None
-        if how.noise is not None:
-            whole = make_noise(how, 1.0 if how.noise_scale else None).is_whole
-        full, step, few = FULL.get(str(found.unit), np.inf), how.rounded_to, how.suppressed_below or 0
-        for place, name in enumerate(found.columns.classes):
-            cells, numbers = found.cells[name], found.numbers[:, place]
-            number = cells.kind == NUMBER
-            rules = {
-                NO_COUNT: cells.kind == UNREADABLE,
-                "has its bounds crossed; write the lower one first": cells.low > cells.high,
-                NEGATIVE: number & (numbers < 0) & (how.noise is None),
-                "says nothing of a count with noise; leave the cell blank": (cells.kind == BOUNDS) & bool(how.noise),
-                "is no whole number, as counts are": number & (numbers != np.rint(numbers)) & whole,
-                f"is more than {full:g}, which is all of a group": number & (numbers > full + found.step / 2),
-            }
-            if found.unit == "counts":
-                rules[f"is told, although counts below {few} are said to be suppressed"] = (
-                    number & (numbers > 0) & (numbers < few)
-                )
-                steps = numbers / step if step else np.zeros(len(numbers))
-                rules[f"is no multiple of {step}, to which counts are said to be rounded"] = (
-                    np.abs(steps - np.rint(steps)) > published.WHOLE
-                )
-            for rule, wrong in rules.items():
-                self._refuse_cell(name, wrong, rule)
-        for name in found.columns.scales:
-            cells = found.cells[name]
-            wrong = (cells.kind != NUMBER) | ~(cells.low > 0)
-            self._refuse_cell(name, wrong, "is no scale of noise, which must be a positive number")
-
     def _refuse_cell(self, name: str, wrong: np.ndarray, rule: str) -> None:
         """Refuse the cells of a column that break a rule, which follows what is written there."""
         cells, column = self.found.cells[name], self.found.table.column(name)
 
         def say(row: int) -> str:
-            text = f"{cells.low[row]:.10g}" if cells.kind[row] == NUMBER else repr(column[row].as_py() or "")
-            return f"{text} {DASH if text in DASHES else rule}"
+            written = column[row].as_py()
+            text = f"{cells.low[row]:.10g}" if cells.kind[row] == NUMBER else repr(written or "")
+            return f"{text} {DASH if written in DASHES else rule}"
 
         self.refusals.refuse(wrong, say, name)
 
@@ -181,8 +143,8 @@ class _Reading:
         found, refuse, sizes = self.found, self.refusals.refuse, self.found.sizes
         totals, missing = found.totals, self.options.missing_members
         if (size := found.columns.size) is not None:
-            cells, half = found.cells[size], (found.how.rounded_to or 0) / 2
-            column = found.table.column(size)
+            cells, column = found.cells[size], found.table.column(size)
+            half = found.step / 2 if found.unit == "counts" else 0.0
             refuse(
                 (cells.kind != NUMBER) | (cells.low != np.rint(cells.low)),
                 lambda row: f"the size of {self._name(row)} must be a whole number, got {column[row].as_py()!r}",
