@@ -79,7 +79,7 @@ class Source:
             "name alone, with --epsilon or --noise-scale."
         ),
     ] = None
-    epsilon: Annotated[StrictFloat | None, Published("Privacy loss that tells the scale of the noise.")] = None
+    epsilon: Annotated[StrictFloat | None, Published("Privacy loss that tells the scale of the noise, laplace by default.")] = None
     sensitivity: Annotated[
         StrictFloat | None, Published("By how much one person changes the counts; goes with --epsilon.")
     ] = None

@@ -209,6 +209,7 @@ def test_noise_by_its_scale_by_epsilon_and_by_columns(tmp_path):
     for options, scales in (
         ({"noise": "laplace:2.5"}, [[2.5, 2.5], [0, 2.5]]),
         ({"noise": "laplace", "epsilon": 0.5, "sensitivity": 1}, [[2, 2], [0, 2]]),
+        ({"epsilon": 0.25, "sensitivity": 1}, [[4, 4], [0, 4]]),
         ({"noise": "laplace", "noise_scale": ["s"]}, [[2, 2], [0, 4]]),
         ({"noise": "laplace", "noise_scale": ["s", "t"]}, [[2, 3], [0, 5]]),
     ):
@@ -329,6 +330,11 @@ BAD = {
         {},
         "row 1: some numbers have a % and others have none",
     ),
+    "signs and another unit": (
+        "ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n",
+        {"unit": "counts"},
+        "numbers have a %, but --unit says that they are counts",
+    ),
     "no unit": (
         "ward,ill,well\nw0,3.5,6\nw1,1.5,3\nw2,0.5,1\n",
         {},
@@ -373,7 +379,8 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
             {"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0},
             "epsilon alone does not tell the scale of gaussian",
         ),
-        ({"epsilon": 1.0}, "--epsilon is about noise; say of which kind"),
+        ({"epsilon": 1.0}, "--epsilon tells the scale of noise together with --sensitivity"),
+        ({"sensitivity": 1.0}, "--sensitivity is about noise; say of which kind"),
         ({"noise_scale": ["s"]}, "--noise-scale is about noise"),
         ({"noise": "laplace:1", "rounded_to": 5}, "--noise and --rounded-to do not go together"),
         ({"rounded_to": -5}, "--rounded-to must be a positive number, got -5"),
@@ -466,6 +473,7 @@ def test_a_fit_keeps_how_counts_were_published_for_later_commands(tmp_path):
     assert call("report", run).exit_code == 0
     page = (run / "report.html").read_text()
     assert "count with laplace noise, scale 0.5 (4 cells)" in page
+    assert "published as 1.5 with laplace:0.5" in page
 
 
 def test_check_does_not_raise_for_what_a_file_holds(tmp_path):

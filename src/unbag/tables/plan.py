@@ -82,6 +82,8 @@ def _make_source(options: dict[str, Any]) -> Source:
     told = read_published(file, named and Path(named))
     _check_keys(told, SOURCE, str(named or beside(file)))
     own = {**told, **_pick(options, SOURCE)}
+    if own.get("epsilon") is not None and own.get("noise") is None:
+        own["noise"] = "laplace"  # as likely as geometric noise of the same scale, but for a constant
     source = Source(file=options["file"], group=own.pop("group_in_groups", None), **own)
     if source.aggregate is not None and ":" not in source.aggregate:  # that is imported when it is needed
         with failing():

@@ -78,6 +78,8 @@ def _unlike_counts(found: CountColumns) -> list[Problem]:
     if percent.any() and (mixed := (number & ~percent & (found.numbers != 0)).any(1)).any():
         return [Problem("error", "some numbers have a % and others have none; write all of them alike", file,
                         int(mixed.argmax()) + 1)]  # fmt: skip
+    if percent.any() and found.unit != "percentages":
+        return [Problem("error", f"numbers have a %, but --unit says that they are {found.unit}", file)]
     if found.unit is None:
         sums = found.numbers.sum(1)[found.full]
         which = f": the first adds up to {sums[0]:g}" if len(sums) else ""
