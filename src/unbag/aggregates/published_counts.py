@@ -95,7 +95,7 @@ class PublishedCounts(Aggregate):
     >>> groups = Groups.from_sizes([3, 2])
     >>> z = published.noisy([[1.2, 2.5], [-0.3, 1.9]], noise.Laplace(0.5))
     >>> PublishedCounts().posterior(torch.zeros(5, 2), groups, z)[:, 1]
-    tensor([0.6948, 0.6948, 0.6948, 0.9527, 0.9527])
+    tensor([0.6678, 0.6678, 0.6678, 0.9736, 0.9736])
     """
 
     outcome = "published_counts"

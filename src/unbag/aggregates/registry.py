@@ -6,7 +6,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unbag.aggregates.base import Aggregate
@@ -103,6 +103,8 @@ def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggre
     --------
     >>> make_aggregate("at_least(2, label=ill)", ["well", "ill"])
     AtLeast(count=2, label=1)
+    >>> make_aggregate("noisy(multiple_instance, rate=0.2)", ["well", "ill"])
+    Noisy(aggregate=MultipleInstance(), rate=0.2, seed=0)
     """
     kind = find_kind(written)
     words = [word.strip() for word in written.partition("(")[2].removesuffix(")").split(",") if word.strip()]
@@ -120,7 +122,11 @@ def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggre
         raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
     if twice := [name for name in others if name in given]:
         raise ValueError(f"{written!r} tells the {twice[0]}, which has an option of its own: --{twice[0]}")
-    values = {name: classes.index(word) if name == "label" else _plain(word) for name, word in given.items()}
+    read: dict[str, Callable[[str], Any]] = {
+        "label": classes.index,
+        "aggregate": lambda one: make_aggregate(one, classes),
+    }
+    values = {name: read.get(name, _plain)(word) for name, word in given.items()}
     return kind(**values, **{name: value for name, value in others.items() if name in parameters(kind)})
 
 
