@@ -407,6 +407,10 @@ def test_numbers_of_parquet_are_read_alike(tmp_path):
     wards = write_parquet(tmp_path / "wards.parquet", shares)
     one = gather(make_plan({"instances": people, "groups": wards, "unit": "proportions"})).observed[0]
     assert one.z.tolist() == [[1, 4], [3, 1]]
+    counts = {"ward": ["a", "b"], "ill": [1, 3], "well": pa.nulls(2), "dead": pa.nulls(2)}
+    wards = write_parquet(tmp_path / "wards.parquet", counts)
+    one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+    assert bounds(one) == [[[1, 1], [0, 4], [0, 4]], [[3, 3], [0, 1], [0, 1]]]
 
 
 @pytest.mark.parametrize(
@@ -455,6 +459,11 @@ def test_options_are_read_from_a_file_beside_the_counts_or_named(tmp_path):
     write(other, "epochs = 3\n")
     with pytest.raises(TableError, match=r"other\.toml: there is no setting 'epochs' of published counts"):
         make_plan({**options, "published": other})
+    write(other, "epochs\n")
+    with pytest.raises(TableError, match=r"other\.toml: this is no TOML that can be read"):
+        make_plan({**options, "published": other})
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.toml; check the name"):
+        make_plan({**options, "published": tmp_path / "gone.toml"})
     write(other, "rounded_to = 'five'\n")
     with pytest.raises(TableError, match=r"other\.toml: rounded_to must be of type float or int, got 'five'"):
         make_plan({**options, "published": other})

@@ -202,7 +202,7 @@ class _Reading:
             low > high,
             lambda row: (
                 f"no whole number of {_members(totals[row])} is {numbers[row]:g}, rounded to {self.found.step:g}; hand "
-                f"in counts, or check which rows belong to {self._name(row)}"
+                f"in counts, say --rounded-to if shares are coarser, or check which rows belong to {self._name(row)}"
             ),
             name,
         )
