@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -36,7 +37,7 @@ def show_checked(console: Console, checked: Any) -> None:
 def show_columns(console: Console, file: str, read: Sequence[dict[str, Any]]) -> None:
     """Print how the columns of a file of observations were read, and in how many cells."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    table.add_column(f"column of {plain(file)}", overflow="fold")
+    table.add_column(f"column of {plain(Path(file).name)}", overflow="fold")
     table.add_column("read as", overflow="fold")
     table.add_column("cells", justify="right", no_wrap=True)
     before = None
