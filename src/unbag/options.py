@@ -37,6 +37,7 @@ class Option:
 
 
 Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
+Published = partial(Option, panel="Counts as they were published")
 Names = tuple[str, ...]
 Auto = Literal["auto"]
 
@@ -68,6 +69,32 @@ class Source:
     ] = None
     relation: Annotated[
         str | None, Column("What 1 means for ranks: that the first is < (or >, <=, >=) the second.")
+    ] = None
+    unit: Annotated[
+        str | None, Published("What classes are told in: counts, proportions or percentages; found where they add up.")
+    ] = None
+    decimal: Annotated[
+        str | None, Published("What stands before decimals: . or ,; found where the file leaves no doubt.")
+    ] = None
+    noise: Annotated[
+        str | None,
+        Published(
+            "Noise on counts: laplace:2.5, gaussian:17, geometric:2 or discrete_gaussian:17, with its scale; or the "
+            "name alone, with --epsilon or --noise-scale."
+        ),
+    ] = None
+    epsilon: Annotated[
+        StrictFloat | None, Published("Privacy loss that tells the scale of the noise, laplace by default.")
+    ] = None
+    sensitivity: Annotated[
+        StrictFloat | None, Published("By how much one person changes the counts; goes with --epsilon.")
+    ] = None
+    noise_scale: Annotated[
+        Names, Published("A column with the scale of the noise of each group, or one for each class.")
+    ] = ()
+    rounded_to: Annotated[StrictFloat | None, Published("Counts, or shares, are rounded to multiples of this.")] = None
+    suppressed_below: Annotated[
+        StrictInt | None, Published("Cells without a number are counts below this; otherwise they are unknown.")
     ] = None
 
 
@@ -132,6 +159,13 @@ class Plan:
     drop_unmatched: Annotated[
         StrictBool, Option("Leave out rows and groups without a partner in the other file, and say which.")
     ] = False
+    drop_bad_groups: Annotated[
+        StrictBool, Published("Leave out groups whose counts are impossible or cannot be read, and say which.")
+    ] = False
+    missing_members: Annotated[
+        StrictBool,
+        Published("Groups may count members that have no row; of these, no features are known."),
+    ] = False
     training: Training = Training()
 
     def as_dict(self) -> dict[str, Any]:
@@ -153,7 +187,7 @@ def options_of(kind: type) -> dict[str, Any]:
 
     Examples
     --------
-    >>> list(options_of(Source))
+    >>> list(options_of(Source))[:7]
     ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'group_weight', 'relation']
     """
     hints = get_type_hints(kind, include_extras=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +35,18 @@ class Learned:
     resumed: bool
 
 
-def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = False) -> Learned:
+def fit_tables(
+    plan: Plan,
+    run: Run,
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    say_read: Callable[[Gathered], None] = lambda found: None,
+) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
     An interrupted call leaves an unfinished run, and the same call goes on with it. With ``force``, a finished run, or
-    one of another plan, is replaced.
+    one of another plan, is replaced. ``say_read`` is told how the files were read, before training.
 
     Examples
     --------
@@ -91,6 +99,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             # What is refused here leaves the folder as it was.
             train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
+            say_read(found)
             preparation.save(run.preparation)
             train()
         if plan.names is not None:
@@ -129,17 +138,20 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "group": found.columns.group,
         "label": found.columns.label,
         "features": list(found.columns.features),
-        "observations": [
-            {
-                "file": one.table.file,
-                "aggregate": one.columns.aggregate,
-                "columns": list(one.columns.keys),
-                "used": len(one.source_rows),
-                **({} if one.columns.weight is None else {"weight": one.columns.weight}),
-            }
-            for one in found.observed
-        ],
+        "observations": [_describe_source(one) for one in found.observed],
         "left out": [str(one) for one in found.problems if one.left_out],
+    }
+
+
+def _describe_source(one: Observed) -> dict[str, Any]:
+    weight = {} if one.columns.weight is None else {"weight": one.columns.weight}
+    return {
+        "file": one.table.file,
+        "aggregate": one.columns.aggregate,
+        "columns": list(one.columns.keys),
+        "used": len(one.source_rows),
+        "read": [read._asdict() for read in one.read],
+        **weight,
     }
 
 
@@ -150,7 +162,12 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
         + (f", weighted by {one['weight']}" if "weight" in one else "")
         for one in inputs["observations"]
     ]
-    return {**inputs, "observations": said}
+    read = [
+        f"{read['column']}: {read['read_as']} ({read['cells']:,} {'cell' if read['cells'] == 1 else 'cells'})"
+        for one in inputs["observations"]
+        for read in one["read"]
+    ]
+    return {**inputs, "observations": said, "columns read as": read}
 
 
 def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:

@@ -22,10 +22,10 @@ from unbag.experiments.fits.methods import ROWS_A_STEP, STEPS
 from unbag.experiments.fits.plan import BAG_METHODS, TABLE_METHODS, skipped
 from unbag.experiments.fits.runner import read
 from unbag.experiments.fits.sets import BAGS, IMAGES, SETS
-from unbag.experiments.result_tables import provenance_table
 from unbag.experiments.plots import strip_plot
 from unbag.experiments.provenance import provenance
 from unbag.experiments.render import markdown_table
+from unbag.experiments.result_tables import provenance_table
 from unbag.files import write_atomic
 from unbag.pages import describe, environment
 from unbag.pages.tables import Cell, Table
