@@ -95,6 +95,9 @@ class AggregateClassifier(Predictor):
     patience
         Stop when no replica has become better for so many epochs after the warm-up; None trains to the end. ``"auto"``:
         10 looks at left-out groups, or 30 of a number of epochs.
+    time_limit
+        Seconds of training, after which the best so far is kept; an epoch that has begun is ended. None: as long as it
+        takes.
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
@@ -183,6 +186,7 @@ class AggregateClassifier(Predictor):
         n_folds: int | str | None = "auto",
         validation_fraction: float = 0.1,
         patience: int | str | None = "auto",
+        time_limit: float | None = None,
         optimiser: Any = None,
         schedule: Any = None,
         stopping: Any = None,
@@ -210,6 +214,7 @@ class AggregateClassifier(Predictor):
         self.n_folds = n_folds
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.time_limit = time_limit
         self.optimiser = optimiser
         self.schedule = schedule
         self.stopping = stopping

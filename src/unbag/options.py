@@ -124,6 +124,7 @@ class Training:
     ] = "auto"
     validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
     patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
+    time_limit: Annotated[StrictFloat | None, Setting("Seconds of training at most.")] = None
     seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
     device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
 

@@ -309,5 +309,6 @@ _SETTINGS: Rules = {
     "n_classes": (lambda value: value is None or _is_whole(value, 2), "null, or a whole number of at least 2"),
     "classes": (lambda value: value is None or isinstance(value, str) or _is_list(value, _is_name), "null, or names"),
     "random_state": (lambda value: value is None or _is_whole(value, 0, 2**32 - 1), "null, or a whole number"),
+    "time_limit": (lambda value: value is None or (_is_number(value) and value > 0), "null, or a positive number"),
     "verbose": (lambda value: isinstance(value, int | float), "a number"),
 }
