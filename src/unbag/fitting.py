@@ -44,7 +44,7 @@ AVERAGING = 0.99
 # Groups with more members than this are large.
 LARGE = 32
 # The rate, and what a weight loses at a step of that rate times itself.
-LINEAR_RATES = (1e-2, 0.1)
+LINEAR_RATES = (3e-2, 0.1)
 RATES = (2e-3, 1.0)
 
 

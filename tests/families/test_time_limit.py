@@ -32,9 +32,11 @@ def test_training_ends_in_time_with_a_model_that_predicts(model, problem):
 
 def test_patience_still_counts(problem):
     X, _, y = problem
-    settings = {"model": "linear", "patience": 2, "epochs": 500, "learning_rate": 0.5, "random_state": 0}
-    clf = AggregateClassifier(time_limit=3600, **settings).fit(X, y)
-    assert clf.n_iter_ < 500
+    settings = {"model": "linear", "patience": 2, "epochs": 500, "learning_rate": 3.0, "scaling": "standard"}
+    plain, limited = (
+        AggregateClassifier(time_limit=limit, random_state=0, **settings).fit(X, y) for limit in (None, 3600)
+    )
+    assert plain.n_iter_ == limited.n_iter_ < 500
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, np.inf, True, "9m"])
