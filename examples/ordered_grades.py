@@ -32,7 +32,7 @@ pairs = unbag.Groups.from_tuples(rng.choice(learn, (3000, 2)))
 better = unbag.OrdinalRank().observe(y, pairs, n_classes=4)
 print(f"{len(pairs)} pairs; the second is better in {better.sum()}")
 by_rank = unbag.AggregateClassifier(
-    "ordinal_rank", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
+    "ordinal_rank", "mlp", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
 )
 by_rank.fit(X[learn], better, groups=pairs)
 report("from ranks", by_rank)
@@ -41,7 +41,7 @@ report("from ranks", by_rank)
 triplets = unbag.Groups.from_tuples(rng.choice(learn, (3000, 3)))
 nearer = unbag.OrdinalTriplet().observe(y, triplets, n_classes=4)
 by_triplet = unbag.AggregateClassifier(
-    "ordinal_triplet", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
+    "ordinal_triplet", "mlp", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
 )
 by_triplet.fit(X[learn], nearer, groups=triplets)
 few = np.concatenate([np.flatnonzero(y[learn] == grade)[:2] for grade in range(4)])

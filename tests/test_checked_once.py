@@ -42,7 +42,7 @@ def problem():
 def test_a_fit_checks_each_set_once(problem, settings):
     X, groups, z = problem
     first, second = Counting(), Counting()
-    clf = unbag.AggregateClassifier(first, epochs=2, random_state=0, **settings).fit(X, z, groups)
+    clf = unbag.AggregateClassifier(first, "mlp", epochs=2, random_state=0, **settings).fit(X, z, groups)
     assert first.calls() == 1
     clf.predict_groups(X, groups, z)
     assert first.calls() == 1
@@ -51,7 +51,7 @@ def test_a_fit_checks_each_set_once(problem, settings):
     clf.disaggregate(X, z, groups)
     assert first.calls() == 1
     weights = np.arange(N_GROUPS) % 5
-    both = unbag.AggregateClassifier([first, second], epochs=2, random_state=0, **settings)
+    both = unbag.AggregateClassifier([first, second], "mlp", epochs=2, random_state=0, **settings)
     both.fit(X, [z, z], [groups, groups], group_weights=[weights, None])
     assert (first.calls(), second.calls()) == (1, 1)
 

@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Path:
     """A folder with the summary of a run, as the demonstration leaves it."""
     X = np.random.default_rng(0).normal(size=(40, 2))
     y = unbag.target(np.arange(40) // 2, [int((X[pair * 2 : pair * 2 + 2, 0] > 0).any()) for pair in range(20)])
-    clf = unbag.AggregateClassifier("multiple_instance", epochs=1, random_state=0).fit(X, y)
+    clf = unbag.AggregateClassifier("multiple_instance", "mlp", epochs=1, random_state=0).fit(X, y)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps(summarise(clf, X, y, title="Bags", inputs={})))

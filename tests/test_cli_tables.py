@@ -31,6 +31,9 @@ KINDS = {
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
 
 
+MIXED = ["--n-folds", 2, "--learning-rate", 0.05]
+
+
 def table(path):
     return (pq.read_table(path) if path.suffix == ".parquet" else pacsv.read_csv(path)).to_pydict()
 
@@ -92,6 +95,33 @@ def test_trees_read_missing_values_as_they_are(file, tmp_path, monkeypatch):
     told = call("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
     assert told.exit_code == 0, told.output
     assert call("report", "run").exit_code == 0
+
+
+def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blobs(tmp_path)
+    fitted = call("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--epochs", 20, *MIXED)
+    assert fitted.exit_code == 0, fitted.output
+    said = " ".join(fitted.stdout.split())
+    assert re.match(r"Estimated accuracy on new rows: [\d.]+ % \([\d.]+ to [\d.]+ %\), from what was observed of", said)
+    assert "40 (left out)" in said
+    for name in ("linear", "mlp", "trees"):
+        assert re.search(rf"{name} -\d+\.\d{{4}} \d+%", said)
+    assert "Every group was left out once, in 2 folds; logits are divided by a temperature of" in said
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["sets"][0]["judged"] == {"held_out": True, "folds": 2, "groups": 40, "rows_also_trained_on": 0.0}
+    assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
+    clf = unbag.load(tmp_path / "run" / "model")
+    assert len({*table(tmp_path / "predicted.csv")["predicted"]}) == 2
+    assert clf.candidates_ == summary["training"]["candidates"]
+    assert call("disaggregate", "run", "people.csv", "counts.csv", "--out", "labels.csv").exit_code == 0
+    labels, counts = table(tmp_path / "labels.csv"), table(tmp_path / "counts.csv")
+    assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
+    assert call("report", "run").exit_code == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.index("Estimated accuracy on new rows") < page.index("What was learned")
+    assert "Models to choose from" in page
+    assert "each by models that have not seen it" in page
 
 
 def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
@@ -219,7 +249,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         ("also = ['pairs.csv']", "each entry of also needs a file"),
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
         ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
-        ("method = 'magic'", "method must be one of 'uum', 'likelihood', got 'magic'"),
+        ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )
 def test_settings_that_are_wrong(content, sentence, tmp_path):
@@ -255,16 +285,18 @@ def test_a_finished_run_is_replaced_by_force_alone(tmp_path):
     assert "is a file; name a folder" in call(*fit).stderr
 
 
-@pytest.mark.parametrize("saved", [True, False])
-def test_an_interrupted_run_goes_on(saved, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("saved", "options", "after"), [(True, QUICK[2:], 1), (False, QUICK[2:], 1), (True, MIXED, 4)])
+def test_an_interrupted_run_goes_on(saved, options, after, tmp_path, monkeypatch):
+    """After so many epochs; of a mixture, after those of its linear models and one of its networks."""
     blobs(tmp_path)
-    fit = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", *QUICK[2:], "--epochs", 3, "--out"]
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", *options, "--epochs", 3, "--out"]
     assert call(*fit, tmp_path / "whole").exit_code == 0
-    close_epoch = loop.Run._close_epoch
+    close_epoch, closed = loop.Run._close_epoch, []
 
     def interrupted(run, *arguments):
         close_epoch(run, *arguments)
-        if run.epoch_number >= 1:
+        closed.append(run)
+        if len(closed) >= after:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(loop.Run, "_close_epoch", interrupted)

@@ -35,8 +35,8 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
     groups = tuples(len(X), len(X) // 2, 6)
     counts = unbag.LabelProportions().observe(y, groups, 10)
     # Half of the default number of epochs is enough.
-    from_counts = AggregateClassifier(epochs=100, random_state=0).fit(X, counts, groups=groups)
-    from_labels = AggregateClassifier(epochs=100, random_state=0).fit(X, y)
+    from_counts = AggregateClassifier(model="mlp", epochs=100, random_state=0).fit(X, counts, groups=groups)
+    from_labels = AggregateClassifier(model="mlp", epochs=100, random_state=0).fit(X, y)
     assert from_labels.score(X_test, y_test) > 0.96
     assert from_counts.score(X_test, y_test) > from_labels.score(X_test, y_test) - 0.02
     assert from_counts.scaling_ in ("standard", "table")
@@ -96,7 +96,7 @@ def test_settings_of_the_paper_follow_the_kind_of_observation():
     labels = Observations(unbag.LabelProportions(), Groups.from_sizes([1, 1]), [[1, 0], [0, 1]], 2)
 
     def settings(one, **choices):
-        return read_settings(AggregateClassifier(**choices).get_params(), [one])
+        return read_settings(AggregateClassifier(**{"epochs": 200, **choices}).get_params(), [one])
 
     assert (settings(pairs).warm_up, settings(pairs).phase(100)) == (100, "remembered weights")
     assert (settings(bags).warm_up, settings(bags).phase(0)) == (0, "current weights")
@@ -107,6 +107,10 @@ def test_settings_of_the_paper_follow_the_kind_of_observation():
     assert {settings(pairs, method="likelihood").phase(epoch) for epoch in range(200)} == {"likelihood"}
     assert settings(counts, weights="current", warm_up=7).phase(7) == "current weights"
     assert settings(bags, weights="remembered").phase(0) == "remembered weights"
+    large = Observations(unbag.LabelProportions(), Groups.from_sizes([33, 2]), [[30, 3], [2, 0]], 2)
+    assert settings(large).phase(0) == "current weights"
+    assert {settings(large, epochs="auto").phase(epoch) for epoch in range(300)} == {"likelihood"}
+    assert settings(counts, epochs="auto", loss="gce").phase(0) == "remembered weights"
 
 
 def test_targets_in_any_order_of_rows_and_groups_of_unequal_sizes():
@@ -265,7 +269,7 @@ def test_images():
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 80)
     images = (random.random((80, 12, 12)) * 99 + 99 * labels[:, None, None]).astype(np.uint8)
-    classifier = AggregateClassifier(model="lenet", **{**FAST, "scaling": "auto", "epochs": 5}).fit(images, labels)
+    classifier = AggregateClassifier(**{**FAST, "model": "lenet", "scaling": "auto", "epochs": 5}).fit(images, labels)
     assert classifier.scaling_ == "standard"
     assert len(classifier.replicas_) == 1
     assert accuracy(classifier, torch.from_numpy(images), labels) > 0.95
@@ -277,7 +281,7 @@ def test_own_modules_and_functions():
     X, labels = blobs(k=2)
     module = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 1))
     for model in (module, lambda: nn.Linear(2, 2)):
-        first, again = (AggregateClassifier(model=model, **FAST).fit(X, labels) for _ in range(2))
+        first, again = (AggregateClassifier(**{**FAST, "model": model}).fit(X, labels) for _ in range(2))
         assert accuracy(first, X, labels) > 0.95
         np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
     loss = AggregateClassifier(loss=lambda logits: unbag.losses.gce(logits, q=0.5), **FAST).fit(X, labels)
@@ -548,14 +552,19 @@ def target_of_blobs(k: int = 3):
         ({"aggregate": unbag.OrdinalRank}, "got the class OrdinalRank"),
         ({"aggregate": []}, "aggregate is an empty list"),
         ({"model": "forest"}, "model must be one of linear, logistic, mlp"),
-        ({"method": "em"}, "method must be one of 'uum', 'likelihood', got 'em'"),
+        ({"method": "em"}, "method must be one of 'auto', 'uum', 'likelihood', got 'em'"),
         ({"weights": "old"}, "weights must be one of 'auto', 'current', 'remembered', got 'old'"),
         ({"scaling": "minmax"}, "scaling must be one of 'auto', 'none', 'standard', 'table', got 'minmax'"),
         ({"loss": "hinge"}, "loss must be one of"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
         ({"warm_up": "some"}, "warm_up must be a whole number"),
+        ({"n_folds": 1}, "n_folds must be a whole number of at least 2, or None, got 1"),
+        ({"n_folds": "many"}, "n_folds must be a whole number of at least 2, or None, got 'many'"),
+        ({"n_folds": None}, r'model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model'),
         ({"n_restarts": 0}, "n_restarts must be a whole number of at least 1, got 0"),
         ({"validation_fraction": 1}, "validation_fraction must be at least 0 and less than 1, got 1"),
+        ({"batch_size": "large"}, "batch_size must be a whole number of at least 1, got 'large'"),
+        ({"patience": 0}, "patience must be a whole number of at least 1, got 0"),
         ({"learning_rate": 0}, "learning_rate must be a positive number"),
         ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
         ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),
@@ -574,12 +583,12 @@ def test_missing_values_are_refused_by_the_names_of_their_columns():
     table = pd.DataFrame(X, columns=["age", "height", "weight"])
     for given in (table, pl.from_dict({name: table[name].to_numpy() for name in table})):
         with pytest.raises(ValueError, match=r"NaN.* in column 1 \(height\)"):
-            AggregateClassifier().fit(given, y)
+            AggregateClassifier(model="mlp").fit(given, y)
     classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(table.fillna(0), y)
     with pytest.raises(ValueError, match=r"column 1 \(height\)"):
         classifier.predict(table)
     with pytest.raises(ValueError, match="in column 1;"):
-        AggregateClassifier().fit(X, y)
+        AggregateClassifier(model="linear").fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -604,7 +613,7 @@ def test_columns_that_hold_no_numbers_are_named(values, shown):
             AggregateClassifier().fit(pl.DataFrame(table.assign(ward=values).to_dict("list")), y)
         with pytest.raises(ValueError, match="values such as 'x' in column 3; "):
             AggregateClassifier().fit(table.assign(ward=values).to_numpy(), y)
-    assert AggregateClassifier(epochs=1).fit(table.assign(ward=["1.5"] * 200), y).n_features_in_ == 4
+    assert AggregateClassifier(model="mlp", epochs=1).fit(table.assign(ward=["1.5"] * 200), y).n_features_in_ == 4
 
 
 def test_masked_rows_and_labels_are_refused():
@@ -614,7 +623,7 @@ def test_masked_rows_and_labels_are_refused():
         AggregateClassifier().fit(masked, y)
     with pytest.raises(ValueError, match="y has no value at place 5"):
         AggregateClassifier().fit(X, np.ma.array(np.arange(200) % 2, mask=np.arange(200) == 5))
-    classifier = AggregateClassifier(epochs=1).fit(np.ma.array(X), y)
+    classifier = AggregateClassifier(model="mlp", epochs=1).fit(np.ma.array(X), y)
     with pytest.raises(ValueError, match="X has no value at place 3"):
         classifier.predict(masked)
 
@@ -627,8 +636,8 @@ def test_columns_that_float32_cannot_hold_are_named():
     said = r"varies too little for float32 in column 2 \(weight\), and is taken for constant there; measure in a sma"
     for small in (1e-300, 1e-40):
         with pytest.warns(UnbagWarning, match=said):
-            AggregateClassifier(epochs=1).fit(table * [1, 1, small], y)
-    AggregateClassifier(epochs=1).fit(table * [1, 1, 1e-30], y)  # which is large enough
+            AggregateClassifier(model="mlp", epochs=1).fit(table * [1, 1, small], y)
+    AggregateClassifier(model="mlp", epochs=1).fit(table * [1, 1, 1e-30], y)  # which is large enough
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch):
@@ -767,7 +776,7 @@ def test_hooks_of_training_are_handed_on(tmp_path):
         "stopping": stop,
         "views": lambda rows: rows + 0.01 * torch.randn_like(rows),
     }
-    clf = AggregateClassifier(epochs=5, random_state=0, **hooks).fit(X, y)
+    clf = AggregateClassifier(model="mlp", epochs=5, random_state=0, **hooks).fit(X, y)
     assert (clf.n_iter_, asked) == (2, [1, 2])
     clf.save(tmp_path / "model")
     loaded = unbag.load(tmp_path / "model")

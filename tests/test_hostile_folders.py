@@ -22,9 +22,10 @@ from hostile_folders import (
     change_tensor,
     mutate,
     put,
+    read_content,
     weights_in,
 )
-from problems_of_groups import FAST, blobs
+from problems_of_groups import FAST, blobs, fit_all_candidates
 from torch import nn
 
 import unbag
@@ -102,7 +103,10 @@ def test_texts(folder, case):
 @pytest.mark.parametrize(("place", "value"), WRONG, ids=lambda value: repr(value)[:60])
 def test_entries(folder, place, value):
     put(folder, place, value)
-    refused(folder, rf"{place.split('.')[-1]}|orders must be|names must be|of another model")
+    refused(
+        folder,
+        rf"{place.split('.')[-1]}|orders must be|names must be|of another model|weights.model must be|folds_ must be",
+    )
 
 
 @pytest.mark.parametrize("case", LARGE)
@@ -120,7 +124,7 @@ def test_weights(folder, case):
 def test_negative_variances(tmp_path):
     random = np.random.default_rng(0)
     images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
-    classifier = AggregateClassifier(model="densenet", **{**FAST, "epochs": 1}).fit(images, labels)
+    classifier = AggregateClassifier(**{**FAST, "model": "densenet", "epochs": 1}).fit(images, labels)
     next(one for name, one in classifier.models_[0].named_buffers() if name.endswith("running_var"))[0] = -1
     classifier.save(tmp_path / "model")
     refused(tmp_path / "model", r"the tensor 0\.1\..*running_var of .* holds negative variances")
@@ -152,7 +156,7 @@ def test_links_to_files_are_followed(folder, original, tmp_path):
 
 def test_saving_removes_no_file_that_a_folder_only_names(folder, original):
     (folder / "mine.txt").write_text("kept")
-    put(folder, "weights.file", "mine.txt")
+    put(folder, "weights.0.file", "mine.txt")
     unbag.load(original[0]).save(folder, overwrite=True)
     assert (folder / "mine.txt").read_text() == "kept"
 
@@ -200,6 +204,60 @@ def _mutated(original, folder, seed):
     return folder / "model"
 
 
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    X, labels = blobs()
+    folder = tmp_path_factory.mktemp("mixture") / "model"
+    fit_all_candidates(X, np.array(["a", "b", "c"])[labels]).save(folder)
+    return folder, X
+
+
+def swap_models(folder: Path) -> None:
+    linear, mlp, _ = read_content(folder)["weights"]
+    put(folder, "weights.0.model", mlp["model"])
+    put(folder, "weights.1.model", linear["model"])
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("weights.0.model", "mlp", "weights.model must be different"),
+        ("weights.0.model", "lenet", "weights.model must be one of"),
+        ("weights.0.n", 1, "orders must be a list with one entry for each of 5 models"),
+        ("fitted.model_folds_.0", 7, None),  # a fold that no group was left out by
+        ("fitted.folds_.0.0", 2, "folds_ must be numbers of folds that a model has left out"),
+        ("fitted.folds_", None, "folds_ must be null where model_folds_ is"),
+        ("fitted.estimated_accuracy.high", None, "estimated_accuracy must be numbers from 0 to 1"),
+        ("fitted.candidates_.1.weight", "much", "candidates_ must be"),
+    ],
+)
+def test_entries_of_mixtures(mixture, tmp_path, place, value, said):
+    folder = shutil.copytree(mixture[0], tmp_path / "model")
+    put(folder, place, value)
+    if said is None:
+        assert holds(folder, mixture[1])
+    else:
+        refused(folder, said)
+
+
+def test_any_change_of_a_mixture_is_refused_or_does_no_harm(mixture, tmp_path):
+    held = [holds(_mutated(mixture[0], tmp_path / str(seed), seed), mixture[1]) for seed in range(60)]
+    assert 3 < sum(held) < 55
+
+
+def test_files_of_a_mixture_are_those_of_its_models(mixture, tmp_path):
+    folder = shutil.copytree(mixture[0], tmp_path / "model")
+    swap_models(folder)
+    refused(folder, "the saved weights are of another model")
+    shutil.rmtree(folder)
+    shutil.copytree(mixture[0], folder)
+    (trees,) = folder.glob("*.txt")
+    trees.write_text(trees.read_text().replace("leaf_value=", "leaf_value=1", 1))
+    refused(folder, "was altered after it was saved")
+    trees.unlink()
+    refused(folder, "are missing", FileNotFoundError)
+
+
 class Masked(nn.Module):
     """A model of one's own, with a buffer that is infinite on purpose."""
 
@@ -215,7 +273,7 @@ class Masked(nn.Module):
 def test_models_of_ones_own(tmp_path):
     random = np.random.default_rng(0)
     images, labels = random.random((24, 8, 8)).astype(np.float32), np.arange(24) % 3
-    classifier = AggregateClassifier(model=Masked, **{**FAST, "epochs": 1}).fit(images, labels)
+    classifier = AggregateClassifier(**{**FAST, "model": Masked, "epochs": 1}).fit(images, labels)
     folder = tmp_path / "model"
     classifier.save(folder)
     again = unbag.load(folder, model=Masked)

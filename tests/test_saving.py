@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from problems_of_groups import FAST, blobs, count, tuples
+from problems_of_groups import FAST, blobs, count, fit_all_candidates, tuples
 from torch import nn
 
 import unbag
@@ -57,7 +57,7 @@ def test_a_saved_classifier_says_the_same(model, tmp_path):
     X, labels = blobs()
     names = np.array(["kiwi", "apple", "fig"], dtype=object)[labels]
     table = pd.DataFrame(X, columns=["a", "b", "c"])
-    classifier = AggregateClassifier(model=model, n_restarts=2, ensemble=True, **QUICK).fit(table, names)
+    classifier = AggregateClassifier(n_restarts=2, ensemble=True, **{**QUICK, "model": model}).fit(table, names)
     classifier.save(tmp_path / "deep" / "model")
     again = unbag.load(tmp_path / "deep" / "model")
     np.testing.assert_array_equal(again.predict_proba(table), classifier.predict_proba(table))
@@ -75,7 +75,7 @@ def test_images_and_running_statistics(tmp_path):
     random = np.random.default_rng(0)
     images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
     for model in ("lenet", "densenet"):
-        classifier = AggregateClassifier(model=model, **{**QUICK, "epochs": 1}).fit(images, labels)
+        classifier = AggregateClassifier(**{**QUICK, "model": model, "epochs": 1}).fit(images, labels)
         classifier.save(tmp_path / model)
         again = unbag.load(tmp_path / model)
         np.testing.assert_array_equal(again.predict_proba(images), classifier.predict_proba(images))
@@ -126,7 +126,7 @@ def test_own_code_is_handed_in_again(tmp_path):
     groups = Groups.from_sizes([2] * 100)
     model, loss = nn.Linear(2, 1), unbag.losses.mae
     aggregate = unbag.FromFunction(sum)
-    classifier = AggregateClassifier(aggregate, model, loss=loss, n_classes=2, **QUICK)
+    classifier = AggregateClassifier(aggregate, loss=loss, n_classes=2, **{**QUICK, "model": model})
     classifier.fit(X, aggregate.observe(labels, groups, 2), groups=groups)
     classifier.save(tmp_path / "model")
     own = {"model": model, "aggregate": aggregate, "loss": loss}
@@ -149,7 +149,12 @@ def test_code_for_what_was_saved_by_name_is_refused(saved):
 
 def test_generators_and_paths_and_numbers_of_numpy(tmp_path):
     X, labels = blobs()
-    settings = {"epochs": np.int64(1), "random_state": np.random.RandomState(0), "classes": np.arange(3)}
+    settings = {
+        "model": "mlp",
+        "epochs": np.int64(1),
+        "random_state": np.random.RandomState(0),
+        "classes": np.arange(3),
+    }
     classifier = AggregateClassifier(**settings, device=torch.device("cpu")).fit(X, labels)
     classifier.set_params(checkpoint=tmp_path).save(str(tmp_path / "model"))
     again = unbag.load(str(tmp_path / "model"))
@@ -236,6 +241,48 @@ def test_long_histories_come_back(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr("unbag.plain_json.SPARE", 2**20)
     with pytest.raises(ValueError, match=r"so many values .*; mend that with set_params, or cut history_"):
         classifier.save(tmp_path / "other")
+
+
+# Mixtures
+
+
+def of_mixture(classifier) -> list:
+    names = ("model_names_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_", "held_out_")
+    return [getattr(classifier, name) for name in (*names, "estimated_accuracy_")]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"aggregate": "pairwise_similarity", "n_classes": 3}], ids=["counts", "pairs"]
+)
+def test_mixtures_say_the_same(settings, tmp_path):
+    X, labels = blobs()
+    groups = Groups.from_sizes([2] * 100)
+    z = labels[::2] == labels[1::2] if settings else count(labels, np.arange(200) // 2, 3)
+    classifier = fit_all_candidates(X, z, groups, **settings)
+    assert classifier.model_names_ == ["linear", "linear", "mlp", "mlp", "trees", "trees"]
+    classifier.save(tmp_path / "model")
+    again = unbag.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_log_proba(X), classifier.predict_log_proba(X))
+    assert of_mixture(again) == of_mixture(classifier)
+    seen = classifier._observations(z, groups, len(X))
+    ways = [one._out_of_fold_log_probs(torch.from_numpy(X), seen)[0] for one in (classifier, again)]
+    assert torch.equal(*ways)
+    again.save(tmp_path / "model", overwrite=True)  # the same files
+    assert len(list((tmp_path / "model").iterdir())) == 4
+    fewer = AggregateClassifier(**QUICK).fit(X, labels)
+    fewer.save(tmp_path / "model", overwrite=True)
+    assert len(list((tmp_path / "model").iterdir())) == 2
+
+
+@pytest.mark.parametrize("model", ["linear", "trees", nn.Linear(3, 3)], ids=str)
+def test_folds_of_one_model_say_the_same(model, tmp_path):
+    X, labels = blobs()
+    classifier = AggregateClassifier(**{**QUICK, "model": model, "n_folds": 3}).fit(X, labels)
+    classifier.save(tmp_path / "model")
+    again = unbag.load(tmp_path / "model", model=None if isinstance(model, str) else model)
+    assert len(again.models_) == 3
+    np.testing.assert_array_equal(again.predict_log_proba(X), classifier.predict_log_proba(X))
+    assert of_mixture(again) == of_mixture(classifier)
 
 
 # Replacing
@@ -365,16 +412,16 @@ def test_what_could_run_is_refused(saved, tmp_path):
     content = pickle.dumps(Runs())
     weights = weights_in(saved)
     weights.write_bytes(content)
-    rewrite(saved, lambda head: head["content"]["weights"].update(sha256=hashlib.sha256(content).hexdigest()))
+    rewrite(saved, lambda head: head["content"]["weights"][0].update(sha256=hashlib.sha256(content).hexdigest()))
     with pytest.raises(ValueError, match="is no file of safetensors"):
         unbag.load(saved)
     torch.save({"0.0.shift": torch.zeros(1)}, weights)
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    rewrite(saved, lambda head: head["content"]["weights"].update(sha256=digest))
+    rewrite(saved, lambda head: head["content"]["weights"][0].update(sha256=digest))
     with pytest.raises(ValueError, match="is no file of safetensors"):
         unbag.load(saved)
     (tmp_path / "outside.safetensors").write_bytes(content)
-    rewrite(saved, lambda head: head["content"]["weights"].update(file="../outside.safetensors"))
+    rewrite(saved, lambda head: head["content"]["weights"][0].update(file="../outside.safetensors"))
     with pytest.raises(FileNotFoundError, match=r"outside\.safetensors"):
         unbag.load(saved)
     assert not (tmp_path / "ran").exists()

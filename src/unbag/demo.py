@@ -55,7 +55,7 @@ def run(seed: int = 0, epochs: int = 200, *, verbose: int = 1, report: Report = 
     counts = unbag.LabelProportions().observe(y, groups, n_classes=10)  # all that three of the four are told
     known = ", ".join(map(str, counts[0].tolist()))
     report(f"{len(groups)} groups of {GROUP_SIZE} images; of the first we know how many show 0, 1, 2, ...: {known}")
-    shared: dict[str, Any] = {"epochs": epochs, "random_state": seed, "verbose": verbose}
+    shared: dict[str, Any] = {"model": "mlp", "epochs": epochs, "random_state": seed, "verbose": verbose}
     uum = unbag.AggregateClassifier(**shared)
     likelihood = unbag.AggregateClassifier(method="likelihood", **shared)
     supervised = unbag.AggregateClassifier(**shared)

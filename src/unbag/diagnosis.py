@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
+from unbag.aggregates.statements import n_missing
 from unbag.alignment import align, read_per_group
 from unbag.checks import check_n_classes, name_some
 from unbag.findings import Finding
 from unbag.groups import Groups
+from unbag.published import HIGH, NOISE
 from unbag.row_diagnosis import diagnose_rows, read_table
 from unbag.symmetry import CheckedSet, find_symmetry
 
@@ -68,8 +70,8 @@ def diagnose_checked(aggregate: Aggregate, groups: Groups, z: Tensor, checked: T
             findings += _same_observations(z)
             findings += _few_observations(groups, n_classes)
         findings += _little_information(aggregate.information(checked, groups, n_classes), groups, n_classes)
-    if counted:
-        findings += _missing_classes(checked)
+    if aggregate.outcome in ("class_counts", "published_counts"):
+        findings += _missing_classes(checked if counted else checked[..., HIGH])
     findings += _unnamed_classes(aggregate, groups, checked, n_classes)
     return [*findings, *find_rows_without_group([groups], groups.n_rows)]
 
@@ -88,8 +90,12 @@ def _one_class_explains_all(aggregate: Aggregate, groups: Groups, z: Tensor, n_c
     sizes, which = groups.sizes.unique(return_inverse=True)
     one_of_each = Groups.from_sizes(sizes)
     for label in range(n_classes):
-        seen = aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, n_classes)
-        if torch.equal(aggregate.check(seen, one_of_each, n_classes)[which], z):
+        if aggregate.outcome == "published_counts":
+            explained = not z[..., NOISE].any() and bool((z[:, label, HIGH] >= groups.sizes + n_missing(z)).all())
+        else:
+            seen = aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, n_classes)
+            explained = torch.equal(aggregate.check(seen, one_of_each, n_classes)[which], z)
+        if explained:
             yield Finding(
                 "one_class_explains_all",
                 f"a model that calls every row class {label} explains all {len(groups)} observations, "

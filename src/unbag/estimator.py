@@ -99,6 +99,9 @@ class AggregateClassifier(Predictor):
     patience
         Stop when no replica has become better for so many epochs after the warm-up; None trains to the end. ``"auto"``:
         10 looks at left-out groups, or 30 of a number of epochs.
+    time_limit
+        Seconds of training, after which the best so far is kept; an epoch that has begun is ended. None: as long as it
+        takes.
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
@@ -127,6 +130,7 @@ class AggregateClassifier(Predictor):
     models_ : list
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
         module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
+        ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
     temperature_ : float
         By which logits are divided; 1 without folds.
     estimated_accuracy_ : Estimate or None
@@ -163,7 +167,7 @@ class AggregateClassifier(Predictor):
     >>> X = rng.normal(size=(120, 3)) + 3 * labels[:, None]
     >>> ids = np.arange(120) // 4
     >>> counts = [np.bincount(labels[ids == group], minlength=2) for group in range(30)]
-    >>> clf = AggregateClassifier(epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
+    >>> clf = AggregateClassifier(model="mlp", epochs=50, random_state=0).fit(X, unbag.target(ids, counts))
     >>> bool((clf.predict(X) == labels).mean() > 0.95)
     True
     """
@@ -190,6 +194,7 @@ class AggregateClassifier(Predictor):
         n_folds: int | str | None = "auto",
         validation_fraction: float = 0.1,
         patience: int | str | None = "auto",
+        time_limit: float | None = None,
         optimiser: Any = None,
         schedule: Any = None,
         stopping: Any = None,
@@ -217,6 +222,7 @@ class AggregateClassifier(Predictor):
         self.n_folds = n_folds
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.time_limit = time_limit
         self.optimiser = optimiser
         self.schedule = schedule
         self.stopping = stopping
@@ -327,6 +333,7 @@ class AggregateClassifier(Predictor):
             members = torch.cat([one.groups.members for one in observations]).unique()
             first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
             self.orders_[1:] = [self._align(first, other) for other in others]
+        self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
         self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
         self.temperature_ = 1.0
         self.candidates_: list[dict[str, Any]] = []
@@ -351,6 +358,7 @@ class AggregateClassifier(Predictor):
 
     def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
         self.models_, self.orders_ = found.models, found.orders
+        self.model_names_ = [name if isinstance(self.model, str) else None for name in found.names]
         self.model_weights_, self.model_folds_ = found.weights, found.folds
         self.temperature_ = found.temperature
         self.estimated_accuracy_ = found.accuracy
@@ -405,7 +413,7 @@ class AggregateClassifier(Predictor):
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
         pairs = zip(observations, by_constant, strict=True)
         constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
-        score = float(np.nanmax([one["score"] for one in self.replicas_]))
+        score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
         if score < constant:
             warnings.warn(
                 f"the model explains groups worse than a constant prediction: log-likelihood {score:,.4g} per group "

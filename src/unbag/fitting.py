@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import TREES, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.models import build
@@ -28,9 +28,6 @@ HOOKS = ("optimiser", "schedule", "stopping", "views")
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
-AUTO = "auto"
-CANDIDATES = ("linear", "mlp", TREES)
-"""The models among which ``model="auto"`` chooses; trees for tables alone."""
 N_FOLDS = 4
 
 # Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
@@ -47,7 +44,7 @@ AVERAGING = 0.99
 # Groups with more members than this are large.
 LARGE = 32
 # The rate, and what a weight loses at a step of that rate times itself.
-LINEAR_RATES = (1e-2, 0.1)
+LINEAR_RATES = (3e-2, 0.1)
 RATES = (2e-3, 1.0)
 
 
@@ -62,10 +59,11 @@ class Prepared:
     held_out_groups: list[list[int] | None]
     """The numbers of these groups in each set; None where none is held out."""
     seed: int
+    time_limit: float | None
 
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
-        return self.family.fit(self.X, self.used, self.held_out, self.seed)
+        return self.family.fit(self.X, self.used, self.held_out, self.seed, self.time_limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +75,12 @@ class CrossPrepared:
     observations: list[Observations]
     n_folds: int
     seed: int
+    time_limit: float | None
 
     def train(self, align: Align) -> CrossFitted:
         """Fit every candidate on all folds but one in turn."""
-        return cross_fit(self.candidates, self.X, self.observations, align, n_folds=self.n_folds, seed=self.seed)
+        settings: dict[str, Any] = {"n_folds": self.n_folds, "seed": self.seed, "time_limit": self.time_limit}
+        return cross_fit(self.candidates, self.X, self.observations, align, **settings)
 
 
 def prepare_folds(
@@ -90,6 +90,9 @@ def prepare_folds(
 
     Parameters are those of :func:`prepare`.
     """
+    if not 0 <= choices["validation_fraction"] < 1:
+        given = choices["validation_fraction"]
+        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {given!r}")
     n_folds, model = _whole(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
@@ -108,15 +111,18 @@ def prepare_folds(
     names = [name for name in CANDIDATES if name != TREES or (X.ndim == 2 and has_lightgbm())] if automatic else [model]
     if automatic and bool(X.isnan().any()):
         names = [name for name in names if name == TREES]
+        if not names:
+            raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
     candidates = {}
     for name in names:
         own = {**choices, "model": name}
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
-        if automatic and name == TREES:  # interrupted, they begin anew, which is soon done
-            own["checkpoint"] = None
-        candidates[name if isinstance(name, str) else name_of(name)] = _family(own, X, counting, can_choose=True)
-    return CrossPrepared(candidates, X, counting, n_folds, seed)
+        if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
+            own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
+        called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
+        candidates[called] = _family(own, X, counting, can_choose=True)
+    return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
 
 
 def prepare(
@@ -149,7 +155,17 @@ def prepare(
         held_out=held_out,
         held_out_groups=[None if which is None else which.tolist() for _, which in parts],
         seed=seed,
+        time_limit=_time_limit(choices),
     )
+
+
+def _time_limit(choices: dict[str, Any]) -> float | None:
+    limit = choices["time_limit"]
+    if limit is not None and (
+        isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf
+    ):
+        raise ValueError(f"time_limit must be a positive number of seconds, or None, got {limit!r}")
+    return None if limit is None else float(limit)
 
 
 def _family(
@@ -197,6 +213,8 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
     check_processor(model, choices["device"])
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
+    if given := [name for name in HOOKS if choices[name] is not None]:
+        raise ValueError(f"{name_of(model)} is not trained by steps; leave {given[0]}= out, or take a network")
     settings = read_settings(choices, observations, can_choose=can_choose)
     shared: dict[str, Any] = {
         "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_LOOKS if can_choose else ROUNDS_WITHOUT_SCORE,
@@ -232,6 +250,9 @@ def read_settings(
     aggregates = [one.aggregate for one in observations]
     epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
+    for name in ("warm_up", "batch_size"):
+        if given[name] != AUTO:
+            Settings(**{name: given[name]})  # refused before anything is made of it, or where nothing is
     if method == AUTO:
         method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
     if method == "likelihood":
@@ -304,8 +325,6 @@ def first_seed(random_state: Any) -> int:
 
 def split_groups(one: Observations, share: float, seed: int) -> tuple[Observations, Tensor | None]:
     """Return the groups to train on, and the numbers of those held out, if any."""
-    if not 0 <= share < 1:
-        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {share!r}")
     counting = one.counting()
     if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
         return counting, None

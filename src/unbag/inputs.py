@@ -18,7 +18,7 @@ from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.aggregates.registry import needs_arguments
 from unbag.alignment import align
 from unbag.checks import as_tensor, check_n_classes, describe, name_some, refuse_masked
-from unbag.families import takes_missing
+from unbag.families import is_network, takes_missing
 from unbag.groups import Groups
 from unbag.targets import is_target, read_target
 from unbag.training import Observations
@@ -82,7 +82,11 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
         estimator.input_shape_ = tuple(rows.shape[1:])
     elif rows.shape[1:] != estimator.input_shape_:
         raise ValueError(f"X has rows of shape {tuple(rows.shape[1:])}, but those of fit had {estimator.input_shape_}")
-    check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=takes_missing(estimator.model))
+    models = [estimator.model] if reset else estimator._named_models()
+    missing = all(map(takes_missing, models))
+    if missing and any(map(is_network, models)):  # "auto", which has networks where nothing is missing
+        missing = bool(rows.isnan().any())
+    check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=missing)
     return rows
 
 

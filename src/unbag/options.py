@@ -37,7 +37,9 @@ class Option:
 
 
 Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
+Published = partial(Option, panel="Counts as they were published")
 Names = tuple[str, ...]
+Auto = Literal["auto"]
 
 
 @model(frozen=True)
@@ -68,6 +70,32 @@ class Source:
     relation: Annotated[
         str | None, Column("What 1 means for ranks: that the first is < (or >, <=, >=) the second.")
     ] = None
+    unit: Annotated[
+        str | None, Published("What classes are told in: counts, proportions or percentages; found where they add up.")
+    ] = None
+    decimal: Annotated[
+        str | None, Published("What stands before decimals: . or ,; found where the file leaves no doubt.")
+    ] = None
+    noise: Annotated[
+        str | None,
+        Published(
+            "Noise on counts: laplace:2.5, gaussian:17, geometric:2 or discrete_gaussian:17, with its scale; or the "
+            "name alone, with --epsilon or --noise-scale."
+        ),
+    ] = None
+    epsilon: Annotated[
+        StrictFloat | None, Published("Privacy loss that tells the scale of the noise, laplace by default.")
+    ] = None
+    sensitivity: Annotated[
+        StrictFloat | None, Published("By how much one person changes the counts; goes with --epsilon.")
+    ] = None
+    noise_scale: Annotated[
+        Names, Published("A column with the scale of the noise of each group, or one for each class.")
+    ] = ()
+    rounded_to: Annotated[StrictFloat | None, Published("Counts, or shares, are rounded to multiples of this.")] = None
+    suppressed_below: Annotated[
+        StrictInt | None, Published("Cells without a number are counts below this; otherwise they are unknown.")
+    ] = None
 
 
 @model(frozen=True)
@@ -77,20 +105,26 @@ class Training:
     The seed is its ``random_state``, and a number unless another is given: a run can be repeated.
     """
 
-    model: Annotated[str, Setting("linear, mlp or trees.")] = "mlp"
-    method: Annotated[str, Setting("uum or likelihood.")] = "uum"
+    model: Annotated[str, Setting("auto, linear, mlp or trees; auto mixes those that explain left-out groups.")] = (
+        "auto"
+    )
+    method: Annotated[str, Setting("auto, uum or likelihood.")] = "auto"
     loss: Annotated[str, Setting("Loss of uum, for example gce.")] = "cross_entropy"
-    epochs: Annotated[StrictInt, Setting("Most visits to each group.")] = 200
-    warm_up: Annotated[StrictInt | Literal["auto"], Setting("Epochs of likelihood first.")] = "auto"
+    epochs: Annotated[StrictInt | Auto, Setting("Most visits to each group; auto goes by progress.")] = "auto"
+    warm_up: Annotated[StrictInt | Auto, Setting("Epochs of likelihood first.")] = "auto"
     weights: Annotated[str, Setting("Of uum: auto, current or remembered.")] = "auto"
-    batch_size: Annotated[StrictInt, Setting("Groups a step.")] = 128
-    learning_rate: Annotated[StrictFloat, Setting("Of Adam.")] = 1e-3
-    weight_decay: Annotated[StrictFloat, Setting("Of Adam.")] = 0.0
+    batch_size: Annotated[StrictInt | Auto, Setting("Groups a step.")] = "auto"
+    learning_rate: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
+    weight_decay: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
     scaling: Annotated[str, Setting("auto, standard, table or none.")] = "auto"
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
+    n_folds: Annotated[
+        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 for the automatic model.")
+    ] = "auto"
     validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
-    patience: Annotated[StrictInt | None, Setting("Stop after so many epochs without progress.")] = 30
+    patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
+    time_limit: Annotated[StrictFloat | None, Setting("Seconds of training at most.")] = None
     seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
     device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
 
@@ -126,6 +160,13 @@ class Plan:
     drop_unmatched: Annotated[
         StrictBool, Option("Leave out rows and groups without a partner in the other file, and say which.")
     ] = False
+    drop_bad_groups: Annotated[
+        StrictBool, Published("Leave out groups whose counts are impossible or cannot be read, and say which.")
+    ] = False
+    missing_members: Annotated[
+        StrictBool,
+        Published("Groups may count members that have no row; of these, no features are known."),
+    ] = False
     training: Training = Training()
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,7 +188,7 @@ def options_of(kind: type) -> dict[str, Any]:
 
     Examples
     --------
-    >>> list(options_of(Source))
+    >>> list(options_of(Source))[:7]
     ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'group_weight', 'relation']
     """
     hints = get_type_hints(kind, include_extras=True)

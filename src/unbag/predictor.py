@@ -37,6 +37,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     models_: list[Model]
     orders_: list[np.ndarray]
     """For each model, which of its outputs each class is read from."""
+    model_names_: list[str | None]
+    """Of each model; None where it was made by the caller's own code."""
     model_weights_: list[float]
     """Of each model in the mean of their probabilities."""
     model_folds_: list[int] | None
@@ -203,6 +205,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_is_fitted(self, "models_")
         save(self, folder, overwrite=overwrite)
 
+    def _named_models(self) -> list[Any]:
+        """Return for each fitted model its name, or what the caller gave for it."""
+        return [self.model if name is None else name for name in self.model_names_]
+
     def _log_probs(self, X: Any) -> Tensor:
         """Return the log-probability of each class for each row, in float64 on the CPU."""
         check_is_fitted(self, "models_")
@@ -213,8 +219,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Return the tempered mean of the probabilities of all models."""
         return self._mix(self._log_probs_of_models(rows), self.model_weights_)
 
-    def _mix(self, found: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-        mixed = found[0] if len(found) == 1 else mix(found, [weight / sum(weights) for weight in weights])
+    def _mix(self, log_probs: list[Tensor], weights: Sequence[float]) -> Tensor:
+        total = sum(weights)
+        mixed = log_probs[0] if len(log_probs) == 1 else mix(log_probs, [weight / total for weight in weights])
         return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
 
     def _log_probs_by_fold(self, rows: Tensor) -> dict[int, Tensor]:

@@ -77,7 +77,7 @@ def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
 
 
 def _numbers_in_answer(one: Checked) -> int:
-    return one.n_classes - 1 if one.aggregate.outcome == "class_counts" else 1
+    return one.n_classes - 1 if one.aggregate.outcome in ("class_counts", "published_counts") else 1
 
 
 def _varying(X: Tensor, members: Tensor) -> Tensor:

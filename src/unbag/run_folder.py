@@ -138,8 +138,9 @@ class Run:
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
-        weights = json.loads(read_regular(self.model / "model.json"))["content"]["weights"]["file"]
-        written = [name for name in (*FILES, f"{self.model.name}/{weights}") if name != REPORT]
+        weights = json.loads(read_regular(self.model / "model.json"))["content"]["weights"]
+        written = [*FILES, *(f"{self.model.name}/{one['file']}" for one in weights)]
+        written.remove(REPORT)
         files = {name: sha256(self.folder / name) for name in written}
         self._write("finished", plan, inputs, {**files, REPORT: None})
         self._remove_checkpoint()

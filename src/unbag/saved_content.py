@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 
 from unbag.aggregates import AGGREGATES
-from unbag.families.choice import TREES
+from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.fitting import HOOKS, read_settings
 from unbag.inputs import NAMES
 from unbag.models.build import MODELS
@@ -51,13 +51,13 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     versions, own, weights = content["versions"], content["own"], content["weights"]
     _need(isinstance(versions, dict) and _all(_is_text, versions.values()), "versions", "names of versions", versions)
     _need(_is_list(own, lambda name: name in OWN), "own", f"a list of some of {', '.join(OWN)}", own)
-    _check_names("weights", weights, ("file", "sha256"))
-    _need(_is_text(weights["file"]) and _is_file_name(weights["file"]), "weights.file", "a name", weights["file"])
-    _need(_is_text(weights["sha256"]), "weights.sha256", "a checksum", weights["sha256"])
     _check_settings(content["settings"], own, defaults)
+    model = content["settings"].get("model", defaults["model"])
+    _check_weights(weights, [None] if "model" in own else [*CANDIDATES] if model == AUTO else [model])
     _check_names("fitted", content["fitted"], _FITTED)
     size = _check_classes(content["fitted"]["classes"], spare)
     _check_fitted(content["fitted"])
+    _check_mixture(content["fitted"], sum(one["n"] for one in weights))
     return spare - size
 
 
@@ -116,15 +116,50 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     if "aggregate" not in own:
         make_aggregates(settings["aggregate"])
     if "model" not in own:
-        names = (*MODELS, TREES)
+        names = (AUTO, *MODELS, TREES)
         _need(settings["model"] in names, "settings.model", f"one of {', '.join(names)}", settings["model"])
     for name in {*defaults} - {*OWN, *LOCAL, "classes"}:
         _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])
     for name, (is_right, expected) in _SETTINGS.items():
         _need(is_right(settings[name]), f"settings.{name}", expected, settings[name])
     # The loop's own settings are checked as it does, with what it would decide itself left out.
-    given = {**settings, "warm_up": 0} if settings["warm_up"] == "auto" else settings
+    given = {**settings, "warm_up": 0} if settings["warm_up"] == AUTO else settings
     read_settings({**given, "loss": "cross_entropy"} if "loss" in own else given, [])
+
+
+def _check_weights(weights: Any, models: list[str | None]) -> None:
+    """Refuse files of weights that are not one for each of some models."""
+    _need(isinstance(weights, list) and len(weights) > 0, "weights", "a list of files", weights)
+    for one in weights:
+        _check_names("weights", one, ("model", "n", "file", "sha256"))
+        _need(one["model"] in models, "weights.model", f"one of {models}", one["model"])
+        _need(_is_whole(one["n"], 1), "weights.n", "a whole number of at least 1", one["n"])
+        _need(_is_text(one["file"]) and _is_file_name(one["file"]), "weights.file", "a name", one["file"])
+        _need(_is_text(one["sha256"]), "weights.sha256", "a checksum", one["sha256"])
+    names = [one["model"] for one in weights]
+    _need(len({*names}) == len(names), "weights.model", "different from each other", names)
+
+
+def _check_mixture(fitted: dict[str, Any], n_models: int) -> None:
+    """Refuse what does not say of each model in the mean of probabilities its order, weight and fold."""
+    for name in ("orders", "model_weights_", "model_folds_"):
+        found = fitted[name]
+        right = (name == "model_folds_" and found is None) or len(found) == n_models
+        _need(right, name, f"a list with one entry for each of {n_models} models", found)
+    weights, folds, of_groups = (fitted[name] for name in ("model_weights_", "model_folds_", "folds_"))
+    _need(abs(sum(weights) - 1) < 1e-6, "model_weights_", "numbers that add up to 1", weights)
+    _need((folds is None) == (of_groups is None), "folds_", "null where model_folds_ is, and only there", of_groups)
+    known = {-1, *(folds or [])}
+    for own in of_groups or []:
+        _need({*own} <= known, "folds_", "numbers of folds that a model has left out, or -1", own)
+    for one in fitted["candidates_"]:
+        _check_names("candidates_", one, ("model", "score", "weight"))
+        right = _is_text(one["model"]) and _is_score(one["score"]) and _is_share(one["weight"])
+        _need(right, "candidates_", "a list of candidates with model, score and weight", one)
+    if (accuracy := fitted["estimated_accuracy"]) is not None:
+        _check_names("estimated_accuracy", accuracy, ("value", "low", "high"))
+        right = _all(_is_share, accuracy.values())
+        _need(right, "estimated_accuracy", "numbers from 0 to 1", accuracy)
 
 
 def _check_fitted(fitted: dict[str, Any]) -> None:
@@ -212,6 +247,10 @@ def _is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
 def _is_score(value: Any) -> bool:
     return value is None or _is_number(value)
 
@@ -258,15 +297,26 @@ _FITTED: Rules = {
     "feature_names": (lambda value: value is None or _is_list(value, _is_text), "null, or a list of names"),
     "orders": (lambda value: isinstance(value, list) and len(value) > 0, "a list with an order for each model"),
     "diagnosis": (lambda value: isinstance(value, list), "a list of findings"),
+    "model_weights_": (lambda value: _is_list(value, lambda one: _is_share(one) and one > 0), "a list of weights"),
+    "model_folds_": (lambda value: value is None or _is_list(value, _is_whole), "null, or a list of folds"),
+    "folds_": (
+        lambda value: value is None or _is_list(value, lambda one: _is_list(one, lambda fold: _is_whole(fold, -1))),
+        "null, or a list with the folds of its groups for each set",
+    ),
+    "temperature_": (lambda value: _is_number(value) and 0.01 <= value <= 100, "a number from 0.01 to 100"),
+    "candidates_": (lambda value: isinstance(value, list), "a list of candidates"),
+    "estimated_accuracy": (lambda value: value is None or isinstance(value, dict), "null, or a table"),
 }
 
 _SETTINGS: Rules = {
     "scaling": (lambda value: value in ("auto", *get_args(How)), f"one of auto, {', '.join(get_args(How))}"),
     "n_restarts": (lambda value: _is_whole(value, 1), "a whole number of at least 1"),
+    "n_folds": (lambda value: value in (None, AUTO) or _is_whole(value, 2), "null, auto, or at least 2"),
     "ensemble": (lambda value: isinstance(value, int), "true or false"),
     "validation_fraction": (lambda value: _is_number(value) and 0 <= value < 1, "a number from 0 to less than 1"),
     "n_classes": (lambda value: value is None or _is_whole(value, 2), "null, or a whole number of at least 2"),
     "classes": (lambda value: value is None or isinstance(value, str) or _is_list(value, _is_name), "null, or names"),
     "random_state": (lambda value: value is None or _is_whole(value, 0, 2**32 - 1), "null, or a whole number"),
+    "time_limit": (lambda value: value is None or (_is_number(value) and value > 0), "null, or a positive number"),
     "verbose": (lambda value: isinstance(value, int | float), "a number"),
 }

@@ -50,16 +50,29 @@ def weights_as_bytes(models: Sequence[Model]) -> tuple[str, bytes]:
     return "safetensors", safetensors.torch.save(named)
 
 
-def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> list[Model]:
-    """Return models with the weights of a file; nothing is allocated for a model that they do not fit.
+def read_models(folder: Path, files: Sequence[dict[str, Any]], classifier: Predictor, spare: int) -> list[Model]:
+    """Return models with the weights of files; nothing is allocated for a model that they do not fit.
 
-    The classifier has everything but its models, one for each of ``orders_``; they are put on its device. They may take
-    ``spare`` bytes beside their tensors, and beside as many as the file has.
+    ``files`` says of each its name, its checksum, and of which models and how many it holds the weights. The classifier
+    has everything but its models; they are put on its device, and may take ``spare`` bytes beside their tensors, and
+    beside as many as the files have.
     """
-    model, input_shape, n_models = classifier.model, classifier.input_shape_, len(classifier.orders_)
-    if not is_network(model):
-        content = _read_checked(path, digest)
-        return [*read_trees(path, content, n_models, prod(input_shape), len(classifier.classes_))]
+    models: list[Model] = []
+    for one in files:
+        path = folder / Path(one["file"]).name
+        model = classifier.model if one["model"] is None else one["model"]
+        if is_network(model):
+            nets = _read_networks(path, {**one, "model": model}, classifier, spare)
+            spare -= max(0, MODULE_BYTES * sum(len(list(net.modules())) for net in nets) - path.stat().st_size)
+            models += nets
+        else:
+            content = _read_checked(path, one["sha256"])
+            models += read_trees(path, content, one["n"], prod(classifier.input_shape_), len(classifier.classes_))
+    return models
+
+
+def _read_networks(path: Path, file: dict[str, Any], classifier: Predictor, spare: int) -> list[Network]:
+    model, n_models, input_shape = file["model"], file["n"], classifier.input_shape_
     try:
         make_net = _make_net(model, input_shape, len(classifier.classes_))
         net = make_net()
@@ -68,7 +81,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
             f"the classifier in {path.parent} reads rows of shape {input_shape} and has {len(classifier.classes_)} "
             f"classes, for which its model cannot be made: {_shown(error)}"
         ) from error
-    content = _read_checked(path, digest)
+    content = _read_checked(path, file["sha256"])
     if (2 + len(list(net.modules()))) * MODULE_BYTES * n_models > spare + len(content):
         raise ValueError(
             f"{path} has {len(content)} bytes, and its {n_models} models would take far more memory than that; save a "
@@ -84,7 +97,7 @@ def read_models(path: Path, digest: str, classifier: Predictor, spare: int) -> l
     for place in range(n_models):
         for name in finite:
             _check_values(path, f"{place}.{name}", tensors[f"{place}.{name}"])
-    models: list[Model] = []
+    models = []
     for place in range(n_models):
         net = make_net()
         own = {name: tensors.pop(f"{place}.1.{name}") for name in _named_tensors(net)}

@@ -1,4 +1,4 @@
-"""Saved classifiers: a folder with one JSON file and one of safetensors or trees, and nothing that could run."""
+"""Saved classifiers: a folder with one JSON file, one of safetensors or trees per model, and nothing that could run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import math
 import reprlib
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import groupby
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,18 @@ from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.findings import Finding
+from unbag.out_of_fold import Estimate
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
 from unbag.saved_content import LOCAL, OWN, check_content, make_aggregates, read_classes
 from unbag.saved_weights import read_models, weights_as_bytes
 
-FORMAT = 2
+FORMAT = 3
 HEAD = "model.json"
 
 FITTED = (
     *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
-    *("held_out_", "feature_statistics_"),
+    *("held_out_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_", "feature_statistics_"),
 )
 """What fit has found out and JSON can hold as it is."""
 
@@ -42,8 +44,9 @@ FITTED = (
 def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) -> None:
     """Save a fitted classifier so that the folder holds the old one or the new one at every moment.
 
-    Weights are in a file that is named by what it holds; the JSON file that refers to it is written last. What would
-    not be loaded again is refused here. ``checkpoint`` and ``device`` are not saved: they name a place on one machine.
+    Weights are in files that are named by what they hold, one for each kind of model; the JSON file that refers to them
+    is written last. What would not be loaded again is refused here. ``checkpoint`` and ``device`` are not saved: they
+    name a place on one machine.
 
     Parameters
     ----------
@@ -57,9 +60,14 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     folder = Path(folder)
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; give another folder, or overwrite=True to replace what it holds")
-    content, (suffix, weights) = _describe(classifier), weights_as_bytes(classifier.models_)
-    digest = hashlib.sha256(weights).hexdigest()
-    content["weights"] = {"file": f"weights-{digest[:16]}.{suffix}", "sha256": digest}
+    content, files = _describe(classifier), {}
+    content["weights"] = []
+    for name, of_name in groupby(zip(classifier.model_names_, classifier.models_, strict=True), lambda one: one[0]):
+        models = [model for _, model in of_name]
+        suffix, weights = weights_as_bytes(models)
+        digest = hashlib.sha256(weights).hexdigest()
+        files[file := f"weights-{digest[:16]}.{suffix}"] = weights
+        content["weights"].append({"model": name, "n": len(models), "file": file, "sha256": digest})
     head = json.dumps({"format": FORMAT, "sha256": canonical_digest(content), "content": content}, indent=1)
     try:
         read, spare = parse_json(head)
@@ -71,12 +79,12 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     old = _old_weights(folder)
-    remove_drafts(folder / content["weights"]["file"])
-    write_atomic(folder / content["weights"]["file"], weights)
-    remove_drafts(folder / HEAD)
-    write_atomic(folder / HEAD, head.encode())
-    if old is not None and old.name != content["weights"]["file"]:
-        old.unlink(missing_ok=True)
+    for name, raw in {**files, HEAD: head.encode()}.items():
+        remove_drafts(folder / name)
+        write_atomic(folder / name, raw)
+    for path in old:
+        if path.name not in files:
+            path.unlink(missing_ok=True)
 
 
 def load(
@@ -102,7 +110,7 @@ def load(
     --------
     >>> import tempfile
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> clf = unbag.AggregateClassifier(epochs=2, random_state=0).fit(X, X[:, 0] > 0)
+    >>> clf = unbag.AggregateClassifier(model="mlp", epochs=2, random_state=0).fit(X, X[:, 0] > 0)
     >>> folder = Path(tempfile.mkdtemp()) / "model"
     >>> clf.save(folder)
     >>> bool((load(folder).predict_proba(X) == clf.predict_proba(X)).all())
@@ -120,8 +128,8 @@ def load(
     check_processor(settings.get("model"), device)
     classifier = AggregateClassifier(**settings, device=device)
     _restore(classifier, content["fitted"])
-    weights = content["weights"]
-    classifier.models_ = read_models(folder / Path(weights["file"]).name, weights["sha256"], classifier, spare)
+    classifier.model_names_ = [one["model"] for one in content["weights"] for _ in range(one["n"])]
+    classifier.models_ = read_models(folder, content["weights"], classifier, spare)
     return classifier
 
 
@@ -144,6 +152,8 @@ def _describe(classifier: Predictor) -> dict[str, Any]:
     fitted["feature_names"] = list(getattr(classifier, "feature_names_in_", [])) or None
     fitted["orders"] = [order.tolist() for order in classifier.orders_]
     fitted["diagnosis"] = [asdict(found) for found in classifier.diagnosis_]
+    accuracy = classifier.estimated_accuracy_
+    fitted["estimated_accuracy"] = None if accuracy is None else asdict(accuracy)
     content = {
         "versions": versions(),
         "settings": settings,
@@ -165,6 +175,8 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
         classifier.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
     classifier.orders_ = [np.array(order) for order in fitted["orders"]]
     classifier.diagnosis_ = [Finding(**found) for found in fitted["diagnosis"]]
+    accuracy = fitted["estimated_accuracy"]
+    classifier.estimated_accuracy_ = None if accuracy is None else Estimate(**accuracy)
 
 
 def _read_head(path: Path) -> tuple[dict[str, Any], int]:
@@ -207,19 +219,19 @@ def _check(content: Any, spare: int) -> int:
     return check_content(content, AggregateClassifier().get_params(deep=False), spare)
 
 
-def _old_weights(folder: Path) -> Path | None:
-    """Return the file of the classifier that is to be replaced, if there is one; refuse to replace anything else."""
+def _old_weights(folder: Path) -> list[Path]:
+    """Return the files of the classifier that is to be replaced, if there is one; refuse to replace anything else."""
     try:
-        name = _read_head(folder / HEAD)[0]["weights"]["file"]
+        names = [one["file"] for one in _read_head(folder / HEAD)[0]["weights"]]
     except FileNotFoundError:
-        return None
+        return []
     except ValueError as error:
         raise FileExistsError(
             f"{folder / HEAD} is no classifier that this version of unbag has saved, or damaged, and is not replaced; "
             "give another folder, or move the file elsewhere"
         ) from error
     # Another name is not one that save has given.
-    return folder / name if WEIGHTS.fullmatch(name) else None
+    return [folder / name for name in names if WEIGHTS.fullmatch(name)]
 
 
 def _check_own(needed: list[str], given: dict[str, Any]) -> None:

@@ -257,7 +257,7 @@ def test_classes_that_ones_own_function_leaves_unnamed():
     y = np.random.default_rng(0).integers(0, 3, 100)
     X = np.stack([y, -y], 1) + np.random.default_rng(1).normal(size=(100, 2)) / 10
     z = same.observe(y, pairs, 3)
-    classifier = unbag.AggregateClassifier(same, n_classes=3, epochs=2, random_state=0).fit(X, z, groups=pairs)
+    classifier = unbag.AggregateClassifier(same, "mlp", n_classes=3, epochs=2, random_state=0).fit(X, z, groups=pairs)
     assert [found.kind for found in classifier.diagnosis_] == ["unnamed_classes"]
     likely = classifier.predict_groups(X, pairs)
     by_kind = unbag.PairwiseSimilarity().expect(torch.from_numpy(classifier.predict_log_proba(X)), pairs)

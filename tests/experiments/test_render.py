@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import groupby
+from pathlib import Path
 
 import matplotlib as mpl
 import pytest
@@ -18,7 +19,7 @@ from unbag.experiments.comparison import Key, Row, Selected, compare
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
 from unbag.experiments.plots import dot_plot, size_plot
-from unbag.experiments.render import MADE, markdown_table, render, write
+from unbag.experiments.render import CLAIMS, MADE, markdown_table, render, write
 from unbag.pages.tables import Cell as Entry
 from unbag.pages.tables import Table
 
@@ -364,3 +365,21 @@ def test_a_page_of_somebody_else_is_not_replaced(tmp_path):
     for _ in range(2):  # over its own
         write(tmp_path, page.parent)
     assert MADE in page.read_text()
+
+
+def test_readme_quotes_the_first_lines_of_the_results():
+    root = Path(__file__).parents[2]
+    readme, page = ((root / name).read_text("utf-8") for name in ("README.md", "docs/results.md"))
+    lines = page.splitlines()[2:7]
+    assert [line[:3] for line in lines] == [f"{number}. " for number in range(1, 6)]
+    quoted = readme.partition(CLAIMS[0])[2].partition(CLAIMS[1])[0]
+    assert quoted.strip().splitlines() == lines, "run unbag reproduce --render"
+
+
+def test_readme_is_rendered_with_the_pages(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"Above.\n{CLAIMS[0]}\nold\n{CLAIMS[1]}\nBelow.\n")
+    assert readme in write(tmp_path, tmp_path / "docs")
+    above, mark, *lines, end, below = readme.read_text().splitlines()
+    assert (above, mark, end, below) == ("Above.", CLAIMS[0], CLAIMS[1], "Below.")
+    assert lines == (tmp_path / "docs" / "results.md").read_text().splitlines()[2:7]

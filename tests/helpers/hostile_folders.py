@@ -34,12 +34,15 @@ def write_content(folder: Path, content: Any) -> None:
     (folder / "model.json").write_text(json.dumps({"format": FORMAT, "sha256": digest, "content": content}))
 
 
-def write_weights(folder: Path, raw: bytes) -> None:
+def write_weights(folder: Path, raw: bytes, path: Path | None = None) -> None:
+    """Replace the file of weights, or one of several."""
     digest = hashlib.sha256(raw).hexdigest()
-    weights_in(folder).unlink()
+    path = path or weights_in(folder)
+    path.unlink()
     content = read_content(folder)
-    content["weights"] = {"file": f"weights-{digest[:16]}.safetensors", "sha256": digest}
-    (folder / content["weights"]["file"]).write_bytes(raw)
+    (one,) = (one for one in content["weights"] if one["file"] == path.name)
+    one.update(file=f"weights-{digest[:16]}.safetensors", sha256=digest)
+    (folder / one["file"]).write_bytes(raw)
     write_content(folder, content)
 
 
@@ -114,7 +117,7 @@ TEXTS: dict[str, Callable[[Path], None]] = {
     "a million empty tables": _replace_head(b"[" + b"{}," * 10**6 + b"{}]"),
     "a million keys": _replace_head(b"{" + b",".join(b'"%d":1' % key for key in range(10**6)) + b"}"),
     "a list": _replace_head(b"[]"),
-    "a format that is no number": _text('"format": 2', '"format": [1]'),
+    "a format that is no number": _text(f'"format": {FORMAT}', '"format": [1]'),
     "no checksum": _text('"sha256"', '"sha512"'),
 }
 
@@ -146,6 +149,9 @@ WRONG: list[tuple[str, Any]] = [
     ("settings.weights", {}),
     ("settings.scaling", "log"),
     ("settings.n_restarts", 0),
+    ("settings.n_folds", 1),
+    ("settings.n_folds", "many"),
+    ("settings.n_folds", True),
     ("settings.ensemble", "yes"),
     ("settings.validation_fraction", 1.5),
     ("settings.n_classes", 1),
@@ -175,13 +181,22 @@ WRONG: list[tuple[str, Any]] = [
     ("settings.aggregate", {"name": "__class__", "settings": {}}),
     ("settings.aggregate", {"name": ["CountOf"], "settings": {}}),
     ("weights", "weights.safetensors"),
-    ("weights.extra", 1),
-    ("weights.file", None),
-    ("weights.file", ""),
-    ("weights.file", "a\0b"),
-    ("weights.file", "a" * 1000),
-    ("weights.file", "../../.."),
-    ("weights.sha256", 0),
+    ("weights", []),
+    ("weights", [1]),
+    ("weights.0.extra", 1),
+    ("weights.0.model", "linear"),
+    ("weights.0.model", None),
+    ("weights.0.model", ["mlp"]),
+    ("weights.0.n", 0),
+    ("weights.0.n", True),
+    ("weights.0.n", 3),
+    ("weights.0.n", 2**62),
+    ("weights.0.file", None),
+    ("weights.0.file", ""),
+    ("weights.0.file", "a\0b"),
+    ("weights.0.file", "a" * 1000),
+    ("weights.0.file", "../../.."),
+    ("weights.0.sha256", 0),
     ("fitted", None),
     ("fitted.extra", 1),
     ("fitted.n_features_in_", 0),
@@ -208,6 +223,31 @@ WRONG: list[tuple[str, Any]] = [
     ("fitted.replicas_.0.score", "high"),
     ("fitted.best_epoch_", 1.0),
     ("fitted.n_iter_", -1),
+    ("fitted.model_weights_", None),
+    ("fitted.model_weights_", [1.0]),  # of two models
+    ("fitted.model_weights_", [0.5, 0.6]),
+    ("fitted.model_weights_", [1.0, 0.0]),
+    ("fitted.model_weights_", [2.0, -1.0]),
+    ("fitted.model_weights_", [0.5, "half"]),
+    ("fitted.model_folds_", 1),
+    ("fitted.model_folds_", [0]),  # of two models
+    ("fitted.model_folds_", [0, -1]),
+    ("fitted.model_folds_", [0, 1]),  # without folds of groups
+    ("fitted.folds_", [[0, 1]]),  # without folds of models
+    ("fitted.folds_", [0, 1]),
+    ("fitted.folds_", [[0, 0.5]]),
+    ("fitted.folds_", [[0, -2]]),
+    ("fitted.temperature_", 0),
+    ("fitted.temperature_", 1e-300),
+    ("fitted.temperature_", 1e300),
+    ("fitted.temperature_", "hot"),
+    ("fitted.candidates_", None),
+    ("fitted.candidates_", [1]),
+    ("fitted.candidates_", [{"model": "mlp", "score": 0}]),
+    ("fitted.candidates_", [{"model": "mlp", "score": 0, "weight": 2}]),
+    ("fitted.estimated_accuracy", 0.5),
+    ("fitted.estimated_accuracy", {"value": 0.5, "low": 0.4}),
+    ("fitted.estimated_accuracy", {"value": 1.5, "low": 0.4, "high": 0.6}),
     ("fitted.feature_names", "abc"),
     ("fitted.feature_names", ["a"]),
     ("fitted.feature_names", ["a", "b", 3]),
@@ -274,6 +314,9 @@ def _many_models(folder: Path) -> None:
     text = json.dumps(header).encode()
     put(folder, "settings.model", "linear")
     put(folder, "fitted.orders", [[0, 1, 2]] * n)
+    put(folder, "fitted.model_weights_", [1 / n] * n)
+    put(folder, "weights.0.model", "linear")
+    put(folder, "weights.0.n", n)
     write_weights(folder, len(text).to_bytes(8, "little") + text + bytes(end))
 
 
@@ -382,14 +425,16 @@ def mutate(folder: Path, seed: int) -> str:
     """Alter one to three entries of the content, or bytes of the header of the weights; say what was done."""
     draw = random.Random(seed)
     if draw.random() < 0.3:
-        raw = bytearray(weights_in(folder).read_bytes())
+        files = sorted(folder.glob("*.safetensors"))
+        path = files[seed % len(files)]
+        raw = bytearray(path.read_bytes())
         end = 8 + int.from_bytes(raw[:8], "little")
         done = []
         for _ in range(draw.randint(1, 3)):
             place = draw.randrange(end)
             raw[place] = draw.choice([draw.randrange(256), ord(draw.choice('0123456789[]{},:"F'))])
             done.append((place, raw[place]))
-        write_weights(folder, bytes(raw))
+        write_weights(folder, bytes(raw), path)
         return f"bytes {done}"
     content = read_content(folder)
     done = []

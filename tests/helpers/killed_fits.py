@@ -51,7 +51,7 @@ def checkpoint(files: Path, folder: Path) -> None:
     groups = unbag.Groups.from_sizes([2] * 30)
     counts = unbag.LabelProportions().observe(X[:, 0] > 0, groups, 2)
     clf = unbag.AggregateClassifier(
-        loss=lambda scores: 1 - scores.softmax(1), epochs=EPOCHS, random_state=0, checkpoint=folder
+        model="mlp", loss=lambda scores: 1 - scores.softmax(1), epochs=EPOCHS, random_state=0, checkpoint=folder
     ).fit(X, counts, groups)
     save_file(weights_of(clf.models_[0]), folder / "weights.safetensors")
     (folder / "history.json").write_text(json.dumps(clf.history_))

@@ -201,5 +201,5 @@ def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path
     for module, name in ((load, "diagnose"), (estimator, "diagnose_checked")):
         monkeypatch.setattr(module, name, counted(module, name))
     files = {"instances": write(tmp_path / "people.csv", PEOPLE), "groups": write(tmp_path / "wards.csv", WARDS)}
-    learned = fit_tables(make_plan({**files, "epochs": 1}), Run(tmp_path / "run"))
+    learned = fit_tables(make_plan({**files, "model": "mlp", "epochs": 1}), Run(tmp_path / "run"))
     assert asked == {"feature_problems": len(learned.run.read()["inputs"]["features"]), "diagnose": 1}

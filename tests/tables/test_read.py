@@ -84,7 +84,7 @@ def test_values_that_are_neither_true_nor_false(tmp_path):
 
 def plan(folder, instances=PEOPLE, groups=WARDS, **options):
     people, wards = write(folder / "people.csv", instances), write(folder / "groups.csv", groups)
-    return make_plan({"instances": people, "groups": wards, "epochs": 1, **options})
+    return make_plan({"instances": people, "groups": wards, "model": "mlp", "epochs": 1, **options})
 
 
 def test_names_of_classes_that_do_not_fit(tmp_path):

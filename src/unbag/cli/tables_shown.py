@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -19,8 +20,10 @@ MOST_FEATURES = 40
 
 
 def show_checked(console: Console, checked: Any) -> None:
-    """Print what was understood of the files, and what is wrong with them."""
+    """Print how columns were read, what was understood of the files, and what is wrong with them."""
     if checked.understood:
+        for one in checked.understood["observations"]:
+            show_columns(console, one["file"], one["read"])
         _show_understood(console, checked.understood)
     if not checked.problems:
         console.print("[green]No problems were found.[/green]")
@@ -29,6 +32,21 @@ def show_checked(console: Console, checked: Any) -> None:
     counts = Counter(one.severity for one in checked.problems)
     named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind in COLOURS if (count := counts[kind])]
     console.print(f"{', '.join(named)}. Rows are counted from 1, without the header.", highlight=False)
+
+
+def show_columns(console: Console, file: str, read: Sequence[dict[str, Any]]) -> None:
+    """Print how the columns of a file of observations were read, and in how many cells."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table.add_column(f"column of {plain(Path(file).name)}", overflow="fold")
+    table.add_column("read as", overflow="fold")
+    table.add_column("cells", justify="right", no_wrap=True)
+    before = None
+    for one in read:
+        name = "" if one["column"] == before else plain(one["column"])
+        table.add_row(name, plain(one["read_as"]), f"{one['cells']:,}")
+        before = one["column"]
+    console.print(table, highlight=False)
+    console.print()
 
 
 def show_problems(console: Console, problems: Sequence[Any]) -> None:
@@ -45,27 +63,47 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 
 def show_learned(console: Console, learned: Any) -> None:
     """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
+    from unbag.report.overview import say_estimate  # noqa: PLC0415 (slow to import)
+
     summary = learned.summary
     data, training = summary["data"], summary["training"]
+    if summary["estimated_accuracy"] is not None:
+        console.print(plain(say_estimate(summary)), highlight=False)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial"):
+    counted = any(one["own_share"] is not None for one in summary["sets"])
+    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial", *["own share"] * counted):
         table.add_column(heading, justify="left" if heading == "learned from" else "right")
     for one in summary["sets"]:
-        judged = "held out" if one["judged"]["held_out"] else "all"
+        judged = "left out" if one["judged"]["folds"] else "held out" if one["judged"]["held_out"] else "all"
         table.add_row(
             one["kind"],
             f"{one['groups']:,}",
             f"{one['judged']['groups']:,} ({judged})",
             _number(one["likelihood"]["model"]),
             _number(one["likelihood"]["trivial"]),
+            *["" if one["own_share"] is None else _number(one["own_share"]["log_likelihood"])] * counted,
         )
     console.print(table)
+    if training["candidates"]:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+        for heading in ("model", "log-likelihood per left-out group", "weight"):
+            table.add_column(heading, justify="left" if heading == "model" else "right")
+        for one in training["candidates"]:
+            table.add_row(one["model"], _number(one["score"]), f"{one['weight']:.0%}")
+        console.print(table)
     said = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
         f"Trained for {training['epochs']} epochs"
         + (", going on with an unfinished run." if learned.resumed else ".")
         + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
     ]
+    if counted:
+        said.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
+    if training["candidates"]:
+        said.append(
+            f"Every group was left out once, in {training['folds']} folds; logits are divided by a temperature of "
+            f"{training['temperature']:.3g}."
+        )
     if (labels := summary["labels"]) is not None:
         renamed = " (under the best names for the classes)" if labels["renamed"] else ""
         said.append(

@@ -26,6 +26,9 @@ NOTES = "NOTES.md"
 BEFORE = "before"
 TEMPLATES = Path(__file__).parent / "templates"
 
+CLAIMS = ("<!-- the first lines of docs/results.md -->", "<!-- end of these lines -->")
+"""Between these marks, README quotes the results."""
+
 MADE = "Made by `unbag reproduce --render`"
 """By these words of the page in Markdown, an earlier one is known."""
 
@@ -54,9 +57,25 @@ def write(results: Path, docs: Path) -> list[Path]:
         notes=notes.read_text("utf-8") if notes.exists() else "",
     )
     (docs / "results").mkdir(parents=True, exist_ok=True)
-    for name, text in pages.items():
-        write_atomic(docs / name, text.encode())
-    return [docs / name for name in pages]
+    written = {docs / name: text for name, text in pages.items()}
+    if (readme := docs.parent / "README.md").exists():
+        written[readme] = quote_claims(readme.read_text("utf-8"), pages["results.md"])
+    for path, text in written.items():
+        write_atomic(path, text.encode())
+    return list(written)
+
+
+def quote_claims(readme: str, page: str) -> str:
+    r"""Put the numbered lines that a page of results begins with between two marks of another page, if that has them.
+
+    Examples
+    --------
+    >>> quote_claims(f"{CLAIMS[0]}\nold\n{CLAIMS[1]}", "# Results\n\n1. One.\n\n1. Not.").splitlines()[1:-1]
+    ['1. One.']
+    """
+    lines = [line for line in page.split("\n\n")[1].splitlines() if re.match(r"\d\. ", line)]
+    pattern = f"(?<={CLAIMS[0]}\n).*?(?={CLAIMS[1]})"
+    return re.sub(pattern, lambda _: "".join(f"{line}\n" for line in lines), readme, flags=re.DOTALL)
 
 
 def read_before(results: Path) -> list[dict[str, Any]]:

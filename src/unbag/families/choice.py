@@ -8,11 +8,17 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 
-TREES = "trees"
+from unbag.families.trees import has_lightgbm
+
+AUTO, TREES = "auto", "trees"
+CANDIDATES = ("linear", "mlp", TREES)
+"""The models among which ``model="auto"`` chooses; trees for tables alone."""
 
 
 def is_network(model: Any) -> bool:
     """Whether a model is a network, by name or of the caller's own, rather than trees or one of scikit-learn.
+
+    ``"auto"`` has networks among its candidates.
 
     Examples
     --------
@@ -34,7 +40,7 @@ def name_of(model: Any) -> str:
 
 
 def takes_missing(model: Any) -> bool:
-    """Whether a model reads rows with missing values as they are.
+    """Whether a model reads rows with missing values as they are; ``"auto"`` leaves them to trees alone.
 
     Examples
     --------
@@ -42,4 +48,6 @@ def takes_missing(model: Any) -> bool:
     >>> takes_missing("mlp"), takes_missing("trees"), takes_missing(HistGradientBoostingClassifier())
     (False, True, True)
     """
-    return not is_network(model) and (isinstance(model, str) or bool(get_tags(model).input_tags.allow_nan))
+    if isinstance(model, str):
+        return model == TREES or (model == AUTO and has_lightgbm())
+    return not is_network(model) and bool(get_tags(model).input_tags.allow_nan)

@@ -19,6 +19,10 @@ class Fold:
     held_out: list[Observations]
     """Of the sets that have any for this fold."""
 
+    def to(self, device: str) -> Fold:
+        """Return the same on another device."""
+        return Fold([one.to(device) for one in self.used], [one.to(device) for one in self.held_out])
+
 
 def number_folds(one: Observations, n_folds: int, seed: int) -> Tensor:
     """Return by which fold each group is left out, at random, as evenly as possible, ``(groups,)``.

@@ -153,7 +153,7 @@ def fit_rounds(
 
 def needs_guess(used: Sequence[Observations]) -> bool:
     """Whether observations tell nothing where all rows look alike, because they leave classes unnamed."""
-    return find_symmetry(used) != "none"
+    return find_symmetry([one.counting() for one in used]) != "none"
 
 
 def constant_logits(used: Sequence[Observations]) -> Tensor:

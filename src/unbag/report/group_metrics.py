@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbag.aggregates import Wording
 from unbag.histograms import evenly, histogram, histogram_of_sizes, span
+from unbag.published import MISSING, describe_statement, estimate
 from unbag.report.scored_groups import Judged
 from unbag.training import Observations
 
@@ -45,6 +46,7 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
         "weights": None if one.group_weights is None else [float(one.weights.min()), float(one.weights.max())],
         "judged": _judged_on(judged),
         "likelihood": _likelihood(judged),
+        "own_share": own_share(one.take(judged.chosen)),
         "outcome": _outcome(judged, classes),
         "confidence": _confidence(judged),
         "worst": _worst(judged),
@@ -54,11 +56,26 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
 def _judged_on(judged: Judged) -> dict[str, Any]:
     groups = judged.observations.groups
     shared = 0.0
-    if judged.held_out:
+    if judged.folds is not None:
+        # Of a row in groups of different folds, no model has left out all.
+        first, last = (
+            torch.full((groups.last_row + 1,), -1).scatter_reduce_(
+                0, groups.members, groups.segments.expand(judged.folds), how, include_self=False
+            )
+            for how in ("amin", "amax")
+        )
+        rows = groups.take(judged.chosen).members
+        shared = (first != last)[rows].double().mean().item()
+    elif judged.held_out:
         trained_on = torch.ones(len(groups), dtype=torch.bool).index_fill_(0, judged.chosen, False)
         rows = groups.take(judged.chosen).members
         shared = torch.isin(rows, groups.take(trained_on).members).double().mean().item()
-    return {"held_out": judged.held_out, "groups": len(judged.chosen), "rows_also_trained_on": shared}
+    return {
+        "held_out": judged.held_out,
+        "folds": None if judged.folds is None else int(judged.folds.max()) + 1,
+        "groups": len(judged.chosen),
+        "rows_also_trained_on": shared,
+    }
 
 
 def _likelihood(judged: Judged) -> dict[str, Any]:
@@ -77,10 +94,25 @@ def _likelihood(judged: Judged) -> dict[str, Any]:
     }
 
 
+def own_share(chosen: Observations) -> dict[str, Any] | None:
+    """Say of counts how good it would be to give every member the shares of its own group, which only counts tell.
+
+    ``accuracy`` is that of calling every member by the most frequent class of its group.
+    """
+    if chosen.aggregate.outcome != "class_counts" or chosen.groups.max_size == 1:
+        return None
+    counts, sizes = chosen.checked.double(), chosen.groups.sizes.double()
+    ways = torch.lgamma(sizes + 1) - torch.lgamma(counts + 1).sum(1)
+    log_likelihood = ways + torch.special.xlogy(counts, counts / sizes[:, None]).sum(1)
+    right = chosen.weights @ counts.max(1).values / (chosen.weights @ sizes)
+    return {"log_likelihood": chosen.mean(log_likelihood).item(), "accuracy": right.item()}
+
+
 def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
     chosen = judged.observations.take(judged.chosen)
-    if chosen.aggregate.outcome == "class_counts":
-        return _counts(chosen, judged.log_probs, classes)
+    if chosen.aggregate.outcome in ("class_counts", "published_counts"):
+        members, _ = judged.observations.groups.segments.take(judged.chosen)
+        return _counts(chosen, judged.log_probs[members], classes)
     if chosen.aggregate.is_yes_no(chosen.groups, chosen.n_classes):
         return _answers(judged, chosen)
     seen = judged.log_likelihood[judged.chosen].exp().numpy()
@@ -88,11 +120,13 @@ def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
 
 
 def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict[str, Any]:
-    """Compare counts with those the model expects when it sees the rows alone."""
+    """Compare counts with those the model expects when it sees the rows alone, from log-probabilities of members."""
     groups = chosen.groups
-    observed = chosen.checked.double().numpy()  # (groups, k)
-    probs = log_probs[groups.members].exp()
-    expected = groups.segments.sum(probs).numpy()
+    probs = log_probs.exp()
+    told, of_rows = chosen.checked.double(), groups.segments.sum(probs)
+    is_published = chosen.aggregate.outcome == "published_counts"
+    observed = (estimate(told) if is_published else told).numpy()  # (groups, k)
+    expected = (of_rows + told[..., MISSING] if is_published else of_rows).numpy()
     variance = groups.segments.sum(probs * (1 - probs)).numpy()
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
     typical = mean(observed)
@@ -106,7 +140,7 @@ def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict
         }
         for j, name in enumerate(classes)
     ]
-    sizes = groups.sizes.numpy()[:, None]
+    sizes = np.rint(expected.sum(1, keepdims=True))
     drawn = evenly(len(groups), max(1, MOST_POINTS // len(classes)))
     points = np.stack([observed / sizes, expected / sizes], -1)[drawn].reshape(-1, 2)  # (drawn groups * k, 2)
     return {
@@ -128,8 +162,8 @@ def _calibration(
     Examples
     --------
     >>> counts, half = np.array([[1.0, 3.0], [3.0, 1.0]]), np.full((2, 2), 2.0)
-    >>> _calibration(counts, half, half / 2, np.array([4, 4]))
-    [{'n': 2, 'predicted': 0.5, 'happened': 0.5, 'spread': 0.17677669529663687}]
+    >>> _calibration(counts, half, half / 4, np.array([4, 4]))
+    [{'n': 2, 'predicted': 0.5, 'happened': 0.5, 'spread': 0.125}]
     """
     shown = slice(1, None) if observed.shape[1] == 2 else slice(None)
     members = np.broadcast_to(sizes[:, None], observed[:, shown].shape).ravel()
@@ -185,7 +219,7 @@ def reliability(predicted: np.ndarray, happened: np.ndarray) -> list[dict[str, A
 def _confidence(judged: Judged) -> dict[str, Any]:
     """Compare how sure the model is of each member before and after the observation of its group is known."""
     certain = judged.posterior[~judged.posterior.isnan().any(1)]
-    before = judged.log_probs[judged.observations.groups.members].exp().max(1).values.numpy()
+    before = judged.log_probs.exp().max(1).values.numpy()
     after = certain.max(1).values.numpy().clip(0, 1)
     return {
         "edges": SHARES.tolist(),
@@ -206,9 +240,15 @@ def _worst(judged: Judged) -> list[dict[str, Any]]:
         {
             "group": str(number if one.groups.ids is None else one.groups.ids[number]),
             "size": int(one.groups.sizes[number]),
-            "observed": one.z[number].tolist(),
+            "observed": _say_observed(one, number),
             "model": judged.log_likelihood[number].item(),
             "trivial": judged.trivial[number].item(),
         }
         for number in numbers
     ]
+
+
+def _say_observed(one: Observations, number: int) -> Any:
+    if one.aggregate.outcome == "published_counts":
+        return [describe_statement(statement) for statement in one.checked[number].tolist()]
+    return one.z[number].tolist()

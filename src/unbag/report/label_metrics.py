@@ -59,7 +59,7 @@ def judge_labels(
         "classes": _by_class(matrix, names),
         "accuracy": right.double().mean().item(),
         "most_common": matrix.sum(1).max().item() / len(rows),
-        "known_observation": _known_observation(numbers, rows, order, sets),
+        "known_observation": _known_observation(numbers, rows, order, sets, len(log_probs)),
         "calibration": bins,
         "calibration_error": sum(one["n"] * abs(one["predicted"] - one["happened"]) for one in bins) / len(rows),
         "confusion": matrix.tolist() if k <= LARGEST_MATRIX else None,
@@ -103,18 +103,19 @@ def _in_groups(rows: Tensor, sets: Sequence[Judged]) -> Tensor:
     return rows[torch.isin(rows, members)]
 
 
-def _known_observation(numbers: Tensor, rows: Tensor, order: np.ndarray, sets: Sequence[Judged]) -> list[Any]:
+def _known_observation(
+    numbers: Tensor, rows: Tensor, order: np.ndarray, sets: Sequence[Judged], n_rows: int
+) -> list[Any]:
     """Return for each set how many labelled members are right before and after the observation is known."""
-    label_of_row = torch.full((len(sets[0].log_probs),), -1).index_copy_(0, rows, numbers)
+    label_of_row = torch.full((n_rows,), -1).index_copy_(0, rows, numbers)
     found: list[dict[str, Any] | None] = []
     for one in sets:
-        members = one.observations.groups.members
-        truth = label_of_row[members]
+        truth = label_of_row[one.observations.groups.members]
         use = (truth >= 0) & ~one.posterior.isnan().any(1)
         if not bool(use.any()):
             found.append(None)
             continue
-        before = one.log_probs[members[use]][:, order].argmax(1) == truth[use]
+        before = one.log_probs[use][:, order].argmax(1) == truth[use]
         after = one.posterior[use][:, order].argmax(1) == truth[use]
         shares = {"before": before.double().mean().item(), "after": after.double().mean().item()}
         found.append({"memberships": int(use.sum()), **shares})

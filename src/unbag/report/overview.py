@@ -18,10 +18,22 @@ def overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
     failures = say_failures(summary)
     return [
         *([("Warning", failures)] if failures else []),
+        *([("Estimated accuracy", [say_estimate(summary)])] if summary.get("estimated_accuracy") else []),
         ("What was learned", _learned(summary)),
         ("How good is it", _good(summary)),
         ("What to be careful about", _careful(summary)),
     ]
+
+
+def say_estimate(summary: dict[str, Any]) -> str:
+    """Say how often predictions for new rows should be right, as far as groups that were left out tell."""
+    found = summary["estimated_accuracy"]
+    digits = 0 if found["high"] - found["low"] >= 0.02 else 1
+    value, low, high = (f"{100 * found[name]:.{digits}f}" for name in ("value", "low", "high"))
+    return (
+        f"Estimated accuracy on new rows: {value} % ({low} to {high} %), from what was observed of groups that were "
+        "left out of training."
+    )
 
 
 def _learned(summary: dict[str, Any]) -> list[str]:
@@ -45,6 +57,8 @@ def _good(summary: dict[str, Any]) -> list[str]:
     said = [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
     if summary["labels"] is not None:
         said.append(say_accuracy(summary["labels"]))
+    elif summary.get("estimated_accuracy"):
+        said.append("There are no labels of single rows to compare with.")
     else:
         said.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
     for one in summary["sets"]:

@@ -22,7 +22,7 @@ def render(summary: dict[str, Any]) -> str:
     >>> import unbag
     >>> from unbag.report import summarise
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> clf = unbag.AggregateClassifier(epochs=2, random_state=0).fit(X, X[:, 0] > 0)
+    >>> clf = unbag.AggregateClassifier(model="mlp", epochs=2, random_state=0).fit(X, X[:, 0] > 0)
     >>> page = render(summarise(clf, X, X[:, 0] > 0, title="Signs", inputs={}))
     >>> page[:15], "<title>Signs</title>" in page
     ('<!doctype html>', True)

@@ -18,25 +18,23 @@ class Judged:
     """A set of observations, with what the model and the trivial predictor make of it."""
 
     observations: Observations
-    log_probs: Tensor  # (rows, k), of the model, before it knows any observation
+    log_probs: Tensor  # (memberships, k), of the model, before it knows any observation
     log_likelihood: Tensor  # (groups,), of the model
     posterior: Tensor  # (memberships, k)
     trivial: Tensor  # (groups,), log-likelihood under the best constant prediction
     chosen: Tensor  # (judged groups,), the numbers of those that figures of quality are about
     held_out: bool  # whether these were kept from training
+    folds: Tensor | None  # (groups,), by which fold each group was left out; None without folds
 
 
-def judge(one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tensor | None) -> Judged:
+def judge(
+    one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tensor | None, folds: Tensor | None = None
+) -> Judged:
     """Compute likelihood and posterior of all groups, a part at a time."""
-    at_once = max(1, MEMBERS_AT_ONCE // one.groups.max_size)
-    parts = torch.arange(len(one.groups)).split(at_once)
     found = []
     with torch.no_grad():
-        for which in parts:
-            part = one.take(which)
-            found.append(
-                part.aggregate.checked_evidence(log_probs[part.groups.members], part.groups.segments, part.checked)
-            )
+        for which, entries, segments in one.groups.segments.runs(MEMBERS_AT_ONCE):
+            found.append(one.aggregate.checked_evidence(log_probs[entries], segments, one.checked[which]))
     return Judged(
         observations=one,
         log_probs=log_probs,
@@ -45,4 +43,5 @@ def judge(one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tenso
         trivial=trivial,
         chosen=one.weights.nonzero().flatten() if held_out is None else held_out,
         held_out=held_out is not None,
+        folds=folds,
     )

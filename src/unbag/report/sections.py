@@ -115,6 +115,15 @@ def training(summary: dict[str, Any]) -> Section:
         )
     else:
         section.text.append("No groups were held out, so that the last epoch was kept and no score tells how it went.")
+    if candidates := about.get("candidates"):
+        section.text.append(
+            f"Every group was left out of training once, in {about['folds']} folds. Log-likelihoods of groups by "
+            "models that have not seen them chose the weights of the models in the mean of their probabilities, and "
+            f"the temperature by which logits are divided, {number(about['temperature'])}."
+        )
+        chosen = [(Cell(one["model"]), in_number(one["score"]), in_percent(one["weight"])) for one in candidates]
+        headings = ("model", "log-likelihood per left-out group", "weight")
+        section.tables.append(Table("Models to choose from", headings, chosen))
     if len(about["replicas"]) > 1:
         rows = [
             (

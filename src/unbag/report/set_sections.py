@@ -39,7 +39,10 @@ def say_judged(one: dict[str, Any]) -> str:
             f"Judged on all {count(judged['groups'], kind.group, kind.groups)}, those that were trained on included: "
             f"none was held out. New ones will be explained less well.{weighted}"
         )
-    said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
+    if judged.get("folds"):
+        said = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
+    else:
+        said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
     said += "; so few make the figures rough." if judged["groups"] < FEW else "."
     if judged["rows_also_trained_on"]:
         share = percent(judged["rows_also_trained_on"])
@@ -69,8 +72,22 @@ def say_gain(one: dict[str, Any]) -> str:
 
 
 def say_failures(summary: dict[str, Any]) -> list[str]:
-    """Say of which sets the model is a worse explanation than a constant prediction, which learns nothing of rows."""
-    return [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
+    """Say where the model is no better than a prediction that learns nothing of rows.
+
+    That is a constant one, by what it explains; or by its accuracy the most frequent class of each row's own group.
+    """
+    said = [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
+    estimated = summary.get("estimated_accuracy")
+    for one in summary["sets"]:
+        own, kind = one.get("own_share"), Wording(**one["wording"])
+        if own is not None and estimated is not None and estimated["value"] <= own["accuracy"]:
+            said.append(
+                f"The model is no better than each {kind.group}'s own share: its accuracy on new rows is estimated at "
+                f"{percent(estimated['value'])}, and whoever knows the counts has {percent(own['accuracy'])} by "
+                f"calling every row by the most frequent class of its {kind.group}. For rows in these {kind.groups}, "
+                "disaggregate uses both."
+            )
+    return said
 
 
 def _is_worse(likelihood: dict[str, Any]) -> bool:
@@ -86,6 +103,12 @@ def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
         "The trivial predictor gives every row the same class probabilities: those that explain all "
         f"{kind.groups} best, the held-out ones included, as only a look at the answers could tell.",
     ]
+    if (own := one.get("own_share")) is not None:
+        section.text.append(
+            f"Who knows the counts can give every row the shares of its own {kind.group}: that has a log-likelihood of "
+            f"{number(own['log_likelihood'])} per {kind.group}, and as many rows right as are of the most frequent "
+            f"class of their {kind.group}, {percent(own['accuracy'])}."
+        )
     if likelihood["impossible"]:
         section.text.append(
             f"The model rules out what was observed of {count(likelihood['impossible'], kind.group, kind.groups)}; "

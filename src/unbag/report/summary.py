@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from unbag.constant import best_constant
 from unbag.environment import versions
 from unbag.fitting import read_settings
 from unbag.histograms import evenly, plain
-from unbag.inputs import read_sets
+from unbag.inputs import read_rows, read_sets
 from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import judge_labels
 from unbag.report.scored_groups import Judged, judge
@@ -71,21 +72,22 @@ def summarise(
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> pairs = unbag.Groups.from_tuples(np.arange(40).reshape(20, 2))
     >>> same = (X[::2, 0] > 0) == (X[1::2, 0] > 0)
-    >>> clf = unbag.AggregateClassifier("pairwise_similarity", n_classes=2, epochs=2, random_state=0)
+    >>> clf = unbag.AggregateClassifier("pairwise_similarity", "mlp", n_classes=2, epochs=2, random_state=0)
     >>> summary = summarise(clf.fit(X, same, groups=pairs), X, same, pairs, title="Pairs", inputs={})
     >>> summary["data"]["rows"], summary["sets"][0]["kind"], summary["sets"][0]["groups"]
     (40, 'pairwise_similarity', 20)
     """
     # As probabilities, those far below others would be lost.
-    log_probs = torch.from_numpy(clf.predict_log_proba(X))
+    rows = read_rows(clf, X, reset=False)
+    log_probs = clf._mixed_log_probs(rows)
     seen = read_sets(clf.aggregate, y, groups, len(log_probs), group_weights=group_weights)
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)
-    sets = [
-        judge(one, log_probs, constant, None if held_out is None else torch.tensor(held_out))
-        for one, constant, held_out in zip(observations, trivial, clf.held_out_, strict=True)
-    ]
+    folds = [None] * len(seen) if clf.folds_ is None else [torch.tensor(own) for own in clf.folds_]
+    left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
+    of_members = clf._out_of_fold_log_probs(rows, observations)
+    sets = [judge(*own) for own in zip(observations, of_members, trivial, left_out, folds, strict=True)]
     of_labels = None
     if labels is not None:
         of_labels = judge_labels(log_probs, labels, labelled_rows, sets, classes=clf.classes_, symmetry=clf.symmetry_)
@@ -95,6 +97,7 @@ def summarise(
             "title": title,
             "inputs": inputs,
             "data": _describe_data(clf, log_probs, observations, classes),
+            "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
             "training": _describe_training(clf, observations),
             "sets": [
                 describe_set(one, classes, plain_labels=given.labels is not None)
@@ -153,14 +156,16 @@ def _describe_training(clf: Any, observations: Sequence[Observations]) -> dict[s
         "models": len(clf.models_),
         "parameters": clf.models_[0].n_parameters,
         "scaling": clf.scaling_,
+        "folds": None if clf.model_folds_ is None else len({*clf.model_folds_}),
+        "candidates": clf.candidates_,
+        "temperature": clf.temperature_,
     }
 
 
 def _balance(sets: Sequence[Judged], classes: list[str]) -> list[dict[str, Any]]:
     """Compare the shares of the classes: predicted, with observations known, and as the observations tell them."""
-    members = torch.cat([one.observations.groups.members for one in sets])
-    predicted = sets[0].log_probs[members].exp()
-    called = torch.bincount(predicted.argmax(1), minlength=len(classes)) / len(members)
+    predicted = torch.cat([one.log_probs for one in sets]).exp()
+    called = torch.bincount(predicted.argmax(1), minlength=len(classes)) / len(predicted)
     after = torch.cat([one.posterior for one in sets]).nanmean(0)
     seen = [one.observations for one in sets if one.observations.aggregate.size is None]
     telling = [one for one in seen if find_symmetry([one]) == "none"]

@@ -59,7 +59,7 @@ def check_tables(plan: Plan) -> Checked:
         return Checked({}, error.problems)
     problems = [*found.problems, *examine_features(found), *examine_observations(found)]
     if all(one.severity != "error" for one in problems):
-        problems += as_warnings(examine_rows(found, prepare_rows(found)[1]))
+        problems += as_problems(examine_rows(found, prepare_rows(found)[1]))
     order = {"error": 0, "warning": 1, "note": 2}
     return Checked(_understood(found), sorted(problems, key=lambda one: order[one.severity]))
 
@@ -93,14 +93,14 @@ def examine_observations(found: Gathered) -> Iterator[Problem]:
 
 def prepare_rows(found: Gathered) -> tuple[Preparation, np.ndarray]:
     """Return how columns are turned into numbers, and the rows as such."""
-    from unbag.families import takes_missing  # noqa: PLC0415 (slow to import)
+    from unbag.families import is_network  # noqa: PLC0415 (slow to import)
 
     preparation = fit_preparation(
         found.instances,
         found.columns.features,
         found.plan.categorical,
         found.member_rows,
-        keep_missing=takes_missing(found.plan.training.model),
+        keep_missing=not is_network(found.plan.training.model),  # trees read them as they are
     )
     return preparation, preparation.encode(found.instances)
 
@@ -117,9 +117,9 @@ def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
     return [*find_few_groups(rows, sets), *copies]
 
 
-def as_warnings(findings: Sequence[Finding]) -> list[Problem]:
+def as_problems(findings: Sequence[Finding]) -> list[Problem]:
     """Return findings as the commands show them."""
-    return [Problem("warning", finding.message) for finding in findings]
+    return [Problem("note" if one.kind == "few_groups" else "warning", one.message) for one in findings]
 
 
 def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray | None) -> Iterator[Problem]:
@@ -222,5 +222,6 @@ def _understood_source(one: Observed) -> dict[str, Any]:
         "observed": one.columns.observed,
         "size": one.columns.size,
         "weight": one.columns.weight,
+        "read": [one._asdict() for one in one.read],
         "sizes": None if one.groups is None else histogram_of_sizes(one.groups.sizes.numpy()),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from unbag.files import write_atomic
 from unbag.options import Plan
 from unbag.run_folder import Run
-from unbag.tables.checking import as_warnings, examine_features, examine_observations, examine_rows, prepare_rows
+from unbag.tables.checking import as_problems, examine_features, examine_observations, examine_rows, prepare_rows
 from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
@@ -33,11 +34,18 @@ class Learned:
     resumed: bool
 
 
-def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = False) -> Learned:
+def fit_tables(
+    plan: Plan,
+    run: Run,
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    say_read: Callable[[Gathered], None] = lambda found: None,
+) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
     An interrupted call leaves an unfinished run, and the same call goes on with it. With ``force``, a finished run, or
-    one of another plan, is replaced.
+    one of another plan, is replaced. ``say_read`` is told how the files were read, before training.
 
     Examples
     --------
@@ -49,7 +57,8 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
     >>> _ = (folder / "people.csv").write_text("ward,age\n" + "".join(rows))
     >>> counts = [f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(8)]
     >>> _ = (folder / "wards.csv").write_text("ward,ill,well\n" + "".join(counts))
-    >>> plan = make_plan({"instances": folder / "people.csv", "groups": folder / "wards.csv", "epochs": 2})
+    >>> files = {"instances": folder / "people.csv", "groups": folder / "wards.csv"}
+    >>> plan = make_plan({**files, "model": "linear", "epochs": 2})
     >>> learned = fit_tables(plan, Run(folder / "run"))
     >>> learned.run.read()["status"], learned.summary["data"]["rows"]
     ('finished', 24)
@@ -83,6 +92,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             # What is refused here leaves the folder as it was.
             train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
+            say_read(found)
             preparation.save(run.preparation)
             before = len(clf.diagnosis_)
             train()
@@ -103,7 +113,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
-        problems += as_warnings([*of_rows, *clf.diagnosis_[before:]])
+        problems += as_problems([*of_rows, *clf.diagnosis_[before:]])
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
@@ -123,17 +133,20 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "group": found.columns.group,
         "label": found.columns.label,
         "features": list(found.columns.features),
-        "observations": [
-            {
-                "file": one.table.file,
-                "aggregate": one.columns.aggregate,
-                "columns": list(one.columns.keys),
-                "used": len(one.source_rows),
-                **({} if one.columns.weight is None else {"weight": one.columns.weight}),
-            }
-            for one in found.observed
-        ],
+        "observations": [_describe_source(one) for one in found.observed],
         "left out": [str(one) for one in found.problems if one.left_out],
+    }
+
+
+def _describe_source(one: Observed) -> dict[str, Any]:
+    weight = {} if one.columns.weight is None else {"weight": one.columns.weight}
+    return {
+        "file": one.table.file,
+        "aggregate": one.columns.aggregate,
+        "columns": list(one.columns.keys),
+        "used": len(one.source_rows),
+        "read": [read._asdict() for read in one.read],
+        **weight,
     }
 
 
@@ -144,7 +157,12 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
         + (f", weighted by {one['weight']}" if "weight" in one else "")
         for one in inputs["observations"]
     ]
-    return {**inputs, "observations": said}
+    read = [
+        f"{read['column']}: {read['read_as']} ({read['cells']:,} {'cell' if read['cells'] == 1 else 'cells'})"
+        for one in inputs["observations"]
+        for read in one["read"]
+    ]
+    return {**inputs, "observations": said, "columns read as": read}
 
 
 def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:
