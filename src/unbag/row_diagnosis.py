@@ -55,7 +55,7 @@ def diagnose_rows(X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | Non
 
 
 def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
-    """Say where no column of a table varies, or groups tell fewer numbers than a linear model of it has weights."""
+    """Say where no column of a table varies, or groups are fewer than columns, the weights of a linear model."""
     if X.ndim != 2:
         return
     columns = int(_varying(X, torch.cat([one.groups.members for one in sets])).sum())
@@ -64,20 +64,15 @@ def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
             "constant_columns",
             f"all {X.shape[1]:,} columns of X are the same in every row, so that no row can be told from another",
         )
-    told = sum((len(one.groups) - 1) * _numbers_in_answer(one) for one in sets)
-    weights = columns * (sets[0].n_classes - 1)
-    if told < weights:
-        n = sum(len(one.groups) for one in sets)
+    groups = sum(len(one.groups) for one in sets)
+    compared = groups - len(sets)  # with the first of its set
+    if compared < columns:
         yield Finding(
             "few_groups",
-            f"{n:,} groups tell {told:,} numbers that can be compared, but a linear model of {columns:,} columns has "
-            f"{weights:,} weights, so that it can explain whatever was observed; collect more or smaller groups, or "
-            "leave columns out, and believe what left-out groups say",
+            f"{groups:,} groups can be compared in {compared:,} ways, fewer than the {columns:,} columns, so that a "
+            "linear model can explain whatever was observed; collect more groups or leave columns out, and believe "
+            "what left-out groups say",
         )
-
-
-def _numbers_in_answer(one: Checked) -> int:
-    return one.n_classes - 1 if one.aggregate.outcome in ("class_counts", "published_counts") else 1
 
 
 def _varying(X: Tensor, members: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ ERRORS = 5
 # In standard deviations of training rows; what is called a small effect.
 SMALL = 0.2
 MOST_NAMED = 5
+NUMBERS_AT_ONCE = 2**20
 
 STATISTICS = ("n", "mean", "variance", "design")
 """What is kept of the columns of training rows."""
@@ -53,15 +54,22 @@ def describe_features(X: np.ndarray, groups: Sequence[Groups]) -> dict[str, list
 
     The design effect is the variance of a mean where groups are drawn, over that where rows are.
     """
-    own = Moments.of(X[np.unique(np.concatenate([one.members.numpy() for one in groups]))])
-    design = np.ones(X.shape[1])
-    for one in groups:
-        apart = np.nan_to_num(X[one.members.numpy()] - own.mean)
-        totals = np.add.reduceat(apart, one.offsets[:-1].numpy(), 0)
-        squares = (apart**2).sum(0)
-        ratio = np.divide((totals**2).sum(0), squares, out=np.ones_like(squares), where=squares > 0)
-        design = np.maximum(design, ratio)
-    return {name: value.tolist() for name, value in {**vars(own), "design": design}.items()}
+    rows = np.unique(np.concatenate([one.members.numpy() for one in groups]))
+    local = [(np.searchsorted(rows, one.members.numpy()), one.offsets[:-1].numpy()) for one in groups]
+    parts = []
+    at_once = max(1, NUMBERS_AT_ONCE // len(rows))
+    for first in range(0, X.shape[1], at_once):
+        columns = X[rows, first : first + at_once].astype(np.float64)
+        own = Moments.of(columns)
+        apart = np.nan_to_num(columns - own.mean)
+        design = np.ones(columns.shape[1])
+        for members, starts in local:
+            each = apart[members]
+            totals, squares = np.add.reduceat(each, starts, 0), (each**2).sum(0)
+            ratio = np.divide((totals**2).sum(0), squares, out=np.ones_like(squares), where=squares > 0)
+            design = np.maximum(design, ratio)
+        parts.append((own.n, own.mean, own.variance, design))
+    return {name: np.concatenate(own).tolist() for name, own in zip(STATISTICS, zip(*parts, strict=True), strict=True)}
 
 
 def find_shift(
