@@ -18,13 +18,13 @@ LAYERS = {
     "files and pages": "tables report run_folder options",
     "estimator": "unbag saving estimator saved_weights saved_trees saved_content predictor fitting naming inputs "
     "targets",
-    "training": "families out_of_fold constant training models",
-    "risks": "testing enumeration diagnosis symmetry risks objectives losses",
+    "training": "examination families out_of_fold constant training models",
+    "risks": "testing enumeration diagnosis row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups published weights",
     "kernels": "kernels",
-    "foundations": "checks environment files histograms ids noise pages parts plain_json random_state segments "
-    "terminal version",
+    "foundations": "checks environment files findings histograms ids noise pages parts plain_json random_state "
+    "segments tallies terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 

@@ -157,6 +157,7 @@ def test_several_sets_with_weights():
     assert classifier.score(X, labels) > 0.8
 
 
+@pytest.mark.filterwarnings("ignore:2 groups can be compared")
 def test_two_groups_are_left_out_in_turn():
     X, labels = blobs(40, k=2)
     z, groups = counts_of(labels, size=20)
@@ -166,7 +167,7 @@ def test_two_groups_are_left_out_in_turn():
     assert np.isfinite(classifier.predict_proba(X)).all()
 
 
-@pytest.mark.filterwarnings("ignore:there is only 1 group")
+@pytest.mark.filterwarnings("ignore:there is only 1 group", "ignore:2 groups can be compared")
 def test_a_single_group_is_refused():
     X, labels = blobs(20, k=2)
     z, groups = counts_of(labels, size=20)

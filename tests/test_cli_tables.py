@@ -196,7 +196,7 @@ def test_warnings_fail_only_when_asked_to(tmp_path):
     result = call(*files)
     assert result.exit_code == 0
     assert re.search(r"warning +\S+people\.csv, column age: 1 of 12 values are missing, first row 4;", result.stdout)
-    assert result.stdout.endswith("1 warning. Rows are counted from 1, without the header.\n")
+    assert result.stdout.endswith("1 warning, 1 note. Rows are counted from 1, without the header.\n")
     assert call(*files, "--strict").exit_code == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import log2
 from typing import Any
 
@@ -14,8 +13,10 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.statements import n_missing
 from unbag.alignment import align, read_per_group
 from unbag.checks import check_n_classes, name_some
+from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.published import HIGH, NOISE
+from unbag.row_diagnosis import diagnose_rows, read_table
 from unbag.symmetry import CheckedSet, find_symmetry
 
 # Below this correlation between group and class, proportions hardly differ. Rows put together at random in groups of m
@@ -27,32 +28,19 @@ HARDLY = 0.01
 LITTLE = 0.01
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that the observations do not tell.
-
-    Parameters
-    ----------
-    kind
-        Which finding it is: ``"single_group"``, ``"one_class_explains_all"``, ``"same_observations"``,
-        ``"few_observations"``, ``"little_information"``, ``"missing_classes"``, ``"unnamed_classes"`` or
-        ``"rows_without_group"``.
-    message
-        A sentence with the number behind it.
-    fatal
-        Whether training cannot work.
-    """
-
-    kind: str
-    message: str
-    fatal: bool = False
-
-
-def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> list[Finding]:
-    """Say what the observations of these groups cannot tell about the classes.
+def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int, X: Any = None) -> list[Finding]:
+    """Say what the observations of these groups cannot tell about the classes, and what is suspicious about the rows.
 
     Observations that all agree are not fatal by themselves: pairs that all differ still separate classes. Those that a
     model explains which calls every row the same are, because that model is as good as any.
+
+    Parameters
+    ----------
+    aggregate, groups, z, n_classes
+        What was observed of which rows.
+    X
+        The rows, if they are to be looked at, too: columns that tell the group or the answer, copies in several groups,
+        more columns than groups can tell about.
 
     Examples
     --------
@@ -64,9 +52,11 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int) -> li
     check_n_classes(n_classes)
     aggregate.check_sizes(groups)
     z = align(z, groups.ids, len(groups))
-    return diagnose_checked(
-        aggregate, groups, read_per_group(z, groups), aggregate.check(z, groups, n_classes), n_classes
-    )
+    checked = aggregate.check(z, groups, n_classes)
+    findings = diagnose_checked(aggregate, groups, read_per_group(z, groups), checked, n_classes)
+    if X is not None:
+        findings += diagnose_rows(read_table(X), [CheckedSet(aggregate, groups, checked, n_classes)])
+    return findings
 
 
 def diagnose_checked(aggregate: Aggregate, groups: Groups, z: Tensor, checked: Tensor, n_classes: int) -> list[Finding]:

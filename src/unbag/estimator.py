@@ -15,14 +15,18 @@ from torch import Tensor
 
 from unbag.checks import check_device
 from unbag.constant import best_constant
-from unbag.diagnosis import Finding, diagnose_checked, find_rows_without_group
+from unbag.diagnosis import diagnose_checked, find_rows_without_group
+from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
+from unbag.findings import Finding
 from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.naming import best_order
 from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
+from unbag.row_diagnosis import diagnose_rows
+from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
@@ -147,7 +151,11 @@ class AggregateClassifier(Predictor):
     held_out_ : list
         For each set of observations the numbers of the groups that were held out, from 0; None where none was.
     diagnosis_ : list of Finding
-        What the observations cannot tell.
+        What the observations cannot tell, what is suspicious about rows, and what left-out groups tell against the
+        model or against what was observed of them.
+    feature_statistics_ : dict or None
+        Of each column of a table the number of values, their mean and variance, and the design effect of the groups;
+        see :meth:`check_shift`.
     symmetry_ : str
         Which renamings of the classes fit as well: ``"none"``, ``"reversal"`` or ``"any"``; see :meth:`name_classes`.
 
@@ -270,13 +278,16 @@ class AggregateClassifier(Predictor):
         """
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
-        if is_network(self.model) and (vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None))):
+        names = getattr(self, "feature_names_in_", None)
+        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         sets = read_sets(self.aggregate, y, groups, len(rows), sample_weight=sample_weight, group_weights=group_weights)
         classes = choose_classes(self.classes, self.n_classes, sets)
         observations = [one.observations(classes) for one in sets]
-        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
+        if findings is None:
+            findings = _diagnose(sets, observations, rows, names)
+        self.diagnosis_ = self._judge_findings(findings, observations, len(rows))
         self.symmetry_ = find_symmetry([one.counting() for one in observations])
         rows, observations = rows.to(device), [one.to(device) for one in observations]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
@@ -290,31 +301,24 @@ class AggregateClassifier(Predictor):
                 self._keep(prepared.train(), rows, observations)
                 self._keep_split(prepared, rows)
             self.classes_ = classes
-            self._warn_of_divergence(observations)
+            self.feature_statistics_ = (
+                describe_features(rows.numpy(force=True), [one.groups.to("cpu") for one in observations])
+                if rows.ndim == 2
+                else None
+            )
+            self._examine(rows, observations)
             return self
 
         return train
 
-    def _diagnose(
-        self,
-        sets: Sequence[Seen],
-        observations: Sequence[Observations],
-        n_rows: int,
-        findings: Sequence[Finding] | None,
+    def _judge_findings(
+        self, findings: Sequence[Finding], observations: Sequence[Observations], n_rows: int
     ) -> list[Finding]:
-        """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
-        if findings is None:
-            pairs = zip(sets, observations, strict=True)
-            seen = [one.counting() for given, one in pairs if given.labels is None]
-            findings = [
-                found
-                for one in seen
-                for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
-            ]
+        """Raise what is fatal, and warn of the rest; a set that tells nothing may still stand beside others."""
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], n_rows)
-        if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
+        if len(observations) == 1 and (fatal := [found.message for found in findings if found.fatal]):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":
@@ -382,10 +386,31 @@ class AggregateClassifier(Predictor):
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
         return best_order((first.T @ other).numpy(), self.symmetry_)
 
-    def _warn_of_divergence(self, observations: Sequence[Observations]) -> None:
-        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
+    def _examine(self, rows: Tensor, observations: Sequence[Observations]) -> None:
+        """Warn where a constant prediction is better; with folds, of what else left-out groups tell, and keep it."""
         observations = [one.to("cpu") for one in observations]
         _, by_constant = best_constant(observations)
+        diverged = self._warn_of_divergence(observations, by_constant)
+        left_out = []
+        # A single split leaves out too few groups, by one model whose own uncertainty nothing tells.
+        for one, constant, folds in zip(observations, by_constant, self.folds_ or [], strict=self.folds_ is not None):
+            numbers = torch.tensor(folds)
+            if bool((chosen := numbers >= 0).any()):
+                left_out.append(self._left_out(rows, one.take(chosen), constant[chosen], numbers[chosen]))
+        findings = examine(left_out)
+        self.diagnosis_ += findings
+        for found in findings:
+            if not (diverged and found.kind == "worse_than_constant"):
+                warnings.warn(found.message, UnbagWarning, stacklevel=4)
+
+    def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, folds: Tensor) -> LeftOut:
+        by_fold = self._log_probs_by_fold(rows[one.groups.members])
+        own = one.groups.segments.expand(folds)
+        log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(own))]
+        return LeftOut(one, log_probs, list(by_fold.values()), constant)
+
+    def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
+        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
         pairs = zip(observations, by_constant, strict=True)
         constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
         score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
@@ -395,5 +420,19 @@ class AggregateClassifier(Predictor):
                 f"against {constant:,.4g}; do not rely on it: train for longer or with a lower learning_rate, and look "
                 "at the scale of the features",
                 DivergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
+        return score < constant
+
+
+def _diagnose(sets: Sequence[Seen], observations: Sequence[Observations], rows: Tensor, names: Any) -> list[Finding]:
+    """Look for what the observations cannot tell, and what is suspicious about the rows."""
+    seen = [one.counting() for given, one in zip(sets, observations, strict=True) if given.labels is None]
+    findings = [
+        found
+        for one in seen
+        for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
+    ]
+    if seen:
+        findings += diagnose_rows(rows, [one.counting() for one in observations], names)
+    return findings

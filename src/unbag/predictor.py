@@ -15,10 +15,12 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.families import Model, takes_missing
+from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import best_order, choose_names
 from unbag.out_of_fold import mix, temper
+from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
@@ -43,6 +45,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     """Which fold of the groups each model has left out."""
     folds_: list[list[int]] | None
     temperature_: float
+    feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
 
     def __sklearn_tags__(self) -> Any:
@@ -168,6 +171,30 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         self.classes_ = names
         return self
 
+    def check_shift(self, X: Any) -> list[Finding]:
+        """Say which columns of new rows have another mean than those of fit, by more than chance and a small effect.
+
+        Means may be off by as much as those of groups are in the rows of fit, for whose number of columns the chance of
+        a false alarm is at most 1 %.
+
+        Parameters
+        ----------
+        X
+            New rows of a table.
+
+        Returns
+        -------
+        list of Finding
+            One of kind ``"shift"``, which names the columns that differ most, or none.
+        """
+        check_is_fitted(self, "models_")
+        rows = read_rows(self, X, reset=False)
+        if self.feature_statistics_ is None:
+            raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
+        return [
+            *find_shift(self.feature_statistics_, Moments.of(rows.numpy()), getattr(self, "feature_names_in_", None))
+        ]
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder, as JSON and safetensors, or LightGBM's text for trees, which :func:`unbag.load` reads.
 
@@ -197,19 +224,26 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         mixed = log_probs[0] if len(log_probs) == 1 else mix(log_probs, [weight / total for weight in weights])
         return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
 
+    def _log_probs_by_fold(self, rows: Tensor) -> dict[int, Tensor]:
+        """Return for each fold what the models that have left it out say of rows; empty without folds."""
+        folds = self.model_folds_ or []
+        found = self._log_probs_of_models(rows) if folds else []
+        return {
+            fold: self._mix(found, [w * (own == fold) for w, own in zip(self.model_weights_, folds, strict=True)])
+            for fold in sorted(set(folds))
+        }
+
     def _out_of_fold_log_probs(self, rows: Tensor, observations: Sequence[Observations]) -> list[Tensor]:
         """Return for each set the log-probabilities of members, by models that have not seen their groups, if any."""
-        log_probs = self._log_probs_of_models(rows)
-        by_all = self._mix(log_probs, self.model_weights_)
-        found = [by_all[one.groups.members] for one in observations]
-        if self.folds_ is None or self.model_folds_ is None:
-            return found
-        for fold in sorted(set(self.model_folds_)):
-            own = zip(self.model_weights_, self.model_folds_, strict=True)
-            by_fold = self._mix(log_probs, [weight if left_out == fold else 0.0 for weight, left_out in own])
-            for one, folds, of_members in zip(observations, self.folds_, found, strict=True):
-                judged = one.groups.segments.expand(torch.tensor(folds)) == fold
-                of_members[judged] = by_fold[one.groups.members[judged]]
+        by_all, by_fold = self._mixed_log_probs(rows), self._log_probs_by_fold(rows)
+        found = []
+        for place, one in enumerate(observations):
+            of_members = by_all[one.groups.members]
+            if self.folds_ is not None:
+                own = one.groups.segments.expand(torch.tensor(self.folds_[place]))
+                for fold, said in by_fold.items():
+                    of_members[own == fold] = said[one.groups.members[own == fold]]
+            found.append(of_members)
         return found
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Iterable
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +16,7 @@ from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.fitting import HOOKS, read_settings
 from unbag.inputs import NAMES
 from unbag.models.build import MODELS
+from unbag.shift import STATISTICS
 from unbag.symmetry import Symmetry
 from unbag.training.scaling import How
 
@@ -168,6 +169,9 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
     _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
     names = fitted["feature_names"]
     _need(names is None or len(names) == features, "feature_names", f"{features} names", names)
+    for name, own in (fitted["feature_statistics_"] or {}).items():
+        right = _is_list(own, _is_number) and len(own) == features and _all(isfinite, own)
+        _need(right, f"feature_statistics_.{name}", f"{features} finite numbers", own)
     n_classes = len(fitted["classes"]["names"])
     numbers = list(range(n_classes))
     for order in fitted["orders"]:
@@ -284,6 +288,10 @@ _FITTED: Rules = {
     "held_out_": (
         lambda value: _is_list(value, lambda one: one is None or _is_list(one, _is_whole)),
         "a list with null or numbers of groups for each set",
+    ),
+    "feature_statistics_": (
+        lambda value: value is None or (isinstance(value, dict) and {*value} == {*STATISTICS}),
+        f"null, or a table with {', '.join(STATISTICS)}",
     ),
     "classes": (lambda value: isinstance(value, dict), "a table with names and dtype"),  # checked before
     "feature_names": (lambda value: value is None or _is_list(value, _is_text), "null, or a list of names"),

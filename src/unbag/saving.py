@@ -20,11 +20,11 @@ import torch
 import unbag
 from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.checks import check_device
-from unbag.diagnosis import Finding
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
+from unbag.findings import Finding
 from unbag.out_of_fold import Estimate
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor
@@ -36,7 +36,7 @@ HEAD = "model.json"
 
 FITTED = (
     *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
-    *("held_out_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_"),
+    *("held_out_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_", "feature_statistics_"),
 )
 """What fit has found out and JSON can hold as it is."""
 

@@ -52,6 +52,7 @@ def test_suspicious_features(values, sentence, tmp_path):
         values = [line.split(",")[0] for line in values]
         sentence = "error people.csv, column new: the column is the id of the row, as in column id"
     found = messages(tmp_path, with_column("new", values))
+    found = [one for one in found if not one.startswith("note 4 groups can be compared in 3 ways")]
     assert len(found) == 1
     assert found[0].startswith(sentence)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write
 
 from unbag.tables import check_tables, make_plan
-from unbag.tables.tallies import find_coding, find_coding_within
+from unbag.tallies import find_coding, find_coding_within
 
 N_GROUPS, SIZE = 40, 4
 RNG = np.random.default_rng(0)

@@ -122,10 +122,12 @@ def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
 def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict[str, Any]:
     """Compare counts with those the model expects when it sees the rows alone, from log-probabilities of members."""
     groups = chosen.groups
-    told, of_rows = chosen.checked.double(), groups.segments.sum(log_probs.exp())
+    probs = log_probs.exp()
+    told, of_rows = chosen.checked.double(), groups.segments.sum(probs)
     is_published = chosen.aggregate.outcome == "published_counts"
     observed = (estimate(told) if is_published else told).numpy()  # (groups, k)
     expected = (of_rows + told[..., MISSING] if is_published else of_rows).numpy()
+    variance = groups.segments.sum(probs * (1 - probs)).numpy()
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
     typical = mean(observed)
     rows = [
@@ -146,7 +148,36 @@ def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict
         "classes": rows,
         "points": points[evenly(len(points), MOST_POINTS)].round(4).tolist(),
         "groups_drawn": len(drawn),
+        "bins": _calibration(observed, expected, variance, groups.sizes.numpy()),
     }
+
+
+def _calibration(
+    observed: np.ndarray, expected: np.ndarray, variance: np.ndarray, sizes: np.ndarray
+) -> list[dict[str, Any]]:
+    """Compare expected with observed shares, by tenths of the expected ones, with the spread that chance gives them.
+
+    Of two classes the second tells all. Members are taken as independent, and so are classes.
+
+    Examples
+    --------
+    >>> counts, half = np.array([[1.0, 3.0], [3.0, 1.0]]), np.full((2, 2), 2.0)
+    >>> _calibration(counts, half, half / 4, np.array([4, 4]))
+    [{'n': 2, 'predicted': 0.5, 'happened': 0.5, 'spread': 0.125}]
+    """
+    shown = slice(1, None) if observed.shape[1] == 2 else slice(None)
+    members = np.broadcast_to(sizes[:, None], observed[:, shown].shape).ravel()
+    seen, said, chance = (one[:, shown].ravel() for one in (observed, expected, variance))
+    tenth = np.minimum((said / members * 10).astype(np.int64), 9)
+    return [
+        {
+            "n": int(own.sum()),
+            "predicted": float(said[own].sum() / members[own].sum()),
+            "happened": float(seen[own].sum() / members[own].sum()),
+            "spread": float(chance[own].sum() ** 0.5 / members[own].sum()),
+        }
+        for own in (tenth == one for one in np.unique(tenth))
+    ]
 
 
 def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:

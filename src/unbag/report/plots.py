@@ -146,9 +146,14 @@ def against(axes: Axes, points: Sequence[Sequence[float]], x: str, y: str) -> No
 
 @plot
 def reliability(axes: Axes, bins: Sequence[dict[str, Any]], x: str, y: str) -> None:
-    """Draw how often things happened against how likely they were said to be; larger dots are more cases."""
+    """Draw how often things happened against how likely they were said to be; larger dots are more cases.
+
+    Where bins have a spread, bars are twice as long on either side of what was predicted.
+    """
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
     predicted, happened = [one["predicted"] for one in bins], [one["happened"] for one in bins]
+    spread = [2 * one.get("spread", 0) for one in bins]
+    axes.errorbar(predicted, predicted, spread, linestyle="none", color=INK, linewidth=0.8, capsize=3 * any(spread))
     most = max(one["n"] for one in bins)
     axes.plot(predicted, happened, color=FIRST, linewidth=1.2)
     axes.scatter(predicted, happened, [12 + 80 * one["n"] / most for one in bins], color=FIRST, linewidths=0)

@@ -157,6 +157,16 @@ def _counts(one: dict[str, Any], name: str, section: Section) -> None:
             + ("" if drawn == one["judged"]["groups"] else f" Drawn are {number(drawn)} {kind.groups}, spread evenly."),
         )
     )
+    if bins := outcome.get("bins"):  # a summary of an earlier version has none
+        off = [abs(one["predicted"] - one["happened"]) > 2 * one["spread"] for one in bins]
+        section.pictures.append(
+            Picture(
+                plots.reliability(f"{name}-reliability", bins, "expected share", "share observed"),
+                f"Line: observed share of a class in a {kind.group}, by the share that the model expects",
+                f"Bars are where 95 % of the shares would be if the model were right and members independent; "
+                f"{sum(off)} of {len(bins)} are outside.",
+            )
+        )
     columns = {
         "class": lambda row: Cell(row["class"]),
         "observed": lambda row: in_number(row["observed"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.findings import Finding
 from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
+from unbag.row_diagnosis import find_copies, find_few_groups, read_table
+from unbag.symmetry import CheckedSet
 from unbag.tables.csv_files import NUMBER
-from unbag.tables.features import feature_problems, kind_of
+from unbag.tables.features import Preparation, feature_problems, fit_preparation, kind_of
 from unbag.tables.ids import codes_of, is_missing
 from unbag.tables.leaks import Candidate
 from unbag.tables.load import Gathered, gather
@@ -55,6 +58,8 @@ def check_tables(plan: Plan) -> Checked:
     except TableError as error:
         return Checked({}, error.problems)
     problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    if all(one.severity != "error" for one in problems):
+        problems += as_problems(examine_rows(found, prepare_rows(found)[1]))
     order = {"error": 0, "warning": 1, "note": 2}
     return Checked(_understood(found), sorted(problems, key=lambda one: order[one.severity]))
 
@@ -84,6 +89,37 @@ def examine_observations(found: Gathered) -> Iterator[Problem]:
                 yield Problem("note", finding.message, found.instances.file)
             else:
                 yield Problem("error" if finding.fatal and alone else "warning", finding.message, one.table.file)
+
+
+def prepare_rows(found: Gathered) -> tuple[Preparation, np.ndarray]:
+    """Return how columns are turned into numbers, and the rows as such."""
+    from unbag.families import is_network  # noqa: PLC0415 (slow to import)
+
+    preparation = fit_preparation(
+        found.instances,
+        found.columns.features,
+        found.plan.categorical,
+        found.member_rows,
+        keep_missing=not is_network(found.plan.training.model),  # trees read them as they are
+    )
+    return preparation, preparation.encode(found.instances)
+
+
+def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
+    """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`."""
+    rows, k = read_table(X), len(found.classes)
+    sets = [
+        CheckedSet(one.aggregate, one.groups, one.aggregate.check(one.z, one.groups, k), k)
+        for one in found.observed
+        if one.groups is not None
+    ]
+    copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
+    return [*find_few_groups(rows, sets), *copies]
+
+
+def as_problems(findings: Sequence[Finding]) -> list[Problem]:
+    """Return findings as the commands show them."""
+    return [Problem("note" if one.kind == "few_groups" else "warning", one.message) for one in findings]
 
 
 def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray | None) -> Iterator[Problem]:

@@ -14,9 +14,8 @@ import pyarrow as pa
 from unbag.files import write_atomic
 from unbag.options import Plan
 from unbag.run_folder import Run
-from unbag.tables.checking import examine_features, examine_observations
+from unbag.tables.checking import as_problems, examine_features, examine_observations, examine_rows, prepare_rows
 from unbag.tables.column_roles import kinds_of_size
-from unbag.tables.features import fit_preparation
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
@@ -74,14 +73,8 @@ def fit_tables(
         _refuse_doubt(found)
         problems = [*found.problems, *examine_features(found), *examine_observations(found)]
         raise_errors(problems)
-        preparation = fit_preparation(
-            found.instances,
-            found.columns.features,
-            plan.categorical,
-            found.member_rows,
-            keep_missing=not is_network(plan.training.model),  # trees read them as they are
-        )
-        X = preparation.encode(found.instances)
+        preparation, X = prepare_rows(found)
+        of_rows = examine_rows(found, X)
         aggregates, z, groups, weights = as_sets(found.observed)
         inputs = describe_inputs(found)
         unnamed = plan.names is not None and plan.classes is None
@@ -95,12 +88,13 @@ def fit_tables(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
-            findings = [finding for one in found.findings for finding in one]
+            findings = [*(finding for one in found.findings for finding in one), *of_rows]
             # What is refused here leaves the folder as it was.
             train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
             say_read(found)
             preparation.save(run.preparation)
+            before = len(clf.diagnosis_)
             train()
         if plan.names is not None:
             _name_classes(clf, X, found.instances, plan.names)
@@ -119,6 +113,7 @@ def fit_tables(
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
+        problems += as_problems([*of_rows, *clf.diagnosis_[before:]])
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 

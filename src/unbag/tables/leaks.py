@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, lgamma, log
+from math import lgamma, log
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,8 @@ from unbag.tables.ids import codes_of, is_missing
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
 from unbag.tables.problems import list_some
-from unbag.tables.tallies import find_coding, find_coding_within
+from unbag.tallies import CHANCE, find_coding, find_coding_within, log_orders, once_in
 
-# A column is refused if, of as many unrelated columns as there are features, fewer than this would look so by chance.
-CHANCE = 0.02
 # A measured number may well decide a few bags. So many of either label it does not.
 ENOUGH_BAGS = 10
 # Of fewer rows, any column may be different in every one.
@@ -116,7 +114,7 @@ class Candidate:
         if coding is not None and self.is_unlikely(coding.log_chance):
             yield (
                 f"its values, counted in each group, {'give' if one.z.ndim == 2 else 'fit'} the counts of the classes "
-                f"in all {len(one.groups):,} groups, as chance does {_once_in(coding.log_chance)}"
+                f"in all {len(one.groups):,} groups, as chance does {once_in(coding.log_chance)}"
             )
 
     def _bags(self, one: Observed) -> Iterator[str]:
@@ -124,7 +122,7 @@ class Candidate:
         assert one.groups is not None
         members, start = one.groups.members.numpy(), one.groups.offsets.numpy()[:-1]
         yes = np.asarray(one.z, dtype=bool)
-        log_chance = -_log_orders(torch.from_numpy(yes))  # of all ways to label so many bags, one fits
+        log_chance = -log_orders(torch.from_numpy(yes))  # of all ways to label so many bags, one fits
         if pa.types.is_string(self.column.type):
             values = np.unique(self.codes[members])
             log_chance += log(2 * len(values))  # any of them may be the one, in two ways
@@ -136,7 +134,7 @@ class Candidate:
             positive, negative = decisive
             yield (
                 f"{positive} in all {yes.sum():,} positive bags and {negative} in all {(~yes).sum():,} negative ones, "
-                f"as chance does {_once_in(log_chance)}"
+                f"as chance does {once_in(log_chance)}"
             )
 
     def _decisive_number(self, members: np.ndarray, start: np.ndarray, yes: np.ndarray) -> tuple[str, str] | None:
@@ -179,7 +177,7 @@ class Candidate:
             return
         z = torch.as_tensor(one.z)
         # Answers about the same few rows are not independent: there are only so many ways to fill the rows.
-        log_chance = log(2) + max(-_log_orders(z), -len(rows) * log(len(values)))
+        log_chance = log(2) + max(-log_orders(z), -len(rows) * log(len(values)))
         if not self.is_unlikely(log_chance):
             return
         order = values.take(pc.sort_indices(values))
@@ -189,7 +187,7 @@ class Candidate:
             if torch.equal(seen.double(), z.double()):
                 yield (
                     f"its {len(values)} values, taken for classes, give all {len(z):,} answers, as chance does "
-                    f"{_once_in(log_chance)}"
+                    f"{once_in(log_chance)}"
                 )
                 return
 
@@ -215,7 +213,7 @@ class Candidate:
             elif self.is_unlikely(log_chance):
                 yield (
                     f"the column is another whole number in every one of {n:,} rows, from {values.min():.0f} to "
-                    f"{values.max():.0f}, like an id; chance does so {_once_in(log_chance)}"
+                    f"{values.max():.0f}, like an id; chance does so {once_in(log_chance)}"
                 )
 
     def _group_ids(self) -> Iterator[str]:
@@ -239,20 +237,3 @@ class Candidate:
 
 def _loosely(name: str) -> str:
     return name.strip().casefold()
-
-
-def _log_orders(answers: torch.Tensor) -> float:
-    """Return the logarithm of how many orders these answers could stand in."""
-    counts = answers.unique(dim=0, return_counts=True)[1].tolist()
-    return lgamma(len(answers) + 1) - sum(lgamma(count + 1) for count in counts)
-
-
-def _once_in(log_chance: float) -> str:
-    """Write a small probability as people say it.
-
-    Examples
-    --------
-    >>> _once_in(log(0.001)), _once_in(-1000.0)
-    ('once in 1,000 times', 'less than once in 1e+09 times')
-    """
-    return f"once in {exp(-log_chance):,.0f} times" if log_chance > -log(1e9) else "less than once in 1e+09 times"

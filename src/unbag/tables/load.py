@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.diagnosis import Finding, diagnose
+from unbag.diagnosis import diagnose
+from unbag.findings import Finding
 from unbag.options import Plan
 from unbag.symmetry import symmetry_of
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source

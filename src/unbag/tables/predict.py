@@ -18,6 +18,7 @@ from unbag.aggregates.registry import is_built_in
 from unbag.files import atomic_file, refuse_input, remove_drafts
 from unbag.options import Plan
 from unbag.run_folder import Run
+from unbag.shift import Moments, find_shift
 from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, refuse_text
 from unbag.tables.features import Preparation, Tally
@@ -80,6 +81,7 @@ def predict_table(
         kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
         _check_columns(names, preparation, kept, str(instances))
         results = result_names(clf.classes_, kept, str(instances))
+        seen: Moments | None = None
         tally, done, formulas = Tally(), 0, FormulaEscaper(out.suffix == ".csv" and not raw_text)
         types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
         with writing(out) as write:
@@ -87,11 +89,15 @@ def predict_table(
                 table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
                 X = preparation.encode(table, tally, done)
                 write(formulas.escape(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results)))
+                own = Moments.of(X)
+                seen = own if seen is None else seen + own
                 done += len(table)
                 progress(done)
-            if done == 0:
+            if seen is None:
                 raise fail("there are no rows, only names of columns", str(instances))
-    return done, [*tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
+    shifts = find_shift(clf.feature_statistics_, seen, preparation.encoded_names)
+    problems = [*tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
+    return done, [*problems, *(Problem("warning", found.message, str(instances)) for found in shifts)]
 
 
 def disaggregate_table(

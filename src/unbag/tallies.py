@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lgamma, log
+from math import exp, lgamma, log
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln, xlogy
 from scipy.stats import binom
+from torch import Tensor
 
+# A column is suspicious if, of as many unrelated columns as there are, fewer than this would look so by chance.
+CHANCE = 0.02
 # A column with more values than this is no coding of a few classes.
 MOST_VALUES = 64
 # Tables of tallies stay this small.
@@ -112,3 +115,20 @@ def _log_chance(counts: np.ndarray) -> float:
     shares = counts.sum(0) / counts.sum()
     per_group = gammaln(counts.sum(1) + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, shares).sum(1)
     return float(per_group.sum())
+
+
+def log_orders(answers: Tensor) -> float:
+    """Return the logarithm of how many orders these answers could stand in."""
+    counts = answers.unique(dim=0, return_counts=True)[1].tolist()
+    return lgamma(len(answers) + 1) - sum(lgamma(count + 1) for count in counts)
+
+
+def once_in(log_chance: float) -> str:
+    """Write a small probability as people say it.
+
+    Examples
+    --------
+    >>> once_in(log(0.001)), once_in(-1000.0)
+    ('once in 1,000 times', 'less than once in 1e+09 times')
+    """
+    return f"once in {exp(-log_chance):,.0f} times" if log_chance > -log(1e9) else "less than once in 1e+09 times"

@@ -1,0 +1,210 @@
+"""Examination of a fitted model by left-out groups: worse than a constant, counts that scatter, wrong counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+import torch
+from scipy.stats import chi2
+from torch import Tensor
+
+from unbag.findings import Finding
+from unbag.out_of_fold import log_likelihoods
+from unbag.segments import Segments
+from unbag.training import Observations
+
+# The probability that any of the groups is named although all counts are right.
+CHANCE = 0.01
+# Standard errors by which counts must scatter more than they should, and groups be explained worse than by a constant.
+ERRORS = 5
+ERRORS_OF_LOSS = 3
+MOST_NAMED = 5
+NUMBERS_AT_ONCE = 2**22
+
+TILTS = torch.logspace(-2, 1.2, 40, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Groups of one set that were left out of training, and what was predicted of them, on the CPU."""
+
+    observations: Observations
+    log_probs: Tensor
+    """Of each membership, by a model that has not seen the group."""
+    by_fold: Sequence[Tensor]
+    """The same by the models of each fold, whose differences tell how uncertain the model is; empty without folds."""
+    constant: Tensor
+    """Log-likelihood of each group under the best constant prediction."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deviations:
+    """Observed less expected counts, and how large that should be if members are independent given their features."""
+
+    difference: Tensor
+    """(groups, k)"""
+    variance: Tensor
+    """Of each count, (groups, k)."""
+    square: Tensor
+    """The expectation of the squared length of the difference, (groups,)."""
+    square_variance: Tensor
+    """Its variance, (groups,)."""
+    uncertainty: Tensor
+    """Of the expected counts, because the model was estimated: a variance, (groups, k)."""
+
+    @property
+    def inflation(self) -> Tensor:
+        """How many times the squared length is what chance alone makes it, because the model was estimated."""
+        return 1 + self.uncertainty.sum(1) / self.square.clamp(min=1e-300)
+
+    @property
+    def ratio(self) -> Tensor:
+        """The squared length over its expectation, (groups,)."""
+        return self.difference.square().sum(1) / (self.square * self.inflation).clamp(min=1e-300)
+
+    def scatter(self, which: Tensor) -> tuple[float, float]:
+        """Return how many times the differences are as large as they should be, squared, and its standard error.
+
+        Groups are weighted by how exactly each of them tells.
+        """
+        weights = self.square[which].square() / self.square_variance[which].clamp(min=1e-300)
+        total = weights.sum().clamp(min=1e-300)
+        return float(weights @ self.ratio[which] / total), float(total.rsqrt())
+
+
+def examine(left_out: Sequence[LeftOut]) -> list[Finding]:
+    """Say what left-out groups tell against a model, or against what was observed of them."""
+    findings: list[Finding] = []
+    for one in left_out:
+        findings += find_loss(one)
+        if one.observations.aggregate.outcome == "class_counts" and one.observations.groups.max_size > 1:
+            found = deviations(one)
+            wrong = improbable_groups(one, found)
+            findings += find_wrong_counts(one, found, wrong)
+            findings += find_overdispersion(found, ~wrong)
+    return findings
+
+
+def find_loss(one: LeftOut) -> Iterator[Finding]:
+    """Say where groups are explained worse than by the shares of the classes, by more than chance."""
+    (found,) = log_likelihoods([one.observations], [one.log_probs])
+    gain = (found - one.constant).double()
+    n = len(gain)
+    if n < 2:
+        return
+    mean, error = float(gain.mean()), float(gain.std() / n**0.5)
+    if not mean >= -ERRORS_OF_LOSS * error:
+        yield Finding(
+            "worse_than_constant",
+            f"{n:,} left-out groups are explained worse than by the shares of the classes alone: log-likelihood per "
+            f"group {mean:+.2g}, with a standard error of {error:.2g}; there are too few groups for the columns, or "
+            "the features do not tell the classes",
+        )
+
+
+def deviations(one: LeftOut) -> Deviations:
+    """Compare observed counts with those expected of independent members."""
+    groups, probs = one.observations.groups, one.log_probs.double().exp()
+    expected = groups.segments.sum(probs)
+    total = probs.square().sum(1, keepdim=True)
+    length = 1 - 2 * probs + total  # of the difference of one member, squared, if it is of a class
+    # The variance of a squared sum of independent vectors, whose covariance is diag(p) - p p'.
+    fourth = (probs * length.square()).sum(1)
+    own = probs.square().sum(1) - 2 * probs.pow(3).sum(1) + total[:, 0].square()
+    per_member = fourth - (1 - total[:, 0]).square() - 2 * own
+    uncertainty = torch.zeros_like(expected)
+    if len(one.by_fold) > 1:  # the jackknife, which leaves out a fold at a time
+        of_folds = torch.stack([groups.segments.sum(own.double().exp()) for own in one.by_fold])
+        uncertainty = (len(of_folds) - 1) * of_folds.var(0, correction=0)
+    return Deviations(
+        difference=one.observations.checked.double() - expected,
+        variance=groups.segments.sum(probs * (1 - probs)),
+        square=groups.segments.sum(1 - total[:, 0]),
+        square_variance=groups.segments.sum(per_member) + 2 * _squared_covariance(probs, groups.segments),
+        uncertainty=uncertainty,
+    )
+
+
+def _squared_covariance(probs: Tensor, segments: Segments) -> Tensor:
+    """Return the sum of the squared entries of the covariance matrix of the counts of each group, (groups,)."""
+    k = probs.shape[1]
+    found = probs.new_empty(len(segments))
+    for size in segments.sizes.unique().tolist():
+        which = (segments.sizes == size).nonzero().flatten()
+        for part in which.split(max(1, NUMBERS_AT_ONCE // (k * max(k, size)))):
+            own = probs[segments.take(part)[0]].view(len(part), size, k)
+            covariance = torch.diag_embed(own.sum(1)) - own.mT @ own
+            found[part] = covariance.square().sum((1, 2))
+    return found
+
+
+def improbable_groups(one: LeftOut, found: Deviations) -> Tensor:
+    """Return which groups have counts that the model rules out, beyond what it does to the others, (groups,).
+
+    Chernoff's bound on the probability of a count so far off, with the exponent divided by how many times the squares
+    of an ordinary group exceed what they should be, and Bonferroni's correction.
+    """
+    freedom = (2 * found.square.square() / found.square_variance.clamp(min=1e-300)).clamp(min=1).numpy()
+    usual = max(1.0, float(np.median(found.ratio.numpy() * freedom / chi2.median(freedom))))
+    factor = usual * found.inflation
+    limit = log(2 * found.difference.numel() / CHANCE)
+    far = found.difference.square() > 9 * factor[:, None] * found.variance  # others are not worth the effort
+    wrong = torch.zeros(len(factor), dtype=torch.bool)
+    candidates = far.any(1).nonzero().flatten()
+    if len(candidates):
+        members, own = one.observations.groups.segments.take(candidates)
+        probs = one.log_probs[members].double().exp()
+        exponents = _exponents(probs, own, found.difference[candidates])
+        wrong[candidates] = (exponents / factor[candidates, None] > limit).any(1)
+    return wrong
+
+
+def _exponents(probs: Tensor, segments: Segments, difference: Tensor) -> Tensor:
+    """Return the largest exponent of a bound exp(-exponent) on the probability of counts so far off, (groups, k)."""
+    best = torch.zeros_like(difference)
+    sign = segments.expand(difference.sign())
+    for tilt in TILTS.tolist():
+        # Of a member less its expectation, the logarithm of the moment generating function.
+        log_moments = torch.log1p(probs * torch.expm1(sign * tilt)) - sign * tilt * probs
+        best = torch.maximum(best, tilt * difference.abs() - segments.sum(log_moments))
+    return best
+
+
+def find_wrong_counts(one: LeftOut, found: Deviations, wrong: Tensor) -> Iterator[Finding]:
+    """Name the groups whose counts the model rules out."""
+    n, groups = int(wrong.sum()), one.observations.groups
+    if n == 0:
+        return
+    order = wrong.nonzero().flatten()
+    order = order[found.ratio[order].argsort(descending=True, stable=True)][:MOST_NAMED]
+    said = []
+    for group in order.tolist():
+        worst = int(found.difference[group].abs().argmax())
+        seen = int(one.observations.checked[group, worst])
+        expected = seen - float(found.difference[group, worst])
+        spread = float((found.variance + found.uncertainty)[group, worst] ** 0.5)
+        said.append(f"group {groups.name(group)} has {seen:,} of class {worst}, expected {expected:.1f} ± {spread:.1f}")
+    more = f"; and {n - len(order):,} more" if n > len(order) else ""
+    yield Finding(
+        "suspicious_groups",
+        f"{n:,} of {len(groups):,} left-out groups have counts that the model rules out (that chance names a single "
+        f"one has a probability of at most {CHANCE:.0%}): {'; '.join(said)}{more}; look whether they were counted or "
+        "joined wrongly",
+    )
+
+
+def find_overdispersion(found: Deviations, which: Tensor) -> Iterator[Finding]:
+    """Say where counts scatter more than those of members that are independent given their features."""
+    if not bool(which.any()):
+        return
+    scatter, error = found.scatter(which)
+    if scatter > 1 + ERRORS * error:
+        yield Finding(
+            "overdispersion",
+            f"left-out counts scatter {scatter:.2g} times as much as those of independent members, where 1 ± "
+            f"{error:.2g} is expected: members of a group have more in common than the features tell the model, and "
+            "probabilities of groups are too sure; add a feature for what they share, or trust rankings only",
+        )

@@ -1,0 +1,28 @@
+"""A finding: one sentence on what observations cannot tell, or on what is suspicious about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the observations do not tell, or that is suspicious about rows, groups or model.
+
+    Parameters
+    ----------
+    kind
+        Which finding it is. Before a fit, of observations: ``"single_group"``, ``"one_class_explains_all"``,
+        ``"same_observations"``, ``"few_observations"``, ``"little_information"``, ``"missing_classes"``,
+        ``"unnamed_classes"`` or ``"rows_without_group"``; of rows: ``"constant_columns"``, ``"few_groups"``,
+        ``"copies"``, ``"group_column"`` or ``"answer_column"``. After it: ``"worse_than_constant"``,
+        ``"overdispersion"`` or ``"suspicious_groups"``. Of new rows: ``"shift"``.
+    message
+        A sentence with the number behind it.
+    fatal
+        Whether training cannot work.
+    """
+
+    kind: str
+    message: str
+    fatal: bool = False

@@ -1,0 +1,452 @@
+"""Ten traps, each with made-up data that must be caught by a sentence with a number, and clean twins that must not."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from table_files import call
+
+import unbag
+from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstance, PairwiseSimilarity, UnbagWarning
+from unbag.constant import best_constant
+from unbag.diagnosis import diagnose
+from unbag.examination import LeftOut, _exponents, deviations, examine
+from unbag.segments import Segments
+from unbag.shift import Moments, describe_features, find_shift
+from unbag.training import Observations
+
+SEEDS = range(20)
+
+
+def made(seed, *, n_groups=60, size=20, columns=4, k=2, apart=1.0, common=0.0):
+    """Rows whose groups differ in their features, and members with something in common that no feature shows."""
+    rng = np.random.default_rng(seed)
+    ids = np.arange(n_groups * size) // size
+    X = rng.normal(size=(len(ids), columns)) + apart * rng.normal(size=(n_groups, columns))[ids]
+    shared = common * rng.normal(size=n_groups)[ids]
+    logits = np.stack([np.zeros(len(ids)), *(1.5 * X[:, j % columns] + shared for j in range(k - 1))], 1)
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    return X, y, Groups.from_ids(ids)
+
+
+def counts_of(y, groups, k=2):
+    return LabelProportions().observe(y, groups, k)
+
+
+def kinds(findings):
+    return [one.kind for one in findings]
+
+
+def the(kind, findings):
+    (found,) = [one for one in findings if one.kind == kind]
+    assert re.search(r"\d", found.message)
+    return found.message
+
+
+def false_alarms(kind, find):
+    """Return how often clean twins are caught."""
+    return sum(kind in kinds(find(seed)) for seed in SEEDS)
+
+
+# Before a fit, by observations alone.
+
+
+def test_classes_left_unnamed():
+    _, y, _ = made(0)
+    pairs = Groups.from_tuples(np.arange(len(y)).reshape(-1, 2))
+    same = PairwiseSimilarity().observe(y, pairs, 2)
+    message = the("unnamed_classes", diagnose(PairwiseSimilarity(), pairs, same, 2))
+    assert "not which of the 2 classes they are" in message
+
+    def twin(seed):
+        _, y, groups = made(seed)
+        return diagnose(LabelProportions(), groups, counts_of(y, groups), 2)
+
+    assert false_alarms("unnamed_classes", twin) == 0
+
+
+def test_equal_proportions_everywhere():
+    groups = Groups.from_sizes([50] * 30)
+    message = the("same_observations", diagnose(LabelProportions(), groups, [[20, 30]] * 30, 2))
+    assert "all 30 groups are nearly the same (correlation between group and class at most 0.000)" in message
+
+    def twin(seed):
+        _, y, groups = made(seed, apart=0, size=50)  # drawn at random from one pool
+        return diagnose(LabelProportions(), groups, counts_of(y, groups), 2)
+
+    assert false_alarms("same_observations", twin) == 0
+
+
+def test_all_bags_positive():
+    X, _, groups = made(0)
+    message = the("one_class_explains_all", diagnose(MultipleInstance(), groups, [1] * 60, 2))
+    assert "calls every row class 1 explains all 60 observations" in message
+    with pytest.raises(ValueError, match=r"nothing to learn from these observations: .* all 60 observations"):
+        AggregateClassifier("multiple_instance").fit(X, [1] * 60, groups=groups)
+
+    def twin(seed):
+        bags = np.random.default_rng(seed).random(60) < 0.7
+        return diagnose(MultipleInstance(), groups, bags, 2)
+
+    assert false_alarms("one_class_explains_all", twin) == 0
+
+
+def test_a_class_never_seen():
+    groups = Groups.from_sizes([3] * 4)
+    counts = [[1, 2, 0], [2, 1, 0], [3, 0, 0], [0, 3, 0]]
+    message = the("missing_classes", diagnose(LabelProportions(), groups, counts, 3))
+    assert "none of the 4 groups has a member of class number 2" in message
+
+    def twin(seed):
+        _, y, groups = made(seed, k=3)
+        return diagnose(LabelProportions(), groups, counts_of(y, groups, 3), 3)
+
+    assert false_alarms("missing_classes", twin) == 0
+
+
+# Before a fit, by rows.
+
+
+def look_at(X, y, groups, k=2, aggregate=None):
+    aggregate = aggregate or LabelProportions()
+    return diagnose(aggregate, groups, aggregate.observe(y, groups, k), k, X)
+
+
+def test_fewer_groups_than_the_model_needs():
+    X, y, groups = made(0, n_groups=20, columns=30)
+    message = the("few_groups", look_at(X, y, groups))
+    assert "20 groups can be compared in 19 ways, fewer than the 30 columns" in message
+    assert false_alarms("few_groups", lambda seed: look_at(*made(seed))) == 0
+    X[:, 5:] = 1  # constant columns need no weight
+    assert kinds(look_at(X, y, groups)) == []
+
+
+def test_a_model_that_has_learned_noise_is_worse_than_a_constant():
+    rng = np.random.default_rng(0)
+    X, one = made(0)[0], left_out(0)
+    random = torch.from_numpy(X @ rng.normal(size=(4, 2)) * 3).log_softmax(1)
+    message = the("worse_than_constant", examine([LeftOut(one.observations, random, [], one.constant)]))
+    assert "60 left-out groups are explained worse than by the shares" in message
+
+
+def copied(X, groups, share=0.3, seed=0):
+    """Give some rows of later groups the values of rows of the first ones."""
+    rng, X = np.random.default_rng(seed), X.copy()
+    which = rng.choice(np.arange(len(X) // 2, len(X)), int(share * len(X) / 2), replace=False)
+    X[which] = X[rng.choice(len(X) // 2, len(which))]
+    return X
+
+
+COARSE = {
+    "measured": lambda X: X,
+    "rounded": lambda X: X.round(1),
+    "yes or no": lambda X: (X > 0).astype(float),
+    "few values": lambda X: X.round().clip(-1, 1),
+    "one of four": lambda X: np.eye(4)[X.argmax(1)],
+    "a number and a word": lambda X: np.concatenate([X[:, :1].round(1), np.eye(3)[X[:, 1:].argmax(1)]], 1),
+    "one number": lambda X: X[:, :1].round(1),
+    "a number and a constant": lambda X: np.stack([X[:, 0].round(2), np.ones(len(X))], 1),
+}
+
+
+@pytest.mark.parametrize("how", ["measured", "rounded"])
+def test_copies_across_groups(how):
+    X, y, groups = made(0, columns=8)
+    message = the("copies", look_at(copied(COARSE[how](X), groups), y, groups))
+    n = int(re.match(r"(\d+) of 1,200 rows \(\d+%\) have an exact copy in another group", message)[1])
+    assert n > 180
+
+
+@pytest.mark.parametrize("how", COARSE)
+def test_rows_that_agree_by_chance_are_no_copies(how):
+    def twin(seed):
+        X, y, groups = made(seed)
+        return look_at(COARSE[how](X), y, groups)
+
+    assert false_alarms("copies", twin) == 0
+
+
+def test_copies_inside_a_group_are_no_copies_across():
+    X, y, groups = made(0)
+    X[1::2] = X[::2]
+    assert "copies" not in kinds(look_at(X, y, groups))
+
+
+def test_the_id_of_the_group_among_the_features():
+    X, y, groups = made(0)
+    X[:, 2] = np.random.default_rng(0).permutation(60)[groups.segment.numpy()]
+    message = the("group_column", look_at(X, y, groups))
+    assert message.startswith("column 2 of X: one value in each of 60 groups")
+    assert false_alarms("group_column", lambda seed: look_at(*made(seed))) == 0
+
+    def of_groups(seed):  # it describes groups, several of which are alike
+        X, y, groups = made(seed)
+        X[:, 2] = np.random.default_rng(seed).integers(0, 5, 60)[groups.segment.numpy()]
+        return look_at(X, y, groups)
+
+    assert false_alarms("group_column", of_groups) == 0
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "size", "code"),
+    [
+        (LabelProportions(), 20, lambda y: 7 - 3 * y),
+        (MultipleInstance(), 4, lambda y: y),
+        (MultipleInstance(), 4, lambda y: 5 - y),
+        (PairwiseSimilarity(), 2, lambda y: y + 3),
+    ],
+)
+def test_the_label_among_the_features(aggregate, size, code):
+    X, y, groups = made(0, size=size)
+    X[:, 1] = code(y)
+    message = the("answer_column", look_at(X, y, groups, aggregate=aggregate))
+    assert "column 1 of X tells the answer" in message
+    assert "all 60 groups, as chance does" in message
+
+    def nearly(seed):
+        X, y, groups = made(seed, size=size)
+        X[:, 1] = code(np.where(np.random.default_rng(seed).random(len(y)) < 0.2, 1 - y, y))
+        return look_at(X, y, groups, aggregate=aggregate)
+
+    assert false_alarms("answer_column", nearly) == 0
+
+
+def test_columns_are_called_by_their_names():
+    pd = pytest.importorskip("pandas")
+    X, y, groups = made(0, size=5)
+    table = pd.DataFrame(X, columns=list("abcd")).assign(b=y)
+    clf = AggregateClassifier(model="linear", epochs=1)
+    with pytest.warns(UnbagWarning, match=r"column 1 \(b\) of X tells the answer"):
+        clf.fit(table, counts_of(y, groups), groups=groups)
+    assert "answer_column" in kinds(clf.diagnosis_)
+
+
+# After a fit.
+
+
+def left_out(seed, change=lambda counts: counts, n_folds=4, k=2, rows=0.2, **how):
+    """Groups that each were left out by one of several models, learned from the labels of a few rows."""
+    X, y, groups = made(seed, k=k, **how)
+    rng, ids = np.random.default_rng(seed), groups.segment.numpy()
+    folds = rng.permutation(len(groups)) % n_folds
+    said = []
+    for fold in range(n_folds):
+        used = np.flatnonzero(folds[ids] != fold)
+        used = rng.choice(used, int(rows * len(used)), replace=False)
+        model = LogisticRegression(C=100).fit(X[used], y[used])
+        said.append(torch.from_numpy(model.predict_log_proba(X)))
+    seen = Observations(LabelProportions(), groups, change(counts_of(y, groups, k)), k)
+    log_probs = torch.stack(said)[torch.from_numpy(folds[ids]), torch.arange(len(X))]
+    return LeftOut(seen, log_probs, said, best_constant([seen])[1][0])
+
+
+def test_dependence_inside_groups():
+    found = [
+        finding for seed in SEEDS for finding in examine([left_out(seed, common=2)]) if "scatter" in finding.message
+    ]
+    assert kinds(found) == ["overdispersion"] * 20
+    scatter = [float(re.search(r"scatter ([\d.]+) times as much", one.message)[1]) for one in found]
+    assert min(scatter) > 2
+
+
+def test_wrong_counts_are_named():
+    def change(counts):
+        return counts.index_copy(0, torch.tensor([7, 15]), counts[[7, 15]].flip(1))
+
+    caught, named = 0, Counter()
+    for seed in SEEDS:
+        one = left_out(seed, change, size=50)
+        findings = [finding for finding in examine([one]) if finding.kind == "suspicious_groups"]
+        groups = re.findall(r"group (\d+) has", findings[0].message) if findings else []
+        named.update(groups)
+        # Proportions near one half change little when they are turned round.
+        far = (one.observations.checked[[7, 15], 0] - 25).abs() > 12
+        caught += all(str(group) in groups for group, is_far in zip((7, 15), far, strict=True) if is_far)
+    assert caught == 20
+    assert named.keys() == {"7", "15"}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"k": 3}, {"apart": 0}, {"size": 2, "n_groups": 300}, {"size": 200, "n_groups": 20}, {"rows": 0.05}],
+    ids=str,
+)
+def test_clean_groups_are_hardly_ever_suspected(how):
+    found = Counter(kind for seed in SEEDS for kind in kinds(examine([left_out(seed, **how)])))
+    assert found.total() == 0
+
+
+@given(st.data())
+def test_moments_of_counts_are_those_of_all_labels(data):
+    size, k = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 3))
+    logits = data.draw(st.lists(st.floats(-4, 4), min_size=size * k, max_size=size * k))
+    log_probs = torch.tensor(logits, dtype=torch.float64).view(size, k).log_softmax(1)
+    groups = Groups.from_sizes([size])
+    seen = Observations(LabelProportions(), groups, [[size] + [0] * (k - 1)], k)
+    found = deviations(LeftOut(seen, log_probs, [], torch.zeros(1)))
+    labels = torch.tensor(list(itertools.product(range(k), repeat=size)))
+    chance = log_probs[torch.arange(size), labels].sum(1).exp()
+    counts = torch.nn.functional.one_hot(labels, k).sum(1).double()
+    expected = chance @ counts
+    squares = (counts - expected).square()
+    mean = chance @ squares.sum(1)
+    torch.testing.assert_close(found.difference[0], seen.checked[0] - expected)
+    torch.testing.assert_close(found.variance[0], chance @ squares)
+    torch.testing.assert_close(found.square[0], mean)
+    torch.testing.assert_close(found.square_variance[0], chance @ squares.sum(1).square() - mean**2)
+    # Chernoff's bound is one.
+    for own in counts.unique(dim=0):
+        apart = own - expected
+        beyond = ((counts - expected) * apart.sign() >= apart.abs() - 1e-9).double()
+        bound = (-_exponents(log_probs.exp(), Segments.from_sizes([size]), apart[None])[0]).exp()
+        assert bool((chance @ beyond <= bound + 1e-9).all())
+
+
+def test_a_fit_warns_of_what_left_out_groups_tell():
+    X, y, groups = made(0, common=3, size=10)
+    counts = counts_of(y, groups)
+    clf = AggregateClassifier(model="linear", n_folds=2, epochs=15, learning_rate=0.1, random_state=0)
+    with pytest.warns(UnbagWarning, match="left-out counts scatter"):
+        clf.fit(X, counts, groups=groups)
+    assert "overdispersion" in kinds(clf.diagnosis_)
+    X, y, groups = made(0, size=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert clf.fit(X, counts_of(y, groups), groups=groups).diagnosis_ == []
+
+
+# New rows.
+
+
+def test_groups_shifted_against_new_rows():
+    X, _, groups = made(0)
+    known = describe_features(X, [groups])
+    new = made(1)[0]
+    new[:, 3] += 3
+    (found,) = find_shift(known, Moments.of(new), list("abcd"))
+    assert found.message.startswith("the mean of 1 of 4 columns differs between these 1,200 rows and those of fit")
+    assert re.search(r"d by \+2\.\d \(\d+ standard errors\)", found.message)
+    # New groups have other means, by chance, and fewer or more rows.
+    for n_groups, apart, seed in itertools.product((60, 5), (0, 1), SEEDS):
+        X, _, groups = made(seed, apart=apart)
+        new = made(100 + seed, apart=apart, n_groups=n_groups)[0]
+        assert [*find_shift(describe_features(X, [groups]), Moments.of(new))] == []
+
+
+def test_moments_add_up():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[3:9, 1] = np.nan
+    X[:20, 2] = np.nan
+    parts, whole = Moments.of(X[:20]) + Moments.of(X[20:]), Moments.of(X)
+    np.testing.assert_array_equal(whole.n, [50, 44, 30])
+    np.testing.assert_allclose(parts.mean, np.nanmean(X, 0))
+    np.testing.assert_allclose(parts.variance, np.nanvar(X, 0))
+    np.testing.assert_allclose(whole.variance, np.nanvar(X, 0))
+
+
+def test_a_classifier_knows_shifted_rows_after_it_was_saved(tmp_path):
+    X, y, groups = made(0, size=5)
+    clf = AggregateClassifier(model="linear", epochs=1).fit(X, counts_of(y, groups), groups=groups)
+    clf.save(tmp_path / "saved")
+    clf = unbag.load(tmp_path / "saved")
+    assert clf.check_shift(made(1, size=5)[0]) == []
+    assert "4 of 4 columns" in the("shift", clf.check_shift(made(1, size=5)[0] + 5))
+
+
+# On the command line.
+
+
+def say(*arguments):
+    """Return what a command prints, without line breaks."""
+    return " ".join(call(*arguments).output.split())
+
+
+def test_commands_tell_of_copies_and_shift(tmp_path):
+    X, y, groups = made(0, size=5)
+    X = copied(X, groups)
+    ids = groups.segment.tolist()
+    counts = counts_of(y, groups).tolist()
+    people, wards = tmp_path / "people.csv", tmp_path / "wards.csv"
+    rows = [f"{g},{','.join(map(repr, row))}" for g, row in zip(ids, X.tolist(), strict=True)]
+    people.write_text("\n".join(["ward,a,b,c,d", *rows]) + "\n")
+    wards.write_text("\n".join(["ward,ill,well", *(f"{g},{a},{b}" for g, (a, b) in enumerate(counts))]) + "\n")
+    (tmp_path / "new.csv").write_text("a,b,c,d\n" + "".join(f"{n % 7 + 20},1,1,1\n" for n in range(50)))
+    said = say("check", people, wards)
+    assert "of 300 rows" in said
+    run = tmp_path / "run"
+    said = say("fit", people, wards, "--out", run, "--model", "linear", "--epochs", 2)
+    assert "have an exact copy in another group" in said
+    said = say("predict", run, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    assert "columns differs between these 50 rows and those of fit" in said
+
+
+# Bad input and bad luck.
+
+
+def warned(clf, X, z, groups):
+    """Return all sentences of a fit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clf.fit(X, z, groups=groups)
+    assert {one.category for one in caught} <= {UnbagWarning, unbag.DivergenceWarning}
+    return "; ".join(str(one.message) for one in caught)
+
+
+def test_one_group():
+    X, y, groups = made(0, n_groups=1)
+    with pytest.raises(ValueError, match="there is only 1 group, of 20 rows"):
+        AggregateClassifier(model="linear").fit(X, counts_of(y, groups), groups=groups)
+
+
+def test_one_class():
+    X, y, groups = made(0)
+    with pytest.raises(ValueError, match="calls every row class 1 explains all 60 observations"):
+        AggregateClassifier(model="linear").fit(X, counts_of(np.ones_like(y), groups), groups=groups)
+    with pytest.raises(ValueError, match="at least 2"):
+        AggregateClassifier(model="linear", n_classes=1).fit(X, [[20]] * 60, groups=groups)
+
+
+def test_constant_columns():
+    X, y, groups = made(0, size=5)
+    X[:, 1:3] = 7
+    clf = AggregateClassifier(model="linear", epochs=3, random_state=0).fit(X, counts_of(y, groups), groups=groups)
+    assert np.isfinite(clf.predict_proba(X)).all()
+    X[:] = 7
+    assert "all 4 columns of X are the same in every row" in warned(clf, X, counts_of(y, groups), groups)
+
+
+def test_missing_columns():
+    X, y, groups = made(0, size=5)
+    X[:, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        AggregateClassifier(model="linear").fit(X, counts_of(y, groups), groups=groups)
+    pytest.importorskip("lightgbm")
+    clf = AggregateClassifier(model="trees", epochs=3, random_state=0).fit(X, counts_of(y, groups), groups=groups)
+    assert np.isfinite(clf.predict_proba(X)).all()
+    assert clf.check_shift(X) == []
+
+
+def test_a_hundred_thousand_columns():
+    X, y, groups = made(0, n_groups=10, size=4, columns=100_000)
+    clf = AggregateClassifier(model="linear", epochs=1, random_state=0)
+    said = warned(clf, X.astype(np.float32), counts_of(y, groups), groups)
+    assert "10 groups can be compared in 9 ways, fewer than the 100,000 columns" in said
+    assert np.isfinite(clf.predict_proba(X.astype(np.float32))).all()
+
+
+def test_two_hundred_classes():
+    X, _, groups = made(0, n_groups=30, size=8)
+    y = np.arange(240) % 200
+    clf = AggregateClassifier(model="linear", epochs=1, n_classes=200, random_state=0)
+    said = warned(clf, X, counts_of(y, groups, 200), groups)
+    assert "of 30 groups vary in 24 of the 199 directions that 200 classes take" in said
+    assert clf.predict_proba(X).shape == (240, 200)
