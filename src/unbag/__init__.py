@@ -19,8 +19,8 @@ from unbag.aggregates import PairwiseSimilarity as PairwiseSimilarity
 from unbag.aggregates import PublishedCounts as PublishedCounts
 from unbag.aggregates import TripletComparison as TripletComparison
 from unbag.checks import ImpossibleObservation as ImpossibleObservation
-from unbag.diagnosis import Finding as Finding
 from unbag.diagnosis import diagnose as diagnose
+from unbag.findings import Finding as Finding
 from unbag.groups import Groups as Groups
 from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
 from unbag.risks import UnbiasedRisk as UnbiasedRisk

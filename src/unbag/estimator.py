@@ -14,15 +14,18 @@ from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag.checks import check_device
+from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
-from unbag.diagnosis import Finding, diagnose_checked, find_rows_without_group
+from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
+from unbag.findings import Finding
 from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
 from unbag.inputs import Seen, choose_classes, read_rows, read_sets
 from unbag.naming import best_order
 from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
+from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_classes, says_random
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
@@ -98,6 +101,14 @@ class AggregateClassifier(Predictor):
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
+    sampling
+        Where groups were chosen by their answer, a dict from answer to the rate at which groups with it were kept, such
+        as ``{0: 0.1, 1: 1.0}``; rates are relative to each other. Or the share of the answer 1 among random groups. A
+        list with one or None for each aggregate. Groups get inverse weights in all means, those of :meth:`score` too.
+    class_shares
+        Known shares of the classes: a list in their order, or a dict by class; with an error, the standard deviation of
+        a share, as ``(shares, error)``. They join the fit as one more set of observations, counts of random groups of
+        all rows.
     n_classes, classes
         How many classes there are, where observations do not show it, or their names, in the order of the numbers that
         observations have for them.
@@ -144,7 +155,7 @@ class AggregateClassifier(Predictor):
     held_out_ : list
         For each set of observations the numbers of the groups that were held out, from 0; None where none was.
     diagnosis_ : list of Finding
-        What the observations cannot tell.
+        What the observations cannot tell, and after them what the model shows of it.
     symmetry_ : str
         Which renamings of the classes fit as well: ``"none"``, ``"reversal"`` or ``"any"``; see :meth:`name_classes`.
 
@@ -187,6 +198,8 @@ class AggregateClassifier(Predictor):
         schedule: Any = None,
         stopping: Any = None,
         views: Any = None,
+        sampling: Any = None,
+        class_shares: Any = None,
         n_classes: int | None = None,
         classes: Any = None,
         random_state: Any = None,
@@ -214,6 +227,8 @@ class AggregateClassifier(Predictor):
         self.schedule = schedule
         self.stopping = stopping
         self.views = views
+        self.sampling = sampling
+        self.class_shares = class_shares
         self.n_classes = n_classes
         self.classes = classes
         self.random_state = random_state
@@ -268,13 +283,20 @@ class AggregateClassifier(Predictor):
         if is_network(self.model) and (vanishing := name_vanishing(rows, getattr(self, "feature_names_in_", None))):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
-        sets = read_sets(self.aggregate, y, groups, len(rows), sample_weight=sample_weight, group_weights=group_weights)
-        classes = choose_classes(self.classes, self.n_classes, sets)
+        given = {"sample_weight": sample_weight, "group_weights": group_weights, "sampling": self.sampling}
+        sets = read_sets(self.aggregate, y, groups, len(rows), **given)
+        classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
-        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
-        self.symmetry_ = find_symmetry([one.counting() for one in observations])
-        rows, observations = rows.to(device), [one.to(device) for one in observations]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        self.symmetry_ = find_symmetry([one.counting() for one in observations])
+        shares = None if self.class_shares is None else read_class_shares(self.class_shares, classes)
+        if shares is not None:
+            most = max(len(one.groups) for one in observations)
+            observations.append(shares.as_observations(len(rows), most, seed))
+            if shares.tell(self.symmetry_, len(rows)):
+                self.symmetry_ = "none"
+        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
+        rows, observations = rows.to(device), [one.to(device) for one in observations]
         over_folds = prepare_folds(choices, rows, observations, seed)
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 
@@ -285,7 +307,11 @@ class AggregateClassifier(Predictor):
                 self._keep(prepared.train(), rows, observations)
                 self._keep_split(prepared, rows)
             self.classes_ = classes
+            # Known shares are no set of the caller's.
+            self.held_out_ = self.held_out_[: len(sets)]
+            self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
             self._warn_of_divergence(observations)
+            self._diagnose_fit(rows, observations[: len(sets)], shares)
             return self
 
         return train
@@ -299,13 +325,15 @@ class AggregateClassifier(Predictor):
     ) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
         if findings is None:
-            pairs = zip(sets, observations, strict=True)
-            seen = [one.counting() for given, one in pairs if given.labels is None]
             findings = [
                 found
-                for one in seen
-                for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
+                for given, one, own in zip(sets, observations, self._sampling(len(sets)), strict=False)
+                if given.labels is None
+                for found in diagnose_checked(one.counting(), own)
             ]
+        counted = any(one.labels is not None or one.aggregate.outcome == "class_counts" for one in sets)
+        borders = counted or self.class_shares is not None
+        findings = drop_answered(findings, names=self.symmetry_ == "none", borders=borders)
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], n_rows)
@@ -315,6 +343,23 @@ class AggregateClassifier(Predictor):
             if found.kind != "unnamed_classes":
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
+
+    def _sampling(self, n_sets: int) -> list[Any]:
+        return [None] * n_sets if self.sampling is None else self.sampling if self._has_sets() else [self.sampling]
+
+    def _diagnose_fit(self, rows: Tensor, observations: Sequence[Observations], shares: ClassShares | None) -> None:
+        """Look for signs in the model that groups were chosen by their answer, or that classes were not found."""
+        observations = [one.counting() for one in observations]
+        if (some := choose_rows(observations)) is None:
+            return
+        log_probs = self._mixed_log_probs(rows[some])
+        findings = [*find_unused_classes(log_probs, self.classes_, None if shares is None else shares.shares)]
+        for one, sampling in zip(observations, self._sampling(len(observations)), strict=True):
+            if not says_random(sampling):
+                findings += find_unexpected_answers(one.to("cpu"), log_probs)
+        self.diagnosis_ += findings
+        for found in findings:
+            warnings.warn(found.message, UnbagWarning, stacklevel=4)
 
     def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
@@ -381,8 +426,8 @@ class AggregateClassifier(Predictor):
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
         observations = [one.to("cpu") for one in observations]
         _, by_constant = best_constant(observations)
-        pairs = zip(observations, by_constant, strict=True)
-        constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
+        means = [one.mean(found).item() for one, found in zip(observations, by_constant, strict=True)]
+        constant = float(np.average(means, weights=[one.weight for one in observations]))
         score = float(np.nanmax([one["score"] for one in self.replicas_]))
         if score < constant:
             warnings.warn(

@@ -20,11 +20,11 @@ import torch
 import unbag
 from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.checks import check_device
-from unbag.diagnosis import Finding
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
+from unbag.findings import Finding
 from unbag.out_of_fold import Estimate
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
+from unbag.aggregates import LabelProportions
 from unbag.files import write_atomic
+from unbag.groups import Groups
 from unbag.options import Plan
 from unbag.run_folder import Run
+from unbag.sampling import AFTER_FIT
 from unbag.tables.checking import examine_features, examine_observations
 from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.features import fit_preparation
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
-from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, fail, raise_errors
 from unbag.tables.read import Table
 
@@ -74,13 +77,15 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             keep_missing=not is_network(plan.training.model),  # trees read them as they are
         )
         X = preparation.encode(found.instances)
-        aggregates, z, groups, weights = as_sets(found.observed)
+        aggregates, z, groups, weights, sampling = as_sets(found)
         inputs = describe_inputs(found)
         unnamed = plan.names is not None and plan.classes is None
         clf = AggregateClassifier(
             aggregate=aggregates,
             n_classes=len(found.classes),
             classes=None if unnamed else list(found.classes),
+            sampling=sampling,
+            class_shares=plan.shares,
             verbose=int(verbose),
             checkpoint=run.checkpoint if is_network(plan.training.model) else None,  # others begin anew
             **plan.training.parameters,
@@ -110,13 +115,21 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
+        problems += [Problem("warning", one.message) for one in clf.diagnosis_ if one.kind in AFTER_FIT]
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
 
-def as_sets(observed: list[Observed]) -> tuple[Any, Any, Any, Any]:
-    """Return aggregates, observations, groups and weights as the estimator takes them: lists if there are several."""
-    sets = [(one.aggregate, one.z, one.groups, one.group_weights) for one in observed]
+def as_sets(found: Gathered) -> tuple[Any, Any, Any, Any, Any]:
+    """Return aggregates, observations, groups, weights and sampling as the estimator takes them: lists if several."""
+    sets: list[tuple[Any, Any, Any, Any, Any]] = [
+        (one.aggregate, one.z, one.groups, one.group_weights, source.rates)
+        for one, source in zip(found.observed, found.plan.sources, strict=True)
+    ]
+    if found.learned_labels is not None:
+        labels, rows = found.learned_labels
+        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
+        sets.append((LabelProportions(), labels, of_one, None, None))
     return sets[0] if len(sets) == 1 else tuple(map(list, zip(*sets, strict=True)))  # type: ignore[return-value]
 
 
@@ -128,6 +141,8 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "id": found.columns.id,
         "group": found.columns.group,
         "label": found.columns.label,
+        **({} if found.plan.labelled is None else {"labelled": found.plan.labelled}),
+        **({} if found.plan.class_shares is None else {"class shares": ", ".join(found.plan.class_shares)}),
         "features": list(found.columns.features),
         "observations": [
             {
@@ -136,8 +151,9 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
                 "columns": list(one.columns.keys),
                 "used": len(one.source_rows),
                 **({} if one.columns.weight is None else {"weight": one.columns.weight}),
+                **({} if source.sampling is None else {"sampling": list(source.sampling)}),
             }
-            for one in found.observed
+            for one, source in zip(found.observed, found.plan.sources, strict=True)
         ],
         "left out": [str(one) for one in found.problems if one.left_out],
     }
@@ -148,6 +164,7 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     said = [
         f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}"
         + (f", weighted by {one['weight']}" if "weight" in one else "")
+        + (f", chosen by answer at {', '.join(one['sampling'])}" if "sampling" in one else "")
         for one in inputs["observations"]
     ]
     return {**inputs, "observations": said}

@@ -251,9 +251,11 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
         raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
     if aggregate is None and not is_built_in(kind):
         raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
-    source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind, group_weight=None)
+    source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind, group_weight=None, sampling=None)
     names = tuple(map(str, classes.tolist()))
-    return replace(plan, instances=instances, sources=(source,), classes=names, n_classes=None)
+    return replace(
+        plan, instances=instances, sources=(source,), classes=names, n_classes=None, labelled=None, class_shares=None
+    )
 
 
 def _memberships(one: Observed, instances: Table, own_id: str | None, group: str | None) -> tuple[pa.Table, np.ndarray]:
