@@ -24,7 +24,7 @@ SIZE = 1024
 BESIDE = 512
 # Counts that are known up to chance are explained best by a model that leaves all to chance, by a sixth of a nat for each
 # class of a group. Large groups of little weight tell the shares as well, and hardly speak for that.
-WEIGHT = 0.05
+WEIGHT = 0.02
 # Shares that were rounded need not add up to one by this much.
 ROUNDED = 0.01
 
