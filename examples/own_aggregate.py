@@ -54,7 +54,7 @@ class GradesApart(unbag.Aggregate):
         return joint.masked_fill(~fits, float("-inf")).flatten(1).logsumexp(1)
 
 
-check_aggregate(GradesApart(), "mlp", n_classes=4, sizes=(2,))
+check_aggregate(GradesApart(), n_classes=4, sizes=(2,))
 print("the likelihood agrees with enumeration")
 
 # 600 wines of four grades, and 3,000 pairs. True grades serve to answer and, at the end, to judge.

@@ -563,6 +563,8 @@ def target_of_blobs(k: int = 3):
         ({"n_folds": None}, r'model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model'),
         ({"n_restarts": 0}, "n_restarts must be a whole number of at least 1, got 0"),
         ({"validation_fraction": 1}, "validation_fraction must be at least 0 and less than 1, got 1"),
+        ({"batch_size": "large"}, "batch_size must be a whole number of at least 1, got 'large'"),
+        ({"patience": 0}, "patience must be a whole number of at least 1, got 0"),
         ({"learning_rate": 0}, "learning_rate must be a positive number"),
         ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
         ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),
@@ -774,7 +776,7 @@ def test_hooks_of_training_are_handed_on(tmp_path):
         "stopping": stop,
         "views": lambda rows: rows + 0.01 * torch.randn_like(rows),
     }
-    clf = AggregateClassifier(epochs=5, random_state=0, **hooks).fit(X, y)
+    clf = AggregateClassifier(model="mlp", epochs=5, random_state=0, **hooks).fit(X, y)
     assert (clf.n_iter_, asked) == (2, [1, 2])
     clf.save(tmp_path / "model")
     loaded = unbag.load(tmp_path / "model")

@@ -240,6 +240,11 @@ def test_entries_of_mixtures(mixture, tmp_path, place, value, said):
         refused(folder, said)
 
 
+def test_any_change_of_a_mixture_is_refused_or_does_no_harm(mixture, tmp_path):
+    held = [holds(_mutated(mixture[0], tmp_path / str(seed), seed), mixture[1]) for seed in range(60)]
+    assert 3 < sum(held) < 55
+
+
 def test_files_of_a_mixture_are_those_of_its_models(mixture, tmp_path):
     folder = shutil.copytree(mixture[0], tmp_path / "model")
     swap_models(folder)

@@ -207,7 +207,14 @@ def test_half_alike_pairs_end_within_two_points_of_random_ones():  # 3 fits take
     )
     z = PairwiseSimilarity().observe(labels, groups, K)
     half = torch.from_numpy(half_alike(z.numpy()))[:: max(1, int(z.sum()) * 2 // 1200)]
-    settings = {"n_classes": K, "scaling": "standard", "epochs": 20, "learning_rate": 0.005, "n_restarts": 4, "random_state": 0}
+    settings = {
+        "n_classes": K,
+        "scaling": "standard",
+        "epochs": 20,
+        "learning_rate": 0.005,
+        "n_restarts": 4,
+        "random_state": 0,
+    }
     fitted = {}
     for name, which, sampling in (("random", torch.arange(len(half)), None), ("rates", half, {0: 1 / (K - 1), 1: 1})):
         clf = AggregateClassifier("pairwise_similarity", "mlp", sampling=sampling, **settings)

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
+from unbag.aggregates.statements import n_missing
 from unbag.checks import name_some
 from unbag.findings import Finding
 from unbag.groups import Groups
+from unbag.published import HIGH, NOISE
 from unbag.sampling import find_unlikely_answers, weights_by_answer
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
@@ -68,8 +70,8 @@ def diagnose_checked(one: Observations, sampling: Any = None) -> list[Finding]:
         findings += _little_information(aggregate.information(checked, groups, n_classes), groups, n_classes)
         if sampling is None:
             findings += find_unlikely_answers(one)
-    if counted:
-        findings += _missing_classes(checked)
+    if aggregate.outcome in ("class_counts", "published_counts"):
+        findings += _missing_classes(checked if counted else checked[..., HIGH])
     findings += _unnamed_classes(one)
     return [*findings, *find_rows_without_group([groups], groups.n_rows)]
 
@@ -102,8 +104,12 @@ def _one_class_explains_all(aggregate: Aggregate, groups: Groups, z: Tensor, n_c
     sizes, which = groups.sizes.unique(return_inverse=True)
     one_of_each = Groups.from_sizes(sizes)
     for label in range(n_classes):
-        seen = aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, n_classes)
-        if torch.equal(aggregate.check(seen, one_of_each, n_classes)[which], z):
+        if aggregate.outcome == "published_counts":
+            explained = not z[..., NOISE].any() and bool((z[:, label, HIGH] >= groups.sizes + n_missing(z)).all())
+        else:
+            seen = aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, n_classes)
+            explained = torch.equal(aggregate.check(seen, one_of_each, n_classes)[which], z)
+        if explained:
             yield Finding(
                 "one_class_explains_all",
                 f"a model that calls every row class {label} explains all {len(groups)} observations, "

@@ -98,6 +98,9 @@ class AggregateClassifier(Predictor):
     patience
         Stop when no replica has become better for so many epochs after the warm-up; None trains to the end. ``"auto"``:
         10 looks at left-out groups, or 30 of a number of epochs.
+    time_limit
+        Seconds of training, after which the best so far is kept; an epoch that has begun is ended. None: as long as it
+        takes.
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
@@ -194,6 +197,7 @@ class AggregateClassifier(Predictor):
         n_folds: int | str | None = "auto",
         validation_fraction: float = 0.1,
         patience: int | str | None = "auto",
+        time_limit: float | None = None,
         optimiser: Any = None,
         schedule: Any = None,
         stopping: Any = None,
@@ -223,6 +227,7 @@ class AggregateClassifier(Predictor):
         self.n_folds = n_folds
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.time_limit = time_limit
         self.optimiser = optimiser
         self.schedule = schedule
         self.stopping = stopping
@@ -331,7 +336,7 @@ class AggregateClassifier(Predictor):
                 if given.labels is None
                 for found in diagnose_checked(one.counting(), own)
             ]
-        counted = any(one.labels is not None or one.aggregate.outcome == "class_counts" for one in sets)
+        counted = any(one.labels is not None or one.aggregate.outcome.endswith("_counts") for one in sets)
         borders = counted or self.class_shares is not None
         findings = drop_answered(findings, names=self.symmetry_ == "none", borders=borders)
         # What one set leaves out another may hold.
@@ -428,7 +433,7 @@ class AggregateClassifier(Predictor):
         _, by_constant = best_constant(observations)
         means = [one.mean(found).item() for one, found in zip(observations, by_constant, strict=True)]
         constant = float(np.average(means, weights=[one.weight for one in observations]))
-        score = float(np.nanmax([one["score"] for one in self.replicas_]))
+        score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
         if score < constant:
             warnings.warn(
                 f"the model explains groups worse than a constant prediction: log-likelihood {score:,.4g} per group "

@@ -44,7 +44,7 @@ AVERAGING = 0.99
 # Groups with more members than this are large.
 LARGE = 32
 # The rate, and what a weight loses at a step of that rate times itself.
-LINEAR_RATES = (1e-2, 0.1)
+LINEAR_RATES = (3e-2, 0.1)
 RATES = (2e-3, 1.0)
 
 
@@ -59,10 +59,11 @@ class Prepared:
     held_out_groups: list[list[int] | None]
     """The numbers of these groups in each set; None where none is held out."""
     seed: int
+    time_limit: float | None
 
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
-        return self.family.fit(self.X, self.used, self.held_out, self.seed)
+        return self.family.fit(self.X, self.used, self.held_out, self.seed, self.time_limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +75,12 @@ class CrossPrepared:
     observations: list[Observations]
     n_folds: int
     seed: int
+    time_limit: float | None
 
     def train(self, align: Align) -> CrossFitted:
         """Fit every candidate on all folds but one in turn."""
-        return cross_fit(self.candidates, self.X, self.observations, align, n_folds=self.n_folds, seed=self.seed)
+        settings: dict[str, Any] = {"n_folds": self.n_folds, "seed": self.seed, "time_limit": self.time_limit}
+        return cross_fit(self.candidates, self.X, self.observations, align, **settings)
 
 
 def prepare_folds(
@@ -116,10 +119,10 @@ def prepare_folds(
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
-            own |= {"checkpoint": None, "device": "cpu"}
+            own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         candidates[called] = _family(own, X, counting, can_choose=True)
-    return CrossPrepared(candidates, X, counting, n_folds, seed)
+    return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
 
 
 def prepare(
@@ -152,7 +155,17 @@ def prepare(
         held_out=held_out,
         held_out_groups=[None if which is None else which.tolist() for _, which in parts],
         seed=seed,
+        time_limit=_time_limit(choices),
     )
+
+
+def _time_limit(choices: dict[str, Any]) -> float | None:
+    limit = choices["time_limit"]
+    if limit is not None and (
+        isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf
+    ):
+        raise ValueError(f"time_limit must be a positive number of seconds, or None, got {limit!r}")
+    return None if limit is None else float(limit)
 
 
 def _family(
@@ -237,8 +250,9 @@ def read_settings(
     aggregates = [one.aggregate for one in observations]
     epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
-    if warm_up != AUTO:
-        Settings(warm_up=warm_up)  # refused also where the likelihood method makes no use of it
+    for name in ("warm_up", "batch_size"):
+        if given[name] != AUTO:
+            Settings(**{name: given[name]})  # refused before anything is made of it, or where nothing is
     if method == AUTO:
         method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
     if method == "likelihood":

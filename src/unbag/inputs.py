@@ -88,7 +88,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
         estimator.input_shape_ = tuple(rows.shape[1:])
     elif rows.shape[1:] != estimator.input_shape_:
         raise ValueError(f"X has rows of shape {tuple(rows.shape[1:])}, but those of fit had {estimator.input_shape_}")
-    models = [estimator.model] if reset else estimator.named_models()
+    models = [estimator.model] if reset else estimator._named_models()
     missing = all(map(takes_missing, models))
     if missing and any(map(is_network, models)):  # "auto", which has networks where nothing is missing
         missing = bool(rows.isnan().any())

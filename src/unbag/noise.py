@@ -191,13 +191,16 @@ class DiscreteGaussian(Gaussian):
         return -(x / scale).square() / 2 - total.log()
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
-        scale = self.scale.expand(shape).flatten()
-        reach = int((12 * scale.max()).ceil()) + 1
-        x = torch.arange(-reach, reach + 1, dtype=torch.float64)
-        up_to = [self.log_density(x, one).exp().cumsum(0) for one in scale.unique()]  # one table for each scale
-        tables = torch.stack(up_to)[scale.unique(return_inverse=True)[1]]
-        drawn = torch.rand(len(scale), 1, generator=generator, dtype=torch.float64)
-        return x[torch.searchsorted(tables, drawn).flatten().clamp_max(len(x) - 1)].view(shape)
+        # Rejection from geometric noise of about the same width; some two of three draws are kept.
+        scale = self.scale.expand(shape)
+        width = scale.floor() + 1
+        found, todo = torch.zeros_like(scale), torch.ones_like(scale, dtype=torch.bool)
+        while bool(todo.any()):
+            drawn = Geometric(width).sample(shape, generator)
+            log_chance = -((drawn.abs() - scale.square() / width) / scale).square() / 2
+            kept = todo & (torch.rand(shape, generator=generator, dtype=torch.float64).log() < log_chance)
+            found, todo = torch.where(kept, drawn, found), todo & ~kept
+        return found
 
 
 KINDS: dict[str, type[Noise]] = {kind.name: kind for kind in (Laplace, Gaussian, Geometric, DiscreteGaussian)}

@@ -39,6 +39,7 @@ class Option:
 
 
 Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
+Published = partial(Option, panel="Counts as they were published")
 Names = tuple[str, ...]
 Auto = Literal["auto"]
 
@@ -78,6 +79,32 @@ class Source:
             "share of 1 among random ones, 0.04."
         ),
     ] = None
+    unit: Annotated[
+        str | None, Published("What classes are told in: counts, proportions or percentages; found where they add up.")
+    ] = None
+    decimal: Annotated[
+        str | None, Published("What stands before decimals: . or ,; found where the file leaves no doubt.")
+    ] = None
+    noise: Annotated[
+        str | None,
+        Published(
+            "Noise on counts: laplace:2.5, gaussian:17, geometric:2 or discrete_gaussian:17, with its scale; or the "
+            "name alone, with --epsilon or --noise-scale."
+        ),
+    ] = None
+    epsilon: Annotated[
+        StrictFloat | None, Published("Privacy loss that tells the scale of the noise, laplace by default.")
+    ] = None
+    sensitivity: Annotated[
+        StrictFloat | None, Published("By how much one person changes the counts; goes with --epsilon.")
+    ] = None
+    noise_scale: Annotated[
+        Names, Published("A column with the scale of the noise of each group, or one for each class.")
+    ] = ()
+    rounded_to: Annotated[StrictFloat | None, Published("Counts, or shares, are rounded to multiples of this.")] = None
+    suppressed_below: Annotated[
+        StrictInt | None, Published("Cells without a number are counts below this; otherwise they are unknown.")
+    ] = None
 
     @property
     def rates(self) -> dict[str, float] | float | None:
@@ -106,7 +133,7 @@ class Training:
     weights: Annotated[str, Setting("Of uum: auto, current or remembered.")] = "auto"
     batch_size: Annotated[StrictInt | Auto, Setting("Groups a step.")] = "auto"
     learning_rate: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
-    weight_decay: Annotated[StrictFloat, Setting("Of Adam.")] = 0.0
+    weight_decay: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
     scaling: Annotated[str, Setting("auto, standard, table or none.")] = "auto"
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
@@ -115,6 +142,7 @@ class Training:
     ] = "auto"
     validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
     patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
+    time_limit: Annotated[StrictFloat | None, Setting("Seconds of training at most.")] = None
     seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
     device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
 
@@ -156,6 +184,13 @@ class Plan:
     n_classes: Annotated[StrictInt | None, Column("How many classes there are.")] = None
     drop_unmatched: Annotated[
         StrictBool, Option("Leave out rows and groups without a partner in the other file, and say which.")
+    ] = False
+    drop_bad_groups: Annotated[
+        StrictBool, Published("Leave out groups whose counts are impossible or cannot be read, and say which.")
+    ] = False
+    missing_members: Annotated[
+        StrictBool,
+        Published("Groups may count members that have no row; of these, no features are known."),
     ] = False
     training: Training = Training()
 
@@ -206,8 +241,8 @@ def options_of(kind: type) -> dict[str, Any]:
 
     Examples
     --------
-    >>> list(options_of(Source))
-    ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'group_weight', 'relation', 'sampling']
+    >>> list(options_of(Source))[:7]
+    ['aggregate', 'group_in_groups', 'members', 'observed', 'size', 'group_weight', 'relation']
     """
     hints = get_type_hints(kind, include_extras=True)
     return {option.name or name: hint for name, hint in hints.items() if (option := option_of(hint)) is not None}

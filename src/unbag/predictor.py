@@ -182,7 +182,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_is_fitted(self, "models_")
         save(self, folder, overwrite=overwrite)
 
-    def named_models(self) -> list[Any]:
+    def _named_models(self) -> list[Any]:
         """Return for each fitted model its name, or what the caller gave for it."""
         return [self.model if name is None else name for name in self.model_names_]
 

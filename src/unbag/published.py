@@ -18,6 +18,7 @@ arrays of any shape; statements of different kinds are put together by ``torch.w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -145,6 +146,35 @@ def log_weight(z: Tensor, counts: Tensor) -> Tensor:
             scale = torch.where(own, z[..., SCALE], 1.0)
             total = total + torch.where(own, kind.log_density(z[..., VALUE] - counts, scale), 0.0)
     return total
+
+
+def estimate(z: Tensor) -> Tensor:
+    """Return the number that each statement, (..., 6), is around: the value with noise, or the middle of the bounds.
+
+    Examples
+    --------
+    >>> estimate(between([1, 3], [4, 3])).tolist()
+    [2.5, 3.0]
+    """
+    return torch.where(z[..., NOISE] > 0, z[..., VALUE], (z[..., LOW] + z[..., HIGH]) / 2)
+
+
+def describe_statement(statement: Sequence[float]) -> str:
+    """Say a statement in words.
+
+    Examples
+    --------
+    >>> describe_statement(between(1, 4).tolist())
+    'a count from 1 to 4'
+    """
+    low, high, code, value, scale, missing = statement
+    said = [f"a count of {low:g}" if low == high else f"a count from {low:g} to {high:g}"]
+    if code:
+        names = {kind.code: name for name, kind in KINDS.items()}
+        said.append(f"published as {value:g} with {names.get(int(code), f'noise {code:g}')}:{scale:g}")
+    if missing:
+        said.append(f"{missing:g} missing")
+    return ", ".join(said)
 
 
 def _numbers(values: Any) -> Tensor:

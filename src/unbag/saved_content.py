@@ -321,5 +321,6 @@ _SETTINGS: Rules = {
         "null, shares, or shares and an error",
     ),
     "random_state": (lambda value: value is None or _is_whole(value, 0, 2**32 - 1), "null, or a whole number"),
+    "time_limit": (lambda value: value is None or (_is_number(value) and value > 0), "null, or a positive number"),
     "verbose": (lambda value: isinstance(value, int | float), "a number"),
 }

@@ -54,8 +54,8 @@ def read_models(folder: Path, files: Sequence[dict[str, Any]], classifier: Predi
     """Return models with the weights of files; nothing is allocated for a model that they do not fit.
 
     ``files`` says of each its name, its checksum, and of which models and how many it holds the weights. The classifier
-    has everything but its models; they are put on its device, and may take ``spare`` bytes beside their tensors, and beside
-    as many as the files have.
+    has everything but its models; they are put on its device, and may take ``spare`` bytes beside their tensors, and
+    beside as many as the files have.
     """
     models: list[Model] = []
     for one in files:

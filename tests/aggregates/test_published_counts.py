@@ -214,6 +214,19 @@ def test_the_normal_approximation_has_the_stated_error(what: str, scale: float) 
     assert (found.log_likelihood - exact.log_likelihood).abs().mean() < 0.05
 
 
+def test_the_normal_approximation_takes_any_sizes() -> None:
+    sizes = [30, 50, 12]
+    logits = torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z = published.noisy(torch.tensor(sizes)[:, None] * torch.tensor([0.1, 0.2, 0.3, 0.4]), noise.Laplace(2))
+    together = PublishedCounts("normal").evidence(logits, Groups.from_sizes(sizes), z)
+    for part, size, one, posterior, log_likelihood in zip(
+        logits.split(sizes), sizes, z, together.posterior.split(sizes), together.log_likelihood, strict=True
+    ):
+        alone = PublishedCounts("normal").evidence(part, Groups.from_sizes([size]), one[None])
+        close(log_likelihood, alone.log_likelihood[0], 1e-5)
+        close(posterior, alone.posterior, 1e-5)
+
+
 def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     groups = Groups.from_sizes([4, 4, 12, 100])
     z = published.unknown(4, 6)

@@ -114,11 +114,11 @@ def test_missing_seeds_are_those_without_a_line():
 
 def test_work_is_claimed_once_and_free_again_after_that(tmp_path):
     work = Work(CELL, (0, 1))
-    with claim(tmp_path, work) as mine, claim(tmp_path, work) as again:
+    with claim(tmp_path, work.key) as mine, claim(tmp_path, work.key) as again:
         assert (mine, again) == (True, False)
-        with claim(tmp_path, Work(Cell("mil", "multiple_instance", "fox", "uum"), (0,))) as other:
+        with claim(tmp_path, Work(Cell("mil", "multiple_instance", "fox", "uum"), (0,)).key) as other:
             assert other
-    with claim(tmp_path, work) as later:
+    with claim(tmp_path, work.key) as later:
         assert later
     assert (tmp_path / ".unfinished" / ".gitignore").read_text() == "*\n"
 
@@ -129,19 +129,19 @@ import os, pathlib
 from unbag.experiments.plan import Cell, Work
 from unbag.experiments.work_claims import claim
 cell = Cell({CELL.table!r}, {CELL.problem!r}, {CELL.dataset!r}, {CELL.method!r})
-with claim(pathlib.Path({str(tmp_path)!r}), Work(cell, (0,))) as mine:
+with claim(pathlib.Path({str(tmp_path)!r}), Work(cell, (0,)).key) as mine:
     print(mine, flush=True)
     os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-9, "True\n")
-    with claim(tmp_path, Work(CELL, (0,))) as mine:
+    with claim(tmp_path, Work(CELL, (0,)).key) as mine:
         assert mine
 
 
 def test_trials_that_go_one_by_one_are_claimed_one_by_one(tmp_path):
     cell = Cell("similarity_benchmark", "pairwise_similarity", "cifar10", "uum", n_groups=120_000)
-    with claim(tmp_path, Work(cell, (0,))) as first, claim(tmp_path, Work(cell, (1,))) as second:
+    with claim(tmp_path, Work(cell, (0,)).key) as first, claim(tmp_path, Work(cell, (1,)).key) as second:
         assert first
         assert second
 

@@ -120,7 +120,7 @@ def test_checkpoints_are_gone_when_a_cell_is_done(tmp_path):
 
 
 def test_work_of_another_run_is_left_alone(tmp_path):
-    with claim(tmp_path, Work(CELLS[0], (0, 1))):
+    with claim(tmp_path, Work(CELLS[0], (0, 1)).key):
         summary = run(tmp_path)
     assert [work.cell for work in summary.elsewhere] == [CELLS[0]]
     assert [work.cell for work in summary.done] == [CELLS[1]]

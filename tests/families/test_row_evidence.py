@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_a_weight_is_a_repetition():
     aggregate = unbag.PairwiseSimilarity()
     once = Observations(aggregate, pairs, aggregate.observe(labels, pairs, 3), 3)
     twice = once.take(torch.tensor([0, 0, 0, 1, 2, 3, 3, 4]))
-    object.__setattr__(once, "group_weights", torch.tensor([3.0, 1, 1, 2, 1]))
+    once = replace(once, group_weights=[3, 1, 1, 2, 1])
     logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     (loss, *arrays), (same_loss, *same) = (
         gradient(evidence, logits[evidence.rows]) for evidence in (RowEvidence([once]), RowEvidence([twice]))

@@ -78,7 +78,7 @@ def test_missing_values_are_read_as_they_are(problem):
     missing[:, 0] = np.nan
     assert (clf.predict_proba(missing) != clf.predict_proba(np.nan_to_num(missing))).any()
     with pytest.raises(ValueError, match="NaN"):
-        AggregateClassifier().fit(X, target)
+        AggregateClassifier(model="mlp").fit(X, target)
     X = X.copy()
     X[3, 1] = np.inf
     with pytest.raises(ValueError, match="infinity in column 1; write NaN for what is missing"):

@@ -34,11 +34,13 @@ def write_content(folder: Path, content: Any) -> None:
     (folder / "model.json").write_text(json.dumps({"format": FORMAT, "sha256": digest, "content": content}))
 
 
-def write_weights(folder: Path, raw: bytes) -> None:
+def write_weights(folder: Path, raw: bytes, path: Path | None = None) -> None:
+    """Replace the file of weights, or one of several."""
     digest = hashlib.sha256(raw).hexdigest()
-    weights_in(folder).unlink()
+    path = path or weights_in(folder)
+    path.unlink()
     content = read_content(folder)
-    (one,) = content["weights"]
+    (one,) = (one for one in content["weights"] if one["file"] == path.name)
     one.update(file=f"weights-{digest[:16]}.safetensors", sha256=digest)
     (folder / one["file"]).write_bytes(raw)
     write_content(folder, content)
@@ -423,14 +425,16 @@ def mutate(folder: Path, seed: int) -> str:
     """Alter one to three entries of the content, or bytes of the header of the weights; say what was done."""
     draw = random.Random(seed)
     if draw.random() < 0.3:
-        raw = bytearray(weights_in(folder).read_bytes())
+        files = sorted(folder.glob("*.safetensors"))
+        path = files[seed % len(files)]
+        raw = bytearray(path.read_bytes())
         end = 8 + int.from_bytes(raw[:8], "little")
         done = []
         for _ in range(draw.randint(1, 3)):
             place = draw.randrange(end)
             raw[place] = draw.choice([draw.randrange(256), ord(draw.choice('0123456789[]{},:"F'))])
             done.append((place, raw[place]))
-        write_weights(folder, bytes(raw))
+        write_weights(folder, bytes(raw), path)
         return f"bytes {done}"
     content = read_content(folder)
     done = []

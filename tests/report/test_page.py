@@ -203,6 +203,14 @@ def test_what_goes_wrong_is_said():
     assert "rules out what was observed of every bag" in text
     text = render(changed("multiple_instance", sets__0__likelihood__trivial=0.0))
     assert "worse than a constant prediction" in text
+    estimate, own = {"value": 0.61, "low": 0.55, "high": 0.66}, {"log_likelihood": -2.0, "accuracy": 0.62}
+    worse = {"estimated_accuracy": estimate, "sets__0__own_share": own}
+    assert "no better than each group&#39;s own share: its accuracy on new rows is estimated at 61 %" in (
+        text := render(changed("label_proportions", **worse))
+    )
+    assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61 % (55 to 66 %)")
+    own["accuracy"] = 0.6
+    assert "own share: its" not in render(changed("label_proportions", **worse))
     text = render(changed("multiple_instance", diagnosis=[{"kind": "x", "message": "it is <dark>", "fatal": False}]))
     assert "It is &lt;dark&gt;." in text
     text = render(changed("multiple_instance", training__history__0__loss=None, training__epochs=900))

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
-from problems_of_groups import FAST, blobs, count, tuples
+from hypothesis import given
+from hypothesis import strategies as st
+from problems_of_groups import FAST, blobs, count, fit_all_candidates, tuples
 from report_runs import HOSTILE, RUNS, fitted, summary_of
+from scipy.stats import multinomial
 from sklearn.metrics import confusion_matrix, precision_score, recall_score
 
 import unbag
+from unbag.out_of_fold import mean_log_likelihood
 from unbag.report import FORMAT, summarise
+from unbag.report.group_metrics import own_share
+from unbag.training import Observations
 
 # Pairs and triplets drawn at random leave some rows out.
 pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")
@@ -71,6 +78,52 @@ def test_rows_that_held_out_groups_share_with_others_are_told():
     (one,) = summary_of("pairwise_similarity")["sets"]
     assert 0.5 < one["judged"]["rows_also_trained_on"] <= 1
     assert summary_of("label_proportions")["sets"][0]["judged"]["rows_also_trained_on"] == 0
+
+
+def test_with_folds_every_group_is_judged_by_models_that_have_not_seen_it():
+    X, labels = blobs(150)
+    pairs = tuples(150, 60, 2)
+    same = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
+    clf = fit_all_candidates(X, same, pairs, aggregate="pairwise_similarity", n_classes=3, n_folds=3)
+    summary = summarise(clf, X, same, pairs, title="", inputs={})
+    (one,), (folds,), members = summary["sets"], clf.folds_, pairs.to_tuples().tolist()
+    seen_elsewhere = [
+        any(row in members[other] and folds[other] != folds[group] for other in range(60))
+        for group in range(60)
+        for row in members[group]
+    ]
+    shared = one["judged"].pop("rows_also_trained_on")
+    assert one["judged"] == {"held_out": True, "folds": 3, "groups": 60}
+    assert shared == pytest.approx(np.mean(seen_elsewhere))
+    seen = clf._observations(same, pairs, len(X))
+    expected = mean_log_likelihood(seen, clf._out_of_fold_log_probs(torch.from_numpy(X), seen))
+    assert one["likelihood"]["model"] == pytest.approx(expected)
+    assert one["likelihood"]["model"] != pytest.approx(clf.score(X, same, groups=pairs))
+    assert summary["estimated_accuracy"] == asdict(clf.estimated_accuracy_)
+    assert summary["training"]["candidates"] == clf.candidates_
+    assert (summary["training"]["folds"], one["own_share"]) == (3, None)
+
+
+@given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3).filter(any), min_size=1, max_size=5), st.data())
+def test_own_shares_are_those_of_a_multinomial(counts, data):
+    sizes = [sum(own) for own in counts]
+    weights = data.draw(st.lists(st.floats(0.1, 3), min_size=len(counts), max_size=len(counts)))
+    one = Observations(
+        unbag.LabelProportions(), unbag.Groups.from_sizes(sizes), counts, 3, group_weights=np.array(weights)
+    )
+    found = own_share(one)
+    if max(sizes) == 1:
+        assert found is None  # a label is no share
+        return
+    likelihoods = [multinomial.logpmf(own, sum(own), np.array(own) / sum(own)) for own in counts]
+    assert found["log_likelihood"] == pytest.approx(np.average(likelihoods, weights=weights), abs=1e-9)
+    rows = [(max(own) / sum(own), weight) for own, weight in zip(counts, weights, strict=True) for _ in range(sum(own))]
+    assert found["accuracy"] == pytest.approx(np.average(*np.transpose(rows)[:1], weights=np.transpose(rows)[1]))
+
+
+def test_own_shares_are_of_counts_alone():
+    bags = Observations(unbag.MultipleInstance(), unbag.Groups.from_sizes([2, 3]), [1, 0], 2)
+    assert own_share(bags) is None
 
 
 def test_expected_counts_are_sums_of_probabilities():

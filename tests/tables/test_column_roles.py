@@ -51,7 +51,7 @@ def test_a_column_that_both_files_share_is_the_group():
 def test_names_that_are_given_win():
     found, source = understand(
         "key,id,team,group,age",
-        "club,won,lost,n",
+        "club,won,lost,drawn",
         id="key",
         group="team",
         group_in_groups="club",
@@ -59,7 +59,7 @@ def test_names_that_are_given_win():
         features=["age", "group"],
     )
     assert (found.id, found.group, found.features) == ("key", "team", ("age", "group"))
-    assert (source.group, source.classes, source.unused) == ("club", ("won", "lost"), ("n",))
+    assert (source.group, source.classes, source.unused) == ("club", ("won", "lost"), ("drawn",))
     _, source = understand(
         "id,x", "who,whom,what,n", members=["who", "whom"], observed="what", aggregate="ordinal_rank"
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write
 
 from unbag.tables import check_tables, make_plan
-from unbag.tables.tallies import find_coding
+from unbag.tables.tallies import find_coding, find_coding_within
 
 N_GROUPS, SIZE = 40, 4
 RNG = np.random.default_rng(0)
@@ -28,6 +32,17 @@ def lines(header, rows):
 
 SOURCES = {
     "counts": (lines("group,ill,well", [(f"g{g}", a, b) for g, (a, b) in enumerate(counts())]), {}),
+    "rounded": (
+        lines("group,ill,well", [(f"g{g}", *(3 * np.rint(row / 3).astype(int))) for g, row in enumerate(counts())]),
+        {"rounded_to": 3},
+    ),
+    "noisy": (
+        lines(
+            "group,ill,well",
+            [(f"g{g}", *row + np.random.default_rng(g).laplace(size=2)) for g, row in enumerate(counts())],
+        ),
+        {"noise": "laplace:1"},
+    ),
     "bags": (lines("group,positive", [(f"g{g}", int(b > 0)) for g, (_, b) in enumerate(counts())]), {}),
     "pairs": (lines("a,b,same", [(a, b, int(Y[a] == Y[b])) for a, b, _ in PAIRS]), {"n_classes": 2}),
     "ranks": (lines("a,b,lower", [(a, b, int(Y[a] < Y[b])) for a, b, _ in PAIRS]), {"n_classes": 2}),
@@ -64,6 +79,11 @@ LEAKS = {
     "class numbers": ("counts", 1 - Y, "counted in each group, give the counts of the classes in all 40 groups"),
     "other numbers": ("counts", 7 + 3 * Y, "give the counts of the classes in all 40 groups"),
     "other words": ("counts", np.where(Y, "b", "a"), "give the counts of the classes in all 40 groups"),
+    "class numbers beside rounded counts": (
+        "rounded",
+        1 - Y,
+        "its values, counted in each group, fit the counts of the classes in all 40 groups, as chance does",
+    ),
     "missing means well": ("counts", np.where(Y, "", "x"), "give the counts of the classes in all 40 groups"),
     "several codes of a class": (
         "counts",
@@ -92,6 +112,8 @@ LEAKS = {
 }
 
 CLEAN = {
+    "a word beside rounded counts": ("rounded", np.random.default_rng(1).choice(["a", "b"], 160)),
+    "nearly the class beside noisy counts": ("noisy", WRONG),
     "measured numbers": ("counts", RNG.normal(size=160).round(6)),  # another in every row
     "whole numbers": ("counts", RNG.integers(0, 90, 160)),
     "whole numbers of a wide range": ("counts", RNG.choice(10**7, 160, replace=False)),
@@ -183,3 +205,20 @@ def test_codings_are_found_or_not():
     # Two values that always come together: either may stand for either class, so that nothing is said.
     together = np.array([0, 1, 2, 2, 0, 1])
     assert find_coding(together, sizes, np.array([[1, 1], [0, 2], [1, 1]])) is None
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=3), min_size=1, max_size=4), st.data())
+def test_codings_within_bounds_are_those_that_a_search_finds(rows, data):
+    sizes, codes = np.array([len(row) for row in rows]), np.concatenate(rows)
+    k = len(np.unique(codes))
+    low = np.array([data.draw(st.lists(st.integers(0, 2), min_size=k, max_size=k)) for _ in rows])
+    high = low + np.array([data.draw(st.lists(st.integers(0, 2), min_size=k, max_size=k)) for _ in rows])
+    tallies = np.array([[row.count(value) for value in np.unique(codes)] for row in rows])
+    fits = [
+        classes
+        for classes in permutations(range(k))
+        if ((tallies >= low[:, classes]) & (tallies <= high[:, classes])).all()
+    ]
+    coding = find_coding_within(codes, sizes, low, high)
+    assert (coding is not None) == (k > 1 and len(fits) > 0)
+    assert coding is None or tuple(coding.classes) in fits

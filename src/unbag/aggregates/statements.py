@@ -12,7 +12,7 @@ from unbag.alignment import read_per_group
 from unbag.checks import check_n_classes, describe, name_some
 from unbag.groups import Groups
 from unbag.noise import KINDS
-from unbag.published import FIELDS, HIGH, LOW, MISSING, WHOLE, exact
+from unbag.published import FIELDS, HIGH, LOW, MISSING, WHOLE, describe_statement, exact
 
 
 def check_statements(z: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -78,19 +78,8 @@ def _refuse(of_groups: Tensor, wrong: Tensor, expected: str, groups: Groups, z: 
     if missing := int(n_missing(z)[first]):
         size += f" and {missing} without a row"
     classes = wrong[first].expand(z.shape[1]).nonzero().flatten().tolist()[:4]
-    stated = "; ".join(f"class {one}: {_describe(z[first, one].tolist())}" for one in classes)
+    stated = "; ".join(f"class {one}: {describe_statement(z[first, one].tolist())}" for one in classes)
     raise ValueError(
         f"{expected}; not so for {name_some('group', of_groups, groups.name)}: group {groups.name(first)} has {size}, "
         f"and {stated}"
     )
-
-
-def _describe(statement: list[float]) -> str:
-    low, high, code, value, scale, missing = statement
-    said = [f"a count of {low:g}" if low == high else f"a count from {low:g} to {high:g}"]
-    if code:
-        names = {kind.code: name for name, kind in KINDS.items()}
-        said.append(f"published as {value:g} with {names.get(int(code), f'noise {code:g}')}:{scale:g}")
-    if missing:
-        said.append(f"{missing:g} missing")
-    return ", ".join(said)

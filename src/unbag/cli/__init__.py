@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from unbag.cli import bench, report, reproduce, tables
+from unbag.cli import bench, protect, report, reproduce, tables
 
 app = typer.Typer(
     help="Learn a classifier for single instances when only groups of them carry labels.",
@@ -24,6 +24,7 @@ app.command(epilog="Example: unbag check people.csv wards.csv")(tables.check)
 app.command(epilog="Example: unbag fit people.csv wards.csv --aggregate label_proportions --out run")(tables.fit)
 app.command(epilog="Example: unbag predict run people.csv --out predicted.csv")(tables.predict)
 app.command(epilog="Example: unbag disaggregate run people.csv wards.csv --out labels.csv")(tables.disaggregate)
+app.command(epilog="Example: unbag protect wards.csv --epsilon 1 --out protected.csv")(protect.protect)
 app.add_typer(bench.app, name="bench")
 app.command(epilog="Example: unbag reproduce --table mil --dataset fox --budget 9m")(reproduce.reproduce)
 

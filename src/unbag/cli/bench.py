@@ -1,9 +1,10 @@
-"""``unbag bench``: how fast unbag is on this machine."""
+"""``unbag bench``: how fast unbag is on this machine, and how good its default fits are."""
 
 from __future__ import annotations
 
 import json
 import platform
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +18,11 @@ from unbag.environment import versions
 from unbag.files import write_atomic
 from unbag.terminal import Terminal, plain
 
-app = typer.Typer(help="Measure how fast unbag is on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure how fast unbag is on this machine, and how good its default fits are.", no_args_is_help=True
+)
 
+Names = list[str] | None
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")]
 Threads = Annotated[int, typer.Option(min=1, help="How many threads torch may use.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")]
@@ -34,6 +38,47 @@ def engine(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1,
 def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
     """Time training steps against plain supervised ones, and replicas against single models."""
     _bench("training", ctx.obj, json_file, threads, quick)
+
+
+@app.command(epilog="Example: unbag bench fits --set vehicle --budget 9m")
+def fits(  # noqa: PLR0917 (options are given by name)
+    ctx: typer.Context,
+    names: Annotated[
+        Names, typer.Option("--set", help="Only this set; may be given several times, as the next two.")
+    ] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Only groups of this size.")] = None,
+    method: Annotated[Names, typer.Option(help="Only this method.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="How often to draw the rows of tables, and the folds of bags.")] = 1,
+    final: Annotated[
+        bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="Begin nothing that would end after so long: 90s, 9m, 1.5h.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="The folder of results; what it has is not run again.")] = Path(
+        "results"
+    ),
+    threads: Threads = 1,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write what the folder has to docs/defaults.md; run nothing.")
+    ] = False,
+) -> None:
+    """Fit tables and bags by default, by single methods and with all labels, and save how good each fit is.
+
+    Several processes may share the folder of results. Data sets are found in the folder that UNBAG_DATA names.
+    """
+    start = time.monotonic()  # waiting for torch is part of the budget
+    with plain_errors(debug=ctx.obj):
+        if render:
+            import_module("unbag.experiments.fits.page").write(results, Path("docs"))
+            return
+        chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
+        cells = import_module("unbag.experiments.fits.plan").select(**chosen)
+        import_module("torch").set_num_threads(threads)
+        progress = Terminal(highlight=False, markup=False, soft_wrap=True)
+        runner = import_module("unbag.experiments.fits.runner")
+        if runner.fill(cells, results, budget=budget, start=start, tell=progress.print)["failed"]:
+            raise typer.Exit(1)
 
 
 def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: bool) -> None:

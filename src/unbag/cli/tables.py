@@ -13,7 +13,7 @@ import typer
 
 from unbag.cli.options import OF_FILES, OPTIONS, given, split, takes
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.cli.tables_shown import show_checked, show_learned, show_problems
+from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
 from unbag.run_folder import Run
 from unbag.terminal import Terminal, visible
 
@@ -23,6 +23,10 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a 
 OutFile = Annotated[Path, typer.Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
 RawText = Annotated[
     bool, typer.Option("--raw-text", help="Write text to CSV as it is, also what a spreadsheet runs as a formula.")
+]
+Published = Annotated[
+    Path | None,
+    typer.Option(help="A TOML file that says how the counts were published; found beside them as NAME.published.toml."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 Also = Annotated[
@@ -38,6 +42,7 @@ def check(
     groups: Groups,
     *,
     also: Also = None,
+    published: Published = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 where there are warnings.")] = False,
     as_json: Json = False,
     **options: Any,
@@ -46,7 +51,8 @@ def check(
 
     Exit code 0: nothing is; 1: there are warnings, with --strict; 2: there are errors.
     """
-    options = given({**options, "instances": instances, "groups": groups, "also": _read_also(also)})
+    files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also)}
+    options = given({**options, **files})
     with plain_errors(debug=ctx.obj):
         from unbag.tables import check_tables, make_plan  # noqa: PLC0415
 
@@ -73,6 +79,7 @@ def fit(
         Path | None, typer.Option("--out", "-o", metavar="RUN", help="The folder to keep the run in.")
     ] = None,
     also: Also = None,
+    published: Published = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with any of these settings; the command line wins.")
     ] = None,
@@ -84,7 +91,8 @@ def fit(
 
     A run that was interrupted goes on when it is asked for again.
     """
-    options = given({**options, "instances": instances, "groups": groups, "also": _read_also(also), "out": out})
+    files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
+    options = given({**options, **files})
     with plain_errors(debug=ctx.obj):
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
         from unbag.tables.problems import fail  # noqa: PLC0415
@@ -96,7 +104,9 @@ def fit(
         run = Run(Path(options["out"]))
         plan = make_plan(options)
         try:
-            learned = fit_tables(plan, run, force=force, verbose=not as_json)
+            learned = fit_tables(
+                plan, run, force=force, verbose=not as_json, say_read=_no_words if as_json else _say_read
+            )
         except KeyboardInterrupt:
             _say_how_to_go_on(run)
             raise typer.Exit(130) from None
@@ -132,7 +142,7 @@ def predict(
         rows, problems = predict_table(
             Run(run), instances, out, keep=split(keep or ""), raw_text=raw_text, **given(options)
         )
-        _say_written(rows, "rows", out, problems, as_json)
+        say_written(rows, "rows", out, problems, as_json)
 
 
 @takes(("aggregate", "drop_unmatched", "device"))
@@ -153,7 +163,16 @@ def disaggregate(
 
         check_writable(out)
         rows, problems = disaggregate_table(Run(run), instances, groups, out, raw_text=raw_text, **given(options))
-        _say_written(rows, "lines", out, problems, as_json)
+        say_written(rows, "lines", out, problems, as_json)
+
+
+def _say_read(found: Any) -> None:
+    for one in found.observed:
+        show_columns(Terminal(stderr=True), one.table.file, [read._asdict() for read in one.read])
+
+
+def _no_words(found: Any) -> None:
+    """Print nothing: the output is for machines."""
 
 
 def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
@@ -176,7 +195,8 @@ def _say_how_to_go_on(run: Run) -> None:
     console.print(f"Stopped. The run in {visible(run.folder)} is not finished; to go on with it, {where}:\n  {command}")
 
 
-def _say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
+def say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
+    """Print how many rows were written where, behind notes."""
     if as_json:
         notes = [one.as_dict() for one in problems]
         typer.echo(json.dumps({what: rows, "file": str(out), "problems": notes}, indent=1))

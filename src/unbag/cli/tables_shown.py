@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -19,8 +20,10 @@ MOST_FEATURES = 40
 
 
 def show_checked(console: Console, checked: Any) -> None:
-    """Print what was understood of the files, and what is wrong with them."""
+    """Print how columns were read, what was understood of the files, and what is wrong with them."""
     if checked.understood:
+        for one in checked.understood["observations"]:
+            show_columns(console, one["file"], one["read"])
         _show_understood(console, checked.understood)
     if not checked.problems:
         console.print("[green]No problems were found.[/green]")
@@ -29,6 +32,21 @@ def show_checked(console: Console, checked: Any) -> None:
     counts = Counter(one.severity for one in checked.problems)
     named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind in COLOURS if (count := counts[kind])]
     console.print(f"{', '.join(named)}. Rows are counted from 1, without the header.", highlight=False)
+
+
+def show_columns(console: Console, file: str, read: Sequence[dict[str, Any]]) -> None:
+    """Print how the columns of a file of observations were read, and in how many cells."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table.add_column(f"column of {plain(Path(file).name)}", overflow="fold")
+    table.add_column("read as", overflow="fold")
+    table.add_column("cells", justify="right", no_wrap=True)
+    before = None
+    for one in read:
+        name = "" if one["column"] == before else plain(one["column"])
+        table.add_row(name, plain(one["read_as"]), f"{one['cells']:,}")
+        before = one["column"]
+    console.print(table, highlight=False)
+    console.print()
 
 
 def show_problems(console: Console, problems: Sequence[Any]) -> None:

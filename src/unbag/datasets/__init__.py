@@ -18,8 +18,13 @@ from unbag.datasets.base import Layout as Layout
 from unbag.datasets.base import Recipe as Recipe
 from unbag.datasets.download import Remote as Remote
 
-_MODULES = [import_module(f"{sets.__name__}.{found.name}") for found in iter_modules(sets.__path__)]
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for module in _MODULES for recipe in module.DATASETS}
+
+def _find_recipes() -> dict[str, Recipe]:
+    modules = [import_module(f"{sets.__name__}.{found.name}") for found in iter_modules(sets.__path__)]
+    return {recipe.name: recipe for module in modules for recipe in module.DATASETS}
+
+
+RECIPES = _find_recipes()
 NAMES = tuple(sorted(RECIPES))
 
 

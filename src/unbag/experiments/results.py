@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from unbag.experiments import golden
-from unbag.experiments.plan import Cell
+from unbag.experiments.plan import TABLES, Cell
 from unbag.experiments.work_claims import unfinished_folder
 from unbag.training.progress import logger
 
@@ -49,23 +49,31 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Read all finished trials; a line that is none, as a killed writer leaves it, is named in the log and left out."""
+    """Read all finished trials of the plan's tables."""
+    return [line for table in sorted(TABLES) for line in read_file(folder / f"{table}.jsonl", KEYS)]
+
+
+def read_file(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Read a file of finished trials that all have some keys; none where there is no file.
+
+    A line that is no trial, as a killed writer leaves it, is named in the log and left out.
+    """
     found = []
-    for path in sorted(folder.glob("*.jsonl")):
-        for number, text in enumerate(path.read_text("utf-8", errors="replace").split("\n"), 1):
-            if not text.strip():
-                continue
-            try:
-                line = json.loads(text)
-                if not isinstance(line, dict):
-                    raise TypeError(f"it holds {text.strip()[:20]}")
-                missing = [key for key in KEYS if key not in line]
-            except (ValueError, TypeError) as error:
-                logger.error("%s, line %d, is not a finished trial and is left out: %s", path, number, error)
-                continue
-            if missing:
-                raise ValueError(f"{path}, line {number}, has no {', '.join(missing)}; mend the line or remove it")
-            found.append(line)
+    content = path.read_text("utf-8", errors="replace") if path.exists() else ""
+    for number, text in enumerate(content.split("\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            if not isinstance(line, dict):
+                raise TypeError(f"it holds {text.strip()[:20]}")
+            missing = [key for key in keys if key not in line]
+        except (ValueError, TypeError) as error:
+            logger.error("%s, line %d, is not a finished trial and is left out: %s", path, number, error)
+            continue
+        if missing:
+            raise ValueError(f"{path}, line {number}, has no {', '.join(missing)}; mend the line or remove it")
+        found.append(line)
     return found
 
 

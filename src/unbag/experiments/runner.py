@@ -154,7 +154,7 @@ def reproduce(
         if work.cell.dataset in unavailable:
             failed[work] = unavailable[work.cell.dataset]
             continue
-        with claim(folder, work) as claimed:
+        with claim(folder, work.key) as claimed:
             if not claimed:
                 elsewhere.append(work)
                 continue

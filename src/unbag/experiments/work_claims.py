@@ -15,19 +15,20 @@ from unbag.files import write_atomic
 
 
 @contextmanager
-def claim(results: Path, work: Work) -> Iterator[bool]:
-    """Claim a piece of work; false where another run has it. The claim of a process ends with it, however it ends.
+def claim(results: Path, key: str) -> Iterator[bool]:
+    """Claim a piece of work by its key; false where another run has it.
+
+    The claim of a process ends with it, however it ends.
 
     Examples
     --------
     >>> import tempfile
-    >>> from unbag.experiments.plan import Cell
-    >>> folder, work = Path(tempfile.mkdtemp()), Work(Cell("mil", "multiple_instance", "fox", "uum"), (0,))
-    >>> with claim(folder, work) as first, claim(folder, work) as second:
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with claim(folder, "mil-fox") as first, claim(folder, "mil-fox") as second:
     ...     first, second
     (True, False)
     """
-    lock = FileLock(unfinished_folder(results) / f"{work.key}.lock", timeout=0)
+    lock = FileLock(unfinished_folder(results) / f"{key}.lock", timeout=0)
     try:
         lock.acquire()
     except Timeout:

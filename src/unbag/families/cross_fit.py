@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,7 @@ def cross_fit(
     *,
     n_folds: int,
     seed: int,
+    time_limit: float | None = None,
 ) -> CrossFitted:
     """Fit every candidate on all folds but one in turn, and mix those that explain left-out groups best.
 
@@ -79,10 +81,16 @@ def cross_fit(
         How often groups are left out, at most.
     seed
         Of the folds and of the first model.
+    time_limit
+        Seconds for all candidates, of which each gets an equal part of what is left; None: as long as it takes.
     """
     numbers = [number_folds(one, n_folds, seed) for one in sets]
     folds = make_folds(sets, numbers)
-    fitted = {name: fit_folds(family, X, folds, seed) for name, family in candidates.items()}
+    begun, fitted = time.monotonic(), {}
+    for done, (name, family) in enumerate(candidates.items()):
+        left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
+        share = None if left is None else left / (len(candidates) - done)
+        fitted[name] = fit_folds(family, X, folds, seed, share)
     models = [one.trained.models[one.best] for fits in fitted.values() for one in fits]
     sets = [one.to("cpu") for one in sets]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
@@ -124,9 +132,12 @@ def cross_fit(
     )
 
 
-def fit_folds(family: Family, X: Tensor, folds: Sequence[Fold], seed: int) -> list[Fitted]:
-    """Fit a family once for each fold; networks learn side by side, others on the processor."""
+def fit_folds(
+    family: Family, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None
+) -> list[Fitted]:
+    """Fit a family once for each fold, within so many seconds; networks learn side by side, others on the processor."""
     if isinstance(family, Networks):
-        return family.fit_folds(X, folds, seed)
+        return family.fit_folds(X, folds, seed, time_limit)
     X, folds = X.cpu(), [fold.to("cpu") for fold in folds]
-    return [family.fit(X, fold.used, fold.held_out, seed + place) for place, fold in enumerate(folds)]
+    share = None if time_limit is None else time_limit / len(folds)
+    return [family.fit(X, fold.used, fold.held_out, seed + place, share) for place, fold in enumerate(folds)]

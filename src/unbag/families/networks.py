@@ -20,8 +20,10 @@ from unbag.training import (
     Checkpoint,
     Objective,
     Observations,
+    Patience,
     Settings,
     Silent,
+    TimeLimit,
     held_out_likelihood,
     train,
 )
@@ -81,8 +83,6 @@ class Networks:
 
     def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
-        if time_limit is not None:
-            raise NotImplementedError("networks are trained to their end; leave time_limit out, and give fewer epochs")
         replicas = [(fold, how) for fold in folds for how in self.scalings]
         seeds = [seed + replica for replica in range(len(replicas))]
         used: list[Observations | Sequence[Observations]]
@@ -102,7 +102,7 @@ class Networks:
             checkpoint=self._checkpoint(X, folds, seeds),
             progress=Bar() if self.verbose else Silent(),
             objective=self.objective,
-            **self.hooks,
+            **self._hooks(time_limit, scored=score is not None),
         )
         scores = trained.best_score
         if scores is None:
@@ -112,6 +112,14 @@ class Networks:
             Fitted(trained.take(range(first, first + n)), self.scalings, scores[first : first + n])
             for first in range(0, len(replicas), n)
         ]
+
+    def _hooks(self, time_limit: float | None, *, scored: bool) -> dict[str, Any]:
+        if time_limit is None:
+            return self.hooks
+        rule = self.hooks.get("stopping")
+        if rule is None and scored and self.settings.patience is not None:
+            rule = Patience(self.settings.patience, self.settings.patient_from)
+        return {**self.hooks, "stopping": TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)}
 
     def _makers(self, X: Tensor, fold: Fold) -> list[Callable[[], nn.Module]]:
         trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())

@@ -73,7 +73,7 @@ def infer_counts_as_normal(log_probs: Tensor, segments: Segments, log_weights: T
         # By how much counts would still move, with the new factors and with the tilt moved along.
         change = _times(covariance, new.r - factors.r - (new.q - factors.q) * mean)
         off = (mean - counts.mean).abs().amax(1) + change.abs().amax(1)
-        if step and bool((off < TOLERANCE).all()):
+        if step and not bool((off >= TOLERANCE).any()):  # NaN comes out as it went in
             break
         reach = max(1.0, longest * 0.5**step)
         tilt = (factors.r - factors.q * mean).clamp(tilt - reach, tilt + reach)

@@ -23,7 +23,7 @@ from unbag.segments import Segments
 # Probabilities below e^-44 of the whole are lost in float64 in any case.
 NEGLIGIBLE = 44.0
 # Complex numbers that one table of frequencies and members may hold, so that it stays in a processor's cache.
-CHUNK = 2**16
+CHUNK = 2**17
 
 
 def infer_two_counts(log_no: Tensor, log_yes: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

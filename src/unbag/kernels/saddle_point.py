@@ -29,8 +29,9 @@ def infer_counts_approximately(log_probs: Tensor, segments: Segments, z: Tensor)
 
 
 def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor]:
-    # An error of the tilt enters the likelihood squared, so it need not be as small as that of the posterior.
-    tilt = find_tilt(scores, weights, z, tolerance=1e-6)
+    # An error of the tilt enters the likelihood squared; so little of the root of the members is far below the error of
+    # the approximation, for groups of any size.
+    tilt = find_tilt(scores, weights, z, tolerance=3e-5 * z.sum(1).rsqrt())
     log_factors, slope = _normaliser(tilt.moments.covariance, z)
     log_total = tilt.moments.log_sums.sum(1) - (tilt.shift * z).sum(1) + log_factors
     own_effect = slope.diagonal(dim1=1, dim2=2)[:, :, None] - 2 * slope @ tilt.moments.probs

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbag.aggregates import Wording
 from unbag.histograms import evenly, histogram, histogram_of_sizes, span
+from unbag.published import MISSING, describe_statement, estimate
 from unbag.report.scored_groups import Judged
 from unbag.training import Observations
 
@@ -45,7 +46,7 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
         "weights": None if one.group_weights is None else [float(one.weights.min()), float(one.weights.max())],
         "judged": _judged_on(judged),
         "likelihood": _likelihood(judged),
-        "own_share": _own_share(judged),
+        "own_share": own_share(one.take(judged.chosen)),
         "outcome": _outcome(judged, classes),
         "confidence": _confidence(judged),
         "worst": _worst(judged),
@@ -93,12 +94,11 @@ def _likelihood(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _own_share(judged: Judged) -> dict[str, Any] | None:
+def own_share(chosen: Observations) -> dict[str, Any] | None:
     """Say of counts how good it would be to give every member the shares of its own group, which only counts tell.
 
     ``accuracy`` is that of calling every member by the most frequent class of its group.
     """
-    chosen = judged.observations.take(judged.chosen)
     if chosen.aggregate.outcome != "class_counts" or chosen.groups.max_size == 1:
         return None
     counts, sizes = chosen.checked.double(), chosen.groups.sizes.double()
@@ -110,7 +110,7 @@ def _own_share(judged: Judged) -> dict[str, Any] | None:
 
 def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
     chosen = judged.observations.take(judged.chosen)
-    if chosen.aggregate.outcome == "class_counts":
+    if chosen.aggregate.outcome in ("class_counts", "published_counts"):
         members, _ = judged.observations.groups.segments.take(judged.chosen)
         return _counts(chosen, judged.log_probs[members], classes)
     if chosen.aggregate.is_yes_no(chosen.groups, chosen.n_classes):
@@ -122,8 +122,10 @@ def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
 def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict[str, Any]:
     """Compare counts with those the model expects when it sees the rows alone, from log-probabilities of members."""
     groups = chosen.groups
-    observed = chosen.checked.double().numpy()  # (groups, k)
-    expected = groups.segments.sum(log_probs.exp()).numpy()
+    told, of_rows = chosen.checked.double(), groups.segments.sum(log_probs.exp())
+    is_published = chosen.aggregate.outcome == "published_counts"
+    observed = (estimate(told) if is_published else told).numpy()  # (groups, k)
+    expected = (of_rows + told[..., MISSING] if is_published else of_rows).numpy()
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
     typical = mean(observed)
     rows = [
@@ -136,7 +138,7 @@ def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict
         }
         for j, name in enumerate(classes)
     ]
-    sizes = groups.sizes.numpy()[:, None]
+    sizes = np.rint(expected.sum(1, keepdims=True))
     drawn = evenly(len(groups), max(1, MOST_POINTS // len(classes)))
     points = np.stack([observed / sizes, expected / sizes], -1)[drawn].reshape(-1, 2)  # (drawn groups * k, 2)
     return {
@@ -207,9 +209,15 @@ def _worst(judged: Judged) -> list[dict[str, Any]]:
         {
             "group": str(number if one.groups.ids is None else one.groups.ids[number]),
             "size": int(one.groups.sizes[number]),
-            "observed": one.z[number].tolist(),
+            "observed": _say_observed(one, number),
             "model": judged.log_likelihood[number].item(),
             "trivial": judged.trivial[number].item(),
         }
         for number in numbers
     ]
+
+
+def _say_observed(one: Observations, number: int) -> Any:
+    if one.aggregate.outcome == "published_counts":
+        return [describe_statement(statement) for statement in one.checked[number].tolist()]
+    return one.z[number].tolist()

@@ -6,9 +6,10 @@ Parquet files with the same columns. The first file has one row per instance, th
 =========================================  ==========================================================================
 kind                                       columns of the second file
 =========================================  ==========================================================================
-``label_proportions``                      group id, and a column for each class with counts, or with proportions;
-                                           ``size``, ``total`` or ``n_members`` if the sizes of groups are told
-``multiple_instance``                      group id, and 0 or 1
+``label_proportions``                      group id, and a column for each class with counts, proportions or
+                                           percentages, with bounds, blanks or noise as they were published;
+                                           ``n``, ``size``, ``total`` or ``n_members`` if the sizes of groups are told
+``multiple_instance``                      group id, and 0 or 1, yes or no
 ``pairwise_similarity``                    two row ids, and 0 or 1
 ``ordinal_rank``                           two row ids, and 0 or 1, or one of < > <= >=
 ``triplet_comparison, ordinal_triplet``    three row ids, and 0 or 1

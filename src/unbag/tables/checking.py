@@ -186,5 +186,6 @@ def _understood_source(one: Observed) -> dict[str, Any]:
         "observed": one.columns.observed,
         "size": one.columns.size,
         "weight": one.columns.weight,
+        "read": [one._asdict() for one in one.read],
         "sizes": None if one.groups is None else histogram_of_sizes(one.groups.sizes.numpy()),
     }

@@ -15,7 +15,7 @@ from unbag.tables.problems import fail, failing, list_some
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
 LABEL = ("label", "true_label", "truth")
-SIZE = ("size", "total", "n_members")
+SIZE = ("size", "total", "n", "n_members")
 MEMBERS = (
     ("a", "b", "c"),
     ("first", "second", "third"),
@@ -55,6 +55,8 @@ class SourceColumns:
     size: str | None = None
     weight: str | None = None
     classes: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+    """Where the scale of the noise of each group is told."""
     unused: tuple[str, ...] = ()
 
     @property
@@ -110,8 +112,9 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
         found = replace(found, group=_group_in_source(names, source, instances))
     else:
         found = replace(found, members=_members_in_source(names, source, kind.size))
-    found = _counted(found, names, source, plan) if kind.outcome == "class_counts" else _answered(found, names, source)
-    used = {*found.keys, found.observed, found.size, *found.classes}
+    counted = kind.outcome in ("class_counts", "published_counts")
+    found = _counted(found, names, source, plan) if counted else _answered(found, names, source)
+    used = {*found.keys, found.observed, found.size, *found.classes, *found.scales}
     unused = tuple(name for name in names if name not in used)
     if kind.size is None and instances.group is None:
         raise fail(
@@ -157,11 +160,13 @@ def find_column(
 
 def _counted(found: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
     """Find the columns that count classes."""
-    file, taken = str(source.file), (*found.keys, *(plan.classes or ()))
+    file, taken = str(source.file), (*found.keys, *(plan.classes or ()), *source.noise_scale)
+    for name in source.noise_scale:
+        _refuse_unknown(name, names, file, "--noise-scale")
     size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=taken)
     for name in plan.classes or ():
         _refuse_unknown(name, names, file, "--classes")
-    classes = plan.classes or tuple(name for name in names if name not in {*found.keys, size})
+    classes = plan.classes or tuple(name for name in names if name not in {*found.keys, size, *source.noise_scale})
     if len(classes) < 2:
         raise fail(
             f"proportions need a column of counts for each of at least two classes, but besides "
@@ -170,7 +175,13 @@ def _counted(found: SourceColumns, names: Sequence[str], source: Source, plan: P
             "multiple_instance",
             file,
         )
-    return replace(found, size=size, classes=tuple(classes))
+    if len(source.noise_scale) not in (0, 1, len(classes)):
+        raise fail(
+            f"--noise-scale must name one column, or one for each of the {len(classes)} classes, got "
+            f"{len(source.noise_scale)}",
+            file,
+        )
+    return replace(found, size=size, classes=tuple(classes), scales=source.noise_scale)
 
 
 def _answered(found: SourceColumns, names: Sequence[str], source: Source) -> SourceColumns:
@@ -248,7 +259,7 @@ def _guess(names: Sequence[str], source: Source, instances: InstanceColumns) -> 
         size = 2
     else:
         group = _group_in_source(names, source, instances)
-        others = [name for name in names if name != group and _plain(name) not in SIZE]
+        others = [name for name in names if name not in {group, *source.noise_scale} and _plain(name) not in SIZE]
         outcome = "yes_no" if len(others) == 1 or source.observed else "class_counts"
         return next(kind.name for kind in kinds_of_size(None) if kind.outcome == outcome), True
     words = {word for name in plain for word in name.split("_")}

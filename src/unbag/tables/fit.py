@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from unbag.aggregates import LabelProportions
 from unbag.files import write_atomic
 from unbag.groups import Groups
-from unbag.options import Plan
+from unbag.options import Plan, Source
 from unbag.run_folder import Run
 from unbag.sampling import AFTER_FIT
 from unbag.tables.checking import examine_features, examine_observations
@@ -22,6 +23,7 @@ from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.features import fit_preparation
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
+from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, fail, raise_errors
 from unbag.tables.read import Table
 
@@ -37,11 +39,18 @@ class Learned:
     resumed: bool
 
 
-def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = False) -> Learned:
+def fit_tables(
+    plan: Plan,
+    run: Run,
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    say_read: Callable[[Gathered], None] = lambda found: None,
+) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
     An interrupted call leaves an unfinished run, and the same call goes on with it. With ``force``, a finished run, or
-    one of another plan, is replaced.
+    one of another plan, is replaced. ``say_read`` is told how the files were read, before training.
 
     Examples
     --------
@@ -96,6 +105,7 @@ def fit_tables(plan: Plan, run: Run, *, force: bool = False, verbose: bool = Fal
             # What is refused here leaves the folder as it was.
             train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
+            say_read(found)
             preparation.save(run.preparation)
             train()
         if plan.names is not None:
@@ -144,18 +154,22 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         **({} if found.plan.labelled is None else {"labelled": found.plan.labelled}),
         **({} if found.plan.class_shares is None else {"class shares": ", ".join(found.plan.class_shares)}),
         "features": list(found.columns.features),
-        "observations": [
-            {
-                "file": one.table.file,
-                "aggregate": one.columns.aggregate,
-                "columns": list(one.columns.keys),
-                "used": len(one.source_rows),
-                **({} if one.columns.weight is None else {"weight": one.columns.weight}),
-                **({} if source.sampling is None else {"sampling": list(source.sampling)}),
-            }
-            for one, source in zip(found.observed, found.plan.sources, strict=True)
-        ],
+        "observations": [_describe_source(*one) for one in zip(found.observed, found.plan.sources, strict=True)],
         "left out": [str(one) for one in found.problems if one.left_out],
+    }
+
+
+def _describe_source(one: Observed, source: Source) -> dict[str, Any]:
+    sampling = {} if source.sampling is None else {"sampling": list(source.sampling)}
+    weight = {} if one.columns.weight is None else {"weight": one.columns.weight}
+    return {
+        "file": one.table.file,
+        "aggregate": one.columns.aggregate,
+        "columns": list(one.columns.keys),
+        "used": len(one.source_rows),
+        "read": [read._asdict() for read in one.read],
+        **weight,
+        **sampling,
     }
 
 
@@ -167,7 +181,12 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
         + (f", chosen by answer at {', '.join(one['sampling'])}" if "sampling" in one else "")
         for one in inputs["observations"]
     ]
-    return {**inputs, "observations": said}
+    read = [
+        f"{read['column']}: {read['read_as']} ({read['cells']:,} {'cell' if read['cells'] == 1 else 'cells'})"
+        for one in inputs["observations"]
+        for read in one["read"]
+    ]
+    return {**inputs, "observations": said, "columns read as": read}
 
 
 def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import torch
@@ -10,10 +12,11 @@ from unbag.groups import Groups
 from unbag.tables.ids import find, is_missing, missing_keys, repeated, shared_keys
 from unbag.tables.join import Match, Strangers, without_group
 from unbag.tables.problems import Problem, in_rows
+from unbag.tables.values import Values
 
 
-def read_grouped(match: Match) -> tuple[Groups | None, np.ndarray | None, np.ndarray, list[Problem]]:
-    """Return groups, their observations and the rows of the file that these come from, and all that does not fit."""
+def read_grouped(match: Match) -> tuple[Groups | None, Values, np.ndarray, list[Problem]]:
+    """Return groups, what was observed of them, the rows of the file that it comes from, and all that does not fit."""
     table, instances = match.source, match.instances
     group, own = str(match.columns.group), str(match.of_instances.group)
     of_rows, (of_groups,), problems = shared_keys(instances, own, table, [group])
@@ -35,13 +38,16 @@ def read_grouped(match: Match) -> tuple[Groups | None, np.ndarray | None, np.nda
     lacks = f"is not in column {group} of {table.file}"
     problems += Strangers(instances, own, of_rows, unknown, of_groups, lacks).problems(drop)
     problems += without_group(match, nowhere)
+    found = match.read_observed(of_groups, sizes)
+    problems += found.problems
+    if found.left_out is not None:
+        which = np.where((which >= 0) & found.left_out[which], -1, which)
+        sizes = np.where(found.left_out, 0, sizes)
     kept = np.flatnonzero(sizes > 0)
-    z, found = match.read_observed(of_groups, sizes)
-    problems += found
-    if z is None or any(one.severity == "error" for one in problems):
-        return None, None, kept, problems
+    if found.z is None or any(one.severity == "error" for one in problems):
+        return None, found, kept, problems
     members = np.argsort(which, kind="stable")[np.count_nonzero(which < 0) :]
     offsets = np.append(0, np.cumsum(sizes[kept]))
     ids = of_groups.take(pa.array(kept)).to_pylist()
     groups = Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(instances), ids=ids)
-    return groups, z[kept], kept, problems
+    return groups, replace(found, z=found.z[kept]), kept, problems

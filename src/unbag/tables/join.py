@@ -14,8 +14,12 @@ from unbag.tables.column_roles import InstanceColumns, SourceColumns
 from unbag.tables.ids import find, is_missing, label_texts, written_differently
 from unbag.tables.plan import RELATIONS
 from unbag.tables.problems import Problem, in_rows, list_some
-from unbag.tables.proportions import read_counts
+from unbag.tables.proportions import Options, read_counts
 from unbag.tables.read import Table
+from unbag.tables.values import ColumnRead, Values
+
+NO, YES = ("0", "no", "n", "false", "f", "nein"), ("1", "yes", "y", "true", "t", "ja", "j")
+"""Words for answers, in small letters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +30,8 @@ class Match:
     columns: SourceColumns
     instances: Table
     of_instances: InstanceColumns
+    options: Options
+    """How the observations were published, and what to do about groups that do not fit."""
     drop: bool
     """Whether what has no partner is left out, with a note; otherwise it is an error."""
     alone: bool
@@ -33,19 +39,25 @@ class Match:
     classes: tuple[str, ...]
     """What the classes are called."""
 
-    def read_observed(self, ids: pa.Array, sizes: np.ndarray) -> tuple[np.ndarray | None, list[Problem]]:
+    def read_observed(self, ids: pa.Array, sizes: np.ndarray) -> Values:
         """Return what was observed of each group, by its kind, or say what is wrong, and in which row.
 
         Groups without rows, of which ``sizes`` is zero, are not looked at.
         """
         outcome, column = self.columns.kind.outcome, str(self.columns.observed)
-        if outcome == "class_counts":
-            return read_counts(self.columns, self.source, ids, sizes)
+        if outcome in ("class_counts", "published_counts"):
+            return read_counts(self.columns, self.source, ids, sizes, self.options)
         if outcome == "yes_no":
-            return read_answers(self.source, column, relations="relation" in parameters(self.columns.kind))
-        if outcome == "class":
-            return _read_classes(self.source, column, self.classes)
-        return read_numbers(self.source, column, "what was observed")
+            z, problems = read_answers(self.source, column, relations="relation" in parameters(self.columns.kind))
+            said = "answer: 1, yes or true, and 0, no or false"
+        elif outcome == "class":
+            z, problems = _read_classes(self.source, column, self.classes)
+            said = "class"
+        else:
+            z, problems = read_numbers(self.source, column, "what was observed")
+            said = "number"
+        said = "relation of ranks" if z is not None and z.dtype == object else said
+        return Values(z, problems, [ColumnRead(column, said, len(self.source))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +119,10 @@ def read_answers(table: Table, column: str, *, relations: bool = False) -> tuple
     >>> read_answers(Table(Path("bags.csv"), pa.table({"z": [True, False]})), "z")
     (array([1, 0]), [])
     >>> print(read_answers(Table(Path("bags.csv"), pa.table({"z": [1, 2]})), "z")[1][0])
-    bags.csv, row 2, column z: what was observed must be 0 or 1, got 2
+    bags.csv, row 2, column z: what was observed must be 0 or 1, or yes or no, got 2
     """
     given = table.column(column)
-    expected = "must be 0 or 1"
+    expected = "must be 0 or 1, or yes or no"
     if relations and pa.types.is_string(given.type):
         expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
         values, known = pc.utf8_trim_whitespace(given), pa.array(RELATIONS)
@@ -119,7 +131,9 @@ def read_answers(table: Table, column: str, *, relations: bool = False) -> tuple
     elif pa.types.is_integer(given.type) or pa.types.is_floating(given.type):
         values, known = given.cast(pa.float64()), pa.array([0.0, 1.0])
     else:
-        values, known = given.cast(pa.string()), pa.array([], pa.string())
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(given.cast(pa.string())))
+        places, known = find(words, pa.array([*NO, *YES])), pa.array([0, 1])
+        values = pa.array(np.where(places < 0, -1, places >= len(NO)))
     fits = pc.is_in(values, value_set=known, skip_nulls=True).to_numpy(zero_copy_only=False)
     missing = is_missing(given)
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from unbag.published import HIGH, LOW, MISSING
 from unbag.tables.features import as_categories, kind_of
 from unbag.tables.ids import codes_of, is_missing
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
 from unbag.tables.problems import list_some
-from unbag.tables.tallies import find_coding
+from unbag.tables.tallies import find_coding, find_coding_within
 
 # A column is refused if, of as many unrelated columns as there are features, fewer than this would look so by chance.
 CHANCE = 0.02
@@ -68,7 +69,7 @@ class Candidate:
         for one in self.found.observed:
             if one.groups is None:
                 continue
-            if one.aggregate.outcome == "class_counts":
+            if one.aggregate.outcome in ("class_counts", "published_counts"):
                 yield from self._tallies(one)
             else:
                 if one.aggregate.size is None and one.aggregate.outcome == "yes_no":
@@ -105,11 +106,17 @@ class Candidate:
     def _tallies(self, one: Observed) -> Iterator[str]:
         """Look whether the rows of each value add up to the count of a class in every group."""
         assert one.groups is not None
-        coding = find_coding(self.codes[one.groups.members.numpy()], one.groups.sizes.numpy(), one.z)
+        codes, sizes = self.codes[one.groups.members.numpy()], one.groups.sizes.numpy()
+        if one.z.ndim == 2:
+            coding = find_coding(codes, sizes, one.z)
+        else:
+            checked = one.aggregate.check(one.z, one.groups, len(self.found.classes)).numpy()
+            missing = checked[..., MISSING].sum(1, keepdims=True)  # these may be of any class
+            coding = find_coding_within(codes, sizes, checked[..., LOW] - missing, checked[..., HIGH])
         if coding is not None and self.is_unlikely(coding.log_chance):
             yield (
-                f"its values, counted in each group, give the counts of the classes in all {len(one.groups):,} groups, "
-                f"as chance does {_once_in(coding.log_chance)}"
+                f"its values, counted in each group, {'give' if one.z.ndim == 2 else 'fit'} the counts of the classes "
+                f"in all {len(one.groups):,} groups, as chance does {_once_in(coding.log_chance)}"
             )
 
     def _bags(self, one: Observed) -> Iterator[str]:

@@ -24,6 +24,7 @@ from unbag.tables.ids import find, is_missing, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.problems import Problem, fail, failing, in_rows, list_some
+from unbag.tables.proportions import Options
 from unbag.tables.read import Table, TableFile, open_table
 
 
@@ -92,8 +93,8 @@ def gather(plan: Plan) -> Gathered:
     >>> found = gather(make_plan({"instances": people, "groups": wards}))
     >>> found.classes, found.observed[0].columns.aggregate
     (('ill', 'well'), 'label_proportions')
-    >>> [problem.message for problem in found.problems]
-    ["the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'"]
+    >>> print(found.problems[0].message)  # doctest: +ELLIPSIS
+    the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
         return gather_opened(plan, files)
@@ -120,9 +121,10 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
     for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
-        table = own.read(as_text=columns.keys)
+        table = own.read(as_text=(*columns.keys, *columns.classes, *columns.scales, *filter(None, [columns.size])))
         alone = len(plan.sources) == 1
-        match = Match(table, columns, instances, of_instances, plan.drop_unmatched, alone, classes)
+        options = Options(source, plan.missing_members, plan.drop_bad_groups)
+        match = Match(table, columns, instances, of_instances, options, plan.drop_unmatched, alone, classes)
         observed.append(read_observations(match, source.relation))
     for source, one in zip(plan.sources, observed, strict=True):
         if source.rates is not None and one.z is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from unbag.aggregates import Aggregate
+from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.groups import Groups
 from unbag.tables.answers import NO_WORDS
@@ -18,6 +18,7 @@ from unbag.tables.join import Match, read_numbers
 from unbag.tables.problems import Problem, failing, in_rows
 from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples
+from unbag.tables.values import ColumnRead
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,8 @@ class Observed:
     group_weights: np.ndarray | None = None
     turned: np.ndarray | None = None
     """Of relations, for each pair whether its members stand in the other order than in the file."""
+    read: list[ColumnRead] = field(default_factory=list)
+    """How the columns were read."""
 
 
 def read_observations(match: Match, relation: Any = None) -> Observed:
@@ -51,8 +54,10 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
     with failing(table.file):
         aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation or reading.relation())
     notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
-    groups, z, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
-    turned = None
+    groups, found, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
+    z, turned = found.z, None
+    if z is not None and z.ndim == 3 and aggregate.outcome == "class_counts":  # not all counts are known
+        aggregate = PublishedCounts()
     if groups is not None and z is not None and z.dtype == object:  # relations, not answers
         aggregate = make_aggregate(columns.aggregate, match.classes, relation="<")
         groups, z, turned = as_lower(groups, z)
@@ -62,8 +67,8 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
             z = 1 - z
     weights = None
     if columns.weight is not None:
-        weights, found = _read_weights(table, columns.weight)
-        problems += found
+        weights, wrong = _read_weights(table, columns.weight)
+        problems += wrong
         if weights is None:
             groups, z = None, None
     if groups is not None:
@@ -76,7 +81,9 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         counts = weights[source_rows] > 0
         groups, z, source_rows = groups.take(torch.from_numpy(counts)), z[counts], source_rows[counts]
         weights, turned = weights[source_rows], None if turned is None else turned[counts]
-    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], weights, turned)
+    of = "a row" if columns.members else "the group"
+    read = [*(ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys), *found.read]
+    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], weights, turned, read)
 
 
 def _read_weights(table: Table, column: str) -> tuple[np.ndarray | None, list[Problem]]:

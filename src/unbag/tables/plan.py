@@ -12,11 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from unbag.aggregates.registry import find_kind
 from unbag.options import Plan, Source, Training, options_of, plain_type
+from unbag.tables.noise_options import check_published
 from unbag.tables.problems import fail, failing
+from unbag.tables.published_files import beside, read_published
 
 RELATIONS = ("<", ">", "<=", ">=")
 
-FILES = {"instances": Path, "groups": Path, "out": Path, "also": list}
+FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """What a file of settings may have besides options."""
 SOURCE, PLAN, TRAINING = options_of(Source), options_of(Plan), options_of(Training)
 
@@ -44,11 +46,13 @@ def read_config(path: Path) -> dict[str, Any]:
     for one in content.get("also", []):
         if not isinstance(one, dict) or "file" not in one:
             raise fail("each entry of also needs a file, as in {file = 'pairs.csv', aggregate = '...'}", str(path))
-        _check_keys(one, {"file": Path, **SOURCE}, str(path))
-        one["file"] = str(path.parent / one["file"])
-    for name in ("instances", "groups", "out"):
-        if name in content:
-            content[name] = str(path.parent / content[name])
+        _check_keys(one, {"file": Path, **SOURCE, "published": Path}, str(path))
+    for one in (content, *content.get("also", [])):
+        one |= {
+            name: str(path.parent / one[name])
+            for name in ("instances", "groups", "out", "file", "published")
+            if name in one
+        }
     return content
 
 
@@ -77,7 +81,12 @@ def make_plan(options: dict[str, Any]) -> Plan:
 
 
 def _make_source(options: dict[str, Any]) -> Source:
-    own = _pick(options, SOURCE)
+    file, named = Path(options["file"]), options.get("published")
+    told = read_published(file, named and Path(named))
+    _check_keys(told, SOURCE, str(named or beside(file)))
+    own = {**told, **_pick(options, SOURCE)}
+    if own.get("epsilon") is not None and own.get("noise") is None:
+        own["noise"] = "laplace"  # as likely as geometric noise of the same scale, but for a constant
     source = Source(file=options["file"], group=own.pop("group_in_groups", None), **own)
     if source.aggregate is not None and ":" not in source.aggregate:  # that is imported when it is needed
         with failing():
@@ -86,6 +95,7 @@ def _make_source(options: dict[str, Any]) -> Source:
         raise fail(f"there is no relation {source.relation!r}; choose one of {' '.join(RELATIONS)}")
     with failing():
         source.rates  # noqa: B018 (refused here, before any file is read)
+    check_published(source)
     return source
 
 

@@ -25,6 +25,7 @@ from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
+from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.read import Table, open_table
 
 Write = Callable[[pa.Table], None]
@@ -252,6 +253,8 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
     if aggregate is None and not is_built_in(kind):
         raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
     source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind, group_weight=None, sampling=None)
+    if told := read_published(groups):  # otherwise it was published as the file of the run
+        source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **told})
     names = tuple(map(str, classes.tolist()))
     return replace(
         plan, instances=instances, sources=(source,), classes=names, n_classes=None, labelled=None, class_shares=None

@@ -1,102 +1,276 @@
-"""Counts per class, or proportions, of each group, checked against the rows that the group has."""
+"""Counts per class, or proportions, of each group, as they were published, checked against the rows of the group."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from unbag.aggregates.counts import check_counts
-from unbag.groups import Groups
+from unbag import published
+from unbag.options import Source
+from unbag.tables.cells import BOUNDS, NUMBER, UNREADABLE
 from unbag.tables.column_roles import SourceColumns
-from unbag.tables.ids import is_missing
-from unbag.tables.problems import Problem, in_rows, list_some
+from unbag.tables.count_columns import FULL, CountColumns, read_columns
+from unbag.tables.count_rules import DASH, DASHES, broken_rules
+from unbag.tables.noise_options import make_noise
+from unbag.tables.problems import Problem, list_some
 from unbag.tables.read import Table
+from unbag.tables.values import Refusals, Values
 
 
-def read_counts(
-    columns: SourceColumns, table: Table, ids: pa.Array, sizes: np.ndarray
-) -> tuple[np.ndarray | None, list[Problem]]:
-    """Return a count per class for each group, or say what is wrong, and in which row.
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What may be done about groups that do not fit."""
 
-    Groups without rows, of which ``sizes`` is zero, are not looked at.
+    how: Source
+    missing_members: bool = False
+    drop_bad_groups: bool = False
+
+
+def read_counts(columns: SourceColumns, table: Table, ids: pa.Array, sizes: np.ndarray, options: Options) -> Values:
+    """Return a count per class for each group, or a statement about it, or say what is wrong, and in which row.
+
+    Parameters
+    ----------
+    columns
+        Which columns count which class.
+    table
+        One row per group.
+    ids, sizes
+        What each group is called, and how many rows it has; groups without rows are not looked at.
+    options
+        How the counts were published, and what to do about groups that do not fit.
     """
-    parts = [_numbers(table, name) for name in columns.classes]
-    problems = [one for _, found in parts for one in found]
-    if problems:
-        return None, problems
-    values = np.stack([numbers for numbers, _ in parts], 1)  # (groups, classes)
-    there = sizes > 0
-    if columns.size is not None and (problems := _check_sizes(columns.size, table, ids, sizes)):
-        return None, problems
-    sums = values.sum(1)
-    if bool((sums[there] == 1).all()) or not bool((values[there] == np.rint(values[there])).all()):
-        return _from_shares(values, table, ids, sizes)
-    problems = list(
-        in_rows(
-            there & (sums != sizes),
-            lambda row: (
-                f"the counts of group {ids[row].as_py()!r} add up to {sums[row]:g}, but it has {sizes[row]} "
-                f"{'row' if sizes[row] == 1 else 'rows'}; counted were {list_some(columns.classes)}"
-            ),
-            file=table.file,
-        )
-    )
-    return (None, problems) if problems else (values.astype(np.int64), [])
+    found = read_columns(table, columns, options.how, sizes)
+    if isinstance(found, Problem):
+        return Values(None, [found])
+    if problems := _unlike_counts(found):
+        return Values(None, problems)
+    refusals = Refusals(table.file, sizes > 0, lambda row: repr(ids[row].as_py()))
+    reading = _Reading(found, ids, options, refusals)
+    z = reading.statements()
+    if refusals.errors and not options.drop_bad_groups:
+        return Values(None, refusals.errors, found.describe())
+    left_out = (sizes > 0) & ~refusals.good
+    if not refusals.good.any():
+        return Values(None, refusals.errors, found.describe())
+    return Values(z, [*reading.notes, *refusals.as_note()], found.describe(), left_out)
 
 
-def _check_sizes(column: str, table: Table, ids: pa.Array, sizes: np.ndarray) -> list[Problem]:
-    said, problems = _numbers(table, column)
+def _unlike_counts(found: CountColumns) -> list[Problem]:
+    """Say which columns hold no counts at all, and where the unit of the others cannot be found."""
+    file, problems = found.table.file, []
+    for name in found.columns.classes:
+        column, kind = found.table.column(name), found.cells[name].kind
+        readable = np.isin(kind, (NUMBER, BOUNDS))
+        if not readable.any() and (kind == UNREADABLE).any():
+            example = column[int((kind == UNREADABLE).argmax())].as_py()
+            message = (
+                f"a column of counts must hold numbers, got {column.type}, for example {str(example)!r}; "
+                "if it counts no class, say which columns do with --classes"
+            )
+            problems.append(Problem("error", message, file, None, name))
     if problems:
         return problems
-    wrong = in_rows(
-        (sizes > 0) & (said != sizes),
-        lambda row: f"group {ids[row].as_py()!r} is said to have {said[row]:g} members, but {sizes[row]} rows name it",
-        file=table.file,
-        column=column,
-    )
-    return list(wrong)
+    percent, number = found.stack("percent"), found.kind == NUMBER
+    if percent.any() and (mixed := (number & ~percent & (found.numbers != 0)).any(1)).any():
+        return [Problem("error", "some numbers have a % and others have none; write all of them alike", file,
+                        int(mixed.argmax()) + 1)]  # fmt: skip
+    if percent.any() and found.unit != "percentages":
+        return [Problem("error", f"numbers have a %, but --unit says that they are {found.unit}", file)]
+    if found.unit is None:
+        sums = found.numbers.sum(1)[found.full]
+        which = f": the first adds up to {sums[0]:g}" if len(sums) else ""
+        return [Problem("error", "the numbers are neither whole counts, nor proportions that add up to 1, nor "
+                        f"percentages that add up to 100{which}; say what they are with --unit", file)]  # fmt: skip
+    if found.how.noise is not None and found.unit != "counts":
+        return [Problem("error", f"--noise is about counts, but the numbers are {found.unit}; write counts", file)]
+    return []
 
 
-def _from_shares(
-    values: np.ndarray, table: Table, ids: pa.Array, sizes: np.ndarray
-) -> tuple[np.ndarray | None, list[Problem]]:
-    """Turn proportions into counts by the rules that hold everywhere."""
-    kept = np.flatnonzero(sizes > 0)
-    if len(kept) == 0:
-        return None, []
-    offsets = torch.from_numpy(np.append(0, np.cumsum(sizes[kept])))
-    names = ids.take(pa.array(kept)).to_pylist()
-    groups = Groups(torch.arange(int(offsets[-1])), offsets, ids=names)
-    counts = np.zeros(values.shape, dtype=np.int64)
-    try:
-        counts[kept] = check_counts(torch.from_numpy(values[kept]), groups, values.shape[1]).numpy()
-    except ValueError as error:
-        return None, [Problem("error", str(error), table.file)]
-    return counts, []
+@dataclass(eq=False)
+class _Reading:
+    """From columns to statements, on the way of which groups are refused."""
 
+    found: CountColumns
+    ids: pa.Array
+    options: Options
+    refusals: Refusals
+    notes: list[Problem] = field(default_factory=list)
 
-def _numbers(table: Table, name: str) -> tuple[np.ndarray, list[Problem]]:
-    """Return a column of counts, or name the rows that hold none."""
-    column, file = table.column(name), table.file
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        example = next((value for value in column.to_pylist() if value is not None), None)
-        message = (
-            f"a column of counts must hold numbers, got {column.type}, for example {str(example)!r}; "
-            "if it counts no class, say which columns do with --classes"
+    def statements(self) -> np.ndarray:
+        """Return whole counts, (rows, classes), if nothing else is told; otherwise statements, (rows, classes, 6)."""
+        for name, wrong, rule in broken_rules(self.found):
+            self._refuse_cell(name, wrong, rule)
+        totals = self._totals()
+        low, high = self._bounds(totals)
+        missing = totals - self.found.sizes
+        good = self.refusals.good
+        noisy = (self.found.kind == NUMBER) & (self.found.how.noise is not None)
+        low[~good], high[~good], missing[~good], noisy[~good] = 0, 0, 0, False
+        if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
+            return low.astype(np.int64)
+        z = published.between(torch.from_numpy(low), torch.from_numpy(high))
+        if noisy.any():
+            noise = make_noise(self.found.how, self._scales())
+            values = torch.from_numpy(np.where(noisy, self.found.numbers, 0.0))
+            z = torch.where(torch.from_numpy(noisy)[..., None], published.noisy(values, noise), z)
+        if missing.any():
+            middle = np.where(noisy, self.found.numbers, (low + high) / 2).clip(0, totals[:, None])[good].sum(0)
+            z = published.with_missing(z, torch.from_numpy(missing), torch.from_numpy(middle / middle.sum()))
+        if (open_ := good & ((low < high) & ~noisy).any(1)).any():
+            self._note_open(int(open_.sum()), int(good.sum()))
+        if missing.any():
+            self._note_missing(missing)
+        return z.numpy()
+
+    def _name(self, row: int) -> str:
+        return f"group {self.ids[row].as_py()!r}"
+
+    def _refuse_cell(self, name: str, wrong: np.ndarray, rule: str) -> None:
+        """Refuse the cells of a column that break a rule, which follows what is written there."""
+        cells, column = self.found.cells[name], self.found.table.column(name)
+
+        def say(row: int) -> str:
+            written = column[row].as_py()
+            text = f"{cells.low[row]:.10g}" if cells.kind[row] == NUMBER else repr(written or "")
+            return f"{text} {DASH if written in DASHES else rule}"
+
+        self.refusals.refuse(wrong, say, name)
+
+    def _totals(self) -> np.ndarray:
+        """Return how many members each group has, with and without a row."""
+        found, refuse, sizes = self.found, self.refusals.refuse, self.found.sizes
+        totals, missing = found.totals, self.options.missing_members
+        if (size := found.columns.size) is not None:
+            cells, column = found.cells[size], found.table.column(size)
+            half = found.step / 2 if found.unit == "counts" else 0.0
+            refuse(
+                (cells.kind != NUMBER) | (cells.low != np.rint(cells.low)),
+                lambda row: f"the size of {self._name(row)} must be a whole number, got {column[row].as_py()!r}",
+                size,
+            )
+            totals = np.where(np.abs(totals - sizes) <= half, sizes, totals)
+            refuse(
+                totals < sizes,
+                lambda row: (
+                    f"{self._name(row)} is said to have {totals[row]:g} members, but {sizes[row]} rows name it; sizes "
+                    "must not be smaller than that"
+                ),
+                size,
+            )
+            if not missing:
+                refuse(
+                    totals > sizes,
+                    lambda row: (
+                        f"{self._name(row)} is said to have {totals[row]:g} members, but {sizes[row]} rows name it; if "
+                        "the others have no row, say --missing-members"
+                    ),
+                    size,
+                )
+        elif missing and found.unit == "counts" and not found.how.noise and not found.step:
+            totals = np.where(found.full, np.maximum(found.numbers.sum(1), sizes), sizes)
+        return totals
+
+    def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds of all counts that go together, and refuse groups where none do."""
+        low, high = self.found.bounds(totals)
+        noisy = (self.found.kind == NUMBER) & (self.found.how.noise is not None)
+        low, high = np.where(noisy, 0.0, low), np.where(noisy, np.inf, high)
+        self._refuse_sums(totals)
+        for place, name in enumerate(self.found.columns.classes):
+            self._refuse_bounds(name, self.found.numbers[:, place], low[:, place], high[:, place], totals)
+        low, high = np.maximum(low, 0.0), np.minimum(high, totals[:, None])
+        least, most = low.sum(1), high.sum(1)
+        self.refusals.refuse(
+            (least > totals) | (most < totals),
+            lambda row: (
+                f"{least[row]:g} to {most[row]:g} members of {self._name(row)} are counted, but it has "
+                f"{_members(totals[row])}"
+            ),
         )
-        return np.zeros(0), [Problem("error", message, file, None, name)]
-    missing = is_missing(column)
-    numbers = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-    endless = ~missing & ~np.isfinite(numbers)
-    problems = [
-        *in_rows(missing, lambda _: "the count is missing; write 0 where there are none", file=file, column=name),
-        *in_rows(endless, lambda row: f"{numbers[row]} is no count", file=file, column=name),
-        *in_rows(
-            ~missing & ~endless & (numbers < 0),
-            lambda row: f"{numbers[row]:g} is negative; counts are not",
-            file=file,
-            column=name,
-        ),
-    ]
-    return numbers, problems
+        others_low, others_high = least[:, None] - low, most[:, None] - high
+        return np.maximum(low, totals[:, None] - others_high), np.minimum(high, totals[:, None] - others_low)
+
+    def _refuse_bounds(
+        self, name: str, numbers: np.ndarray, low: np.ndarray, high: np.ndarray, totals: np.ndarray
+    ) -> None:
+        """Refuse bounds of one class, (rows,), that leave no count, or none in a group of its size."""
+        self.refusals.refuse(
+            low > high,
+            lambda row: (
+                f"no whole number of {_members(totals[row])} is {numbers[row]:g}, rounded to {self.found.step:g}; hand "
+                f"in counts, say --rounded-to if shares are coarser, or check which rows belong to {self._name(row)}"
+            ),
+            name,
+        )
+        self.refusals.refuse(
+            low > totals,
+            lambda row: f"{low[row]:g} or more of {self._name(row)} are counted, but it has {_members(totals[row])}",
+            name,
+        )
+        self.refusals.refuse(high < 0, lambda row: f"no count of {self._name(row)} is so small", name)
+
+    def _refuse_sums(self, totals: np.ndarray) -> None:
+        """Refuse groups with a number for every class that do not add up."""
+        found, sums = self.found, self.found.numbers.sum(1)
+        if found.how.noise is not None:
+            return
+        if found.unit in FULL:
+            full, k = FULL[found.unit], len(found.columns.classes)
+            self.refusals.refuse(
+                found.full & (np.abs(sums - full) > k * found.step / 2 + published.WHOLE),
+                lambda row: f"the {found.unit} of {self._name(row)} add up to {sums[row]:g}, not to {full:g}",
+            )
+        elif not found.step:
+            hint = "; if the others have no row, say --missing-members"
+            told = found.columns.size is not None
+            self.refusals.refuse(
+                found.full & (sums != totals),
+                lambda row: (
+                    f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has "
+                    f"{_members(totals[row]) if told else _rows(found.sizes[row])}; counted were "
+                    f"{list_some(found.columns.classes)}{hint if sums[row] > found.sizes[row] and not told else ''}"
+                ),
+            )
+
+    def _scales(self) -> torch.Tensor | None:
+        """Return the scales that columns tell, (rows, classes) or (rows, 1); 1 for groups that are not looked at."""
+        names = self.found.columns.scales
+        if not names:
+            return None
+        scales = np.stack([self.found.cells[name].low for name in names], 1)
+        return torch.from_numpy(np.where(self.refusals.good[:, None], scales, 1.0))
+
+    def _note_open(self, n_open: int, n_groups: int) -> None:
+        step = self.found.step
+        why = f" (numbers are taken as rounded to {step:g})" if step else ""
+        self.notes.append(
+            Problem(
+                "note",
+                f"in {n_open:,} of {n_groups:,} groups more than one count is possible{why}; all of them are weighed",
+                self.found.table.file,
+            )
+        )
+
+    def _note_missing(self, missing: np.ndarray) -> None:
+        groups, members = int((missing > 0).sum()), missing.sum()
+        of = f"{groups:,} {'group' if groups == 1 else 'groups'} {'has' if members == 1 else 'have'}"
+        self.notes.append(
+            Problem(
+                "note",
+                f"{_members(members)} of {of} no row; classes of such members are taken to follow the shares of all "
+                "groups",
+                self.found.table.file,
+            )
+        )
+
+
+def _members(count: float) -> str:
+    return f"{count:,.0f} {'member' if count == 1 else 'members'}"
+
+
+def _rows(count: int) -> str:
+    return f"{count} {'row' if count == 1 else 'rows'}"

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from math import lgamma, log
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln, xlogy
+from scipy.stats import binom
 
 # A column with more values than this is no coding of a few classes.
 MOST_VALUES = 64
@@ -35,21 +37,58 @@ def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Cod
     >>> coding.classes.tolist()
     [1, 0]
     """
-    values, codes = np.unique(codes, return_inverse=True)
     counts = np.asarray(counts)
-    n_groups, n_values = len(sizes), len(values)
     occur = np.flatnonzero(counts.any(0))
-    most = max(min(n_groups, MOST_VALUES), len(occur))
-    if not 2 <= len(occur) <= n_values <= most or n_groups * n_values > MOST_TALLIES:
+    tallies = _tally(codes, sizes, len(occur), max(min(len(sizes), MOST_VALUES), len(occur)))
+    if tallies is None:
         return None
-    which = np.repeat(np.arange(n_groups), sizes) * n_values + codes
-    tallies = np.bincount(which, minlength=n_groups * n_values).reshape(n_groups, n_values)
+    n_values = tallies.shape[1]
     one_each = n_values == len(occur)
     classes = _match(tallies, counts) if one_each else _solve(tallies, counts)
     if classes is None:
         return None
     log_ways = lgamma(n_values + 1) if one_each else n_values * log(len(occur))  # of how many codings
     return Coding(classes, _log_chance(counts[:, occur]) + log_ways)
+
+
+def find_coding_within(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.ndarray) -> Coding | None:
+    """Return the class that each value stands for, if the tallies of all groups are within the bounds of their counts.
+
+    Parameters
+    ----------
+    codes, sizes
+        As for :func:`find_coding`.
+    low, high
+        Bounds of the counts of the classes, ``(groups, k)``.
+
+    Examples
+    --------
+    >>> low = np.array([[0, 1], [1, 0]])
+    >>> find_coding_within(np.array([0, 0, 1, 1]), np.array([2, 2]), low, low + 1).classes.tolist()
+    [1, 0]
+    """
+    k = low.shape[1]
+    tallies = _tally(codes, sizes, k, k)
+    if tallies is None:
+        return None
+    wrong = [((tallies < low[:, [j]]) | (tallies > high[:, [j]])).any(0) for j in range(k)]  # (classes, values)
+    classes, values = linear_sum_assignment(np.array(wrong, dtype=float))
+    if any(wrong[j][value] for j, value in zip(classes, values, strict=True)):
+        return None
+    shares = tallies.sum(0)[values] / tallies.sum()
+    inside = binom.cdf(high, sizes[:, None], shares) - binom.cdf(low - 1, sizes[:, None], shares)  # (groups, k)
+    # All classes of a group are within their bounds at most as often as one of them is.
+    return Coding(np.argsort(values), float(np.log(inside.min(1)).sum()) + lgamma(k + 1))
+
+
+def _tally(codes: np.ndarray, sizes: np.ndarray, least: int, most: int) -> np.ndarray | None:
+    """Return how often each value occurs in each group, ``(groups, values)``, if there are so many different values."""
+    values, codes = np.unique(codes, return_inverse=True)
+    n_groups, n_values = len(sizes), len(values)
+    if not 2 <= least <= n_values <= most or n_groups * n_values > MOST_TALLIES:
+        return None
+    which = np.repeat(np.arange(n_groups), sizes) * n_values + codes
+    return np.bincount(which, minlength=n_groups * n_values).reshape(n_groups, n_values)
 
 
 def _match(tallies: np.ndarray, counts: np.ndarray) -> np.ndarray | None:

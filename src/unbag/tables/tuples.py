@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +15,11 @@ from unbag.tables.ids import find, is_missing, missing_keys, repeated, shared_ke
 from unbag.tables.join import Match, Strangers
 from unbag.tables.problems import Problem, in_rows
 from unbag.tables.read import Table
+from unbag.tables.values import Values
 
 
-def read_tuples(match: Match) -> tuple[Groups | None, np.ndarray | None, np.ndarray, list[Problem]]:
-    """Return groups, their observations and the rows of the file that these come from, and all that does not fit."""
+def read_tuples(match: Match) -> tuple[Groups | None, Values, np.ndarray, list[Problem]]:
+    """Return groups, what was observed of them, the rows of the file that it comes from, and all that does not fit."""
     table, instances, own = match.source, match.instances, str(match.of_instances.id)
     of_rows, of_members, problems = shared_keys(instances, own, table, list(match.columns.members))
     problems += missing_keys(instances, own)
@@ -42,12 +45,15 @@ def read_tuples(match: Match) -> tuple[Groups | None, np.ndarray | None, np.ndar
     )
     kept = np.flatnonzero(known)
     sizes = np.full(len(table), places.shape[1])
-    z, found = match.read_observed(pa.array(range(1, len(table) + 1)), sizes)
-    problems += found
-    if z is None or any(one.severity == "error" for one in problems):
-        return None, None, kept, problems
-    problems += _repetitions(places[kept], z[kept], table, kept)
-    return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), z[kept], kept, problems
+    found = match.read_observed(pa.array(range(1, len(table) + 1)), sizes)
+    problems += found.problems
+    if found.left_out is not None:
+        kept = kept[~found.left_out[kept]]
+    if found.z is None or any(one.severity == "error" for one in problems):
+        return None, found, kept, problems
+    found = replace(found, z=found.z[kept])
+    problems += _repetitions(places[kept], found.z, table, kept)
+    return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), found, kept, problems
 
 
 def as_lower(groups: Groups, relations: np.ndarray) -> tuple[Groups, np.ndarray, np.ndarray]:
@@ -71,7 +77,7 @@ def as_lower(groups: Groups, relations: np.ndarray) -> tuple[Groups, np.ndarray,
     return Groups.from_tuples(torch.from_numpy(pairs), n_rows=groups.n_rows), lower.astype(np.int64), turned
 
 
-def _repetitions(places: np.ndarray, z: np.ndarray, table: Table, kept: np.ndarray) -> Iterator[Problem]:
+def _repetitions(places: np.ndarray, z: Any, table: Table, kept: np.ndarray) -> Iterator[Problem]:
     """Warn of ids that were observed before, with another answer or the same."""
     _, first, which = np.unique(places, axis=0, return_index=True, return_inverse=True)
     earlier = first[which.reshape(-1)]  # (groups,), where the same ids come first

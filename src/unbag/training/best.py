@@ -106,3 +106,22 @@ class Patience:
 def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
     """Stop no replica before the last epoch."""
     return False
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """The rule that stops all replicas with the epoch in which a number of seconds is over, and follows another before.
+
+    Examples
+    --------
+    >>> rule = TimeLimit(1.5, Patience(9))
+    >>> rule(None, [{"seconds": 1.0}, {"seconds": 1.0}])
+    True
+    """
+
+    seconds: float
+    rule: StoppingRule = never
+
+    def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
+        """Say whether time is over, or else what the other rule says."""
+        return True if sum(entry["seconds"] for entry in history) >= self.seconds else self.rule(best, history)

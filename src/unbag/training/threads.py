@@ -12,9 +12,9 @@ from torch import Tensor
 WORTH_THREADS = 3e8
 """Floating-point operations of a step from which on several threads pay.
 
-Measured with a perceptron of 300 units on two cores. Where nothing else runs, two threads take twice the time of one at
-3e7 operations and three quarters of it at 1e8. On a busy machine, where one thread waits for the other to get its turn,
-they take hundreds of times as long at 3e7, ten times at 1e8 and three times at 2e9.
+Measured with a perceptron of 300 units on two busy cores. At their best, two threads take twice the time of one at 3e7
+operations and three quarters of it at 1e8. In the median, where one thread waits for the other to get its turn, they
+take hundreds of times as long at 3e7, ten times at 1e8 and three times at 2e9.
 """
 
 

@@ -1,0 +1,117 @@
+"""Which cells the table of default fits has, in the order in which they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unbag.checks import check_choice
+from unbag.experiments.fits.grouping import GROUPINGS, SIZES, sizes_of
+from unbag.experiments.fits.sets import BAGS, SETS, TABLES
+from unbag.experiments.splits import FOLDS
+
+SINGLE = ("linear", "network", "trees", "mean_proportions")
+"""Methods of tables that the default is compared with."""
+TABLE_METHODS = ("default", *SINGLE, "all_labels")
+BAG_METHODS = ("default", "forest", "svm")
+METHODS = tuple(dict.fromkeys(TABLE_METHODS + BAG_METHODS))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit: a method, on a draw of a set cut into groups of a size, or on a fold of bags.
+
+    Examples
+    --------
+    >>> print(Cell("vehicle", "linear", size=64, grouping="similar", seed=0))
+    vehicle, 64 similar rows a group, draw 0, linear
+    """
+
+    set: str
+    method: str
+    size: int | None = None
+    """Of groups; None for bags."""
+    grouping: str | None = None
+    seed: int = 0
+    """Of the draw; of bags, the fold, and the tens are the draw."""
+
+    def __str__(self) -> str:
+        if self.size is None:
+            how = f"fold {self.seed}"
+        else:
+            how = f"{self.size:,} {self.grouping} rows a group, draw {self.seed}"
+        return f"{self.set}, {how}, {self.method}"
+
+    @property
+    def key(self) -> str:
+        """A name for files."""
+        return "-".join(["fits", *map(str, asdict(self).values())])
+
+    @property
+    def in_bags(self) -> bool:
+        """Whether the set is of bags."""
+        return self.set in BAGS
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> Cell:
+        """Return the cell of a line of results."""
+        return cls(**{name: line[name] for name in cls.__dataclass_fields__})
+
+
+def cells_of(name: str, draw: int = 0) -> list[Cell]:
+    """Return the cells of one draw of a set.
+
+    With all labels, neither size nor grouping matters: groups of one.
+    """
+    if name in BAGS:
+        folds = range(FOLDS * draw, FOLDS * (draw + 1))
+        return [Cell(name, method, seed=fold) for fold in folds for method in BAG_METHODS]
+    found = [
+        Cell(name, method, size, grouping, draw)
+        for size in sizes_of(name)
+        for grouping in GROUPINGS
+        for method in TABLE_METHODS
+        if method != "all_labels"
+    ]
+    return [*found, Cell(name, "all_labels", 1, "random", draw)]
+
+
+def select(
+    sets: Collection[str] = (),
+    sizes: Collection[int] = (),
+    methods: Collection[str] = (),
+    *,
+    draws: int = 1,
+    final: bool = False,
+) -> list[Cell]:
+    """Return cells draw by draw: of some sets, sizes and methods, or of all.
+
+    Without names of sets, those of development, and the others only where ``final`` says so.
+    """
+    for name in sets:
+        check_choice("set", name, tuple(SETS))
+    for size in sizes:
+        if size not in SIZES:
+            raise ValueError(f"size must be one of {', '.join(map(str, SIZES))}, got {size}")
+    for method in methods:
+        check_choice("method", method, METHODS)
+    chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
+    return [
+        cell
+        for draw in range(draws)
+        for name in chosen
+        for cell in cells_of(name, draw)
+        if (not sizes or cell.size in sizes) and (not methods or cell.method in methods)
+    ]
+
+
+def skipped() -> dict[str, tuple[int, ...]]:
+    """Return the sizes of groups of which too few come out of a table.
+
+    Examples
+    --------
+    >>> skipped()["vehicle"]
+    (256, 1024)
+    """
+    return {name: left for name in TABLES if (left := tuple(size for size in SIZES if size not in sizes_of(name)))}

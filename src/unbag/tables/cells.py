@@ -1,0 +1,178 @@
+"""Cells of published tables: numbers as people write them, bounds such as ``<5``, and what is unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import inf, isfinite
+
+import numpy as np
+import pyarrow as pa
+
+from unbag.tables.ids import is_missing
+
+MARKS = (".", ",")
+"""What stands before decimals; the other one stands between thousands."""
+
+UNKNOWN = {
+    *("", "*", "**", "***", ".", "..", "...", ":", "c", "x", "s", "n/a", "na", "n.a.", "#n/a", "nan", "null", "none"),
+    *("suppressed", "confidential", "unknown", "missing"),
+}
+"""What stands in a cell, in small letters, where a count is not told."""
+
+DASHES = "\u2012|\u2013|\u2014|\u2212"
+"""All but the hyphen, as a pattern."""
+
+UNREADABLE, NUMBER, BOUNDS, UNTOLD = range(4)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one cell says of a number: the bounds, and whether these themselves are possible."""
+
+    kind: int
+    low: float = -inf
+    high: float = inf
+    above: bool = False
+    """Whether the number is above ``low``, not at it."""
+    below: bool = False
+    percent: bool = False
+    decimals: int = 0
+    separated: bool = False
+    """Whether there is something between thousands."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A column of cells; all arrays are (rows,)."""
+
+    kind: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    above: np.ndarray
+    below: np.ndarray
+    percent: np.ndarray
+    decimals: int
+    """The most that a number has."""
+    separated: bool
+    """Whether there is something between the thousands of any."""
+
+    def differ(self, other: Cells) -> np.ndarray:
+        """Return where two readings of a column do not agree, (rows,)."""
+        return (self.kind != other.kind) | (self.low != other.low) | (self.high != other.high)
+
+
+def read_cells(column: pa.Array, mark: str = ".") -> Cells:
+    """Read a column of numbers or text; in text, decimals stand behind a mark.
+
+    Examples
+    --------
+    >>> cells = read_cells(pa.array(["1,234", "<5", "10+", "*", "about 3"]))
+    >>> cells.kind.tolist(), cells.low.tolist(), cells.high.tolist()
+    ([1, 2, 2, 3, 0], [1234.0, -inf, 10.0, -inf, -inf], [1234.0, 5.0, inf, inf, inf])
+    """
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    if pa.types.is_floating(column.type):
+        return _read_floats(column)
+    encoded = column.cast(pa.string()).dictionary_encode()
+    found = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
+    found.append(Cell(UNTOLD))  # of those that are missing: the last one
+    place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    names = ("kind", "low", "high", "above", "below", "percent")
+    arrays = {name: np.array([getattr(one, name) for one in found])[place] for name in names}
+    decimals, separated = max(one.decimals for one in found), any(one.separated for one in found)
+    return Cells(**arrays, decimals=decimals, separated=separated)
+
+
+def read_cell(text: str, mark: str = ".") -> Cell:
+    """Read one cell.
+
+    Examples
+    --------
+    >>> read_cell("83,6 %", mark=",")
+    Cell(kind=1, low=83.6, high=83.6, above=False, below=False, percent=True, decimals=1, separated=False)
+    >>> read_cell("1-4").low, read_cell("fewer than 5").high, read_cell("83,6").kind
+    (1.0, 5.0, 0)
+    """
+    plain = " ".join(text.casefold().split())
+    if plain in UNKNOWN:
+        return Cell(UNTOLD)
+    percent, plain = "%" in plain, plain.replace("%", "").strip()
+    if (number := _number(plain, mark)) is not None:
+        value, decimals, separated = number
+        return Cell(NUMBER, value, value, percent=percent, decimals=decimals, separated=separated)
+    for pattern, above, below in _BOUNDS:
+        found = re.fullmatch(pattern, plain)
+        ends = {name: _number(end, mark) for name, end in found.groupdict().items()} if found else {}
+        if ends and None not in ends.values():
+            low, high = (end[0] if (end := ends.get(name)) else default for name, default in _OPEN)
+            return Cell(BOUNDS, low, high, above, below, percent)
+    return Cell(UNREADABLE)
+
+
+_OPEN = (("low", -inf), ("high", inf))
+_BOUNDS = (
+    (r"(?:<|under|below|fewer than|less than) ?(?P<high>.+)", False, True),
+    (r"(?:≤|<=|=<|up to|at most) ?(?P<high>.+)", False, False),
+    (r"(?P<high>.+?) (?:or less|or fewer)", False, False),
+    (r"(?:>|over|above|more than) ?(?P<low>.+)", True, False),
+    (r"(?:≥|>=|=>|at least) ?(?P<low>.+)", False, False),
+    (r"(?P<low>.+?)(?: ?\+| or more| and more| and over)", False, False),
+    (rf"(?P<low>.+?) ?(?:-|{DASHES}|to) ?(?P<high>.+)", False, False),
+)
+"""How bounds are written; whether the lower and the upper one are not reached."""
+
+
+@cache
+def _pattern(mark: str) -> re.Pattern[str]:
+    between = re.escape("".join(set(MARKS) - {mark}))
+    whole = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d{{0,2}}(?:[ '\u2019]\d{{3}})+|\d+"
+    mark = re.escape(mark)
+    return re.compile(
+        rf"[-+\u2212]?(?:(?:{whole})(?:{mark}(?P<after>\d*))?|{mark}(?P<alone>\d+))(?:e(?P<power>[-+]?\d+))?"
+    )
+
+
+def _number(text: str, mark: str) -> tuple[float, int, bool] | None:
+    """Return a number, how many decimals it shows, and whether thousands are separated, if it is one."""
+    found = _pattern(mark).fullmatch(text)
+    if found is None:
+        return None
+    (between,) = set(MARKS) - {mark}
+    plain, separators = re.subn(rf"[{between} '\u2019]", "", text)
+    number, shown = float(plain.replace(mark, ".").replace("\u2212", "-")), len(found["after"] or found["alone"] or "")
+    return (number, max(0, shown - int(found["power"] or 0)), separators > 0) if isfinite(number) else None
+
+
+def _read_floats(column: pa.Array) -> Cells:
+    """Read a column that holds numbers already; it shows as many decimals as it takes to tell them apart."""
+    missing = is_missing(column)
+    numbers = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+    endless = ~missing & ~np.isfinite(numbers)
+    kind = np.select([missing, endless], [UNTOLD, UNREADABLE], NUMBER)
+    low, high = (np.where(kind == NUMBER, numbers, end) for end in (-inf, inf))
+    fractions = np.unique(numbers[(kind == NUMBER) & (numbers != np.rint(numbers))])
+    no = np.zeros(len(numbers), dtype=bool)
+    decimals = max((_decimals(one) for one in fractions[:MANY].tolist()), default=0)
+    return Cells(kind, low, high, no, no, no, decimals, separated=False)
+
+
+MANY = 1000
+"""So many numbers show how many decimals a column has."""
+
+
+def _decimals(number: float) -> int:
+    return len(np.format_float_positional(number, trim="-").partition(".")[2])
+
+
+def name_texts(column: pa.Array, where: np.ndarray) -> str:
+    """Name some of the different texts in cells; those without any are blank."""
+    texts: Sequence[str | None] = column.filter(pa.array(where)).unique().to_pylist()
+    named = ["blank" if text is None or not str(text).strip() else repr(str(text)) for text in texts]
+    named = list(dict.fromkeys(named))
+    return ", ".join(named[:4]) + (", ..." if len(named) > 4 else "")

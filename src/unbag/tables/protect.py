@@ -1,0 +1,183 @@
+"""Protect exact counts: with noise of OpenDP, by rounding, or by suppression of small ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from unbag.files import refuse_input
+from unbag.tables.cells import NUMBER, read_cells
+from unbag.tables.column_roles import GROUP, SIZE, find_column
+from unbag.tables.predict import check_format, writing
+from unbag.tables.problems import Problem, fail, in_rows, raise_errors
+from unbag.tables.published_files import write_published
+from unbag.tables.read import Table, open_table
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What is done to counts.
+
+    Parameters
+    ----------
+    epsilon
+        Add two-sided geometric noise (the discrete Laplace distribution) with this privacy loss; None: no noise.
+    sensitivity
+        By how much one person changes the counts of the table at most, added up over its cells.
+    round_to
+        Round counts to the nearest multiple of this number.
+    suppress_below
+        Write of counts below this number only that they are.
+    """
+
+    epsilon: float | None = None
+    sensitivity: int = 1
+    round_to: int | None = None
+    suppress_below: int | None = None
+
+    def __post_init__(self) -> None:
+        ways = {"--epsilon": self.epsilon, "--round-to": self.round_to, "--suppress-below": self.suppress_below}
+        given = [name for name, value in ways.items() if value is not None]
+        if not given:
+            raise fail(f"say how to protect the counts: with {', '.join(ways)}")
+        for name, value in (*ways.items(), ("--sensitivity", self.sensitivity)):
+            if value is not None and not (isfinite(value) and value > 0):
+                raise fail(f"{name} must be a positive number, got {value:g}")
+        if self.epsilon is not None and len(given) > 1:
+            raise fail(f"--epsilon and {given[1]} do not go together: noise protects by itself; take one of them")
+
+
+def protect_counts(
+    counts: Path,
+    out: Path,
+    protection: Protection,
+    *,
+    group: str | None = None,
+    classes: tuple[str, ...] | None = None,
+    keep_sizes: bool = False,
+    force: bool = False,
+) -> tuple[int, list[Problem]]:
+    """Write a table of exact counts with noise, rounded or suppressed, and beside it what ``fit`` needs to use it.
+
+    Parameters
+    ----------
+    counts
+        One row per group: its id, and a whole number for each class.
+    out
+        A file that ends in .csv or .parquet.
+    protection
+        What is done to the counts.
+    group, classes
+        The columns of the ids and of the counts; None: found as in ``fit``, and all others.
+    keep_sizes
+        Copy a column of sizes as it is; otherwise it is left out, with a note.
+    force
+        Write over a table that was protected before.
+
+    Returns
+    -------
+    tuple
+        How many groups were written, and notes.
+    """
+    check_format(out)
+    refuse_input(out, [counts])
+    if out.exists() and not force:
+        raise fail(
+            "this file is there already; counts that are published a second time with new noise tell more than epsilon "
+            "allows, unless the first table was never shown: then say --force",
+            str(out),
+        )
+    with open_table(counts) as file:
+        table = file.read(as_text=file.names)
+    group = _find_group(table, group)
+    size = find_column(table.names, SIZE, given=None, file=table.file, option="--classes", taken=classes or ())
+    names = classes or tuple(name for name in table.names if name not in (group, size))
+    exact = _read_exact(table, names)
+    columns, options, promise = _protect(exact, protection)
+    notes = []
+    kept = {group: table.column(group)}
+    if size is not None and keep_sizes:
+        promise += " Sizes are as they were."
+        kept[size] = table.column(size)
+    elif size is not None:
+        notes.append(Problem("note", "sizes are left out; to write them as they are, say --keep-sizes", table.file,
+                             None, size))  # fmt: skip
+    told = write_published(out, options, promise)
+    with writing(out) as write:
+        write(pa.table({**kept, **dict(zip(names, columns, strict=True))}))
+    return len(table), [*notes, Problem("note", f"{promise} {told.name} tells fit how to use it", str(out))]
+
+
+def _find_group(table: Table, given: str | None) -> str:
+    """Return the column of ids: by its name, or the only one that holds no numbers."""
+    found = find_column(table.names, GROUP, given=given, file=table.file, option="--group")
+    if found is not None:
+        return found
+    words = [name for name in table.names if not (read_cells(table.column(name)).kind == NUMBER).any()]
+    if len(words) != 1:
+        raise fail("no column holds the id of the group; call it group, or name it with --group", table.file)
+    return words[0]
+
+
+def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
+    """Return exact counts, (groups, classes), or name the cells that hold none."""
+    counts: list[np.ndarray] = []
+    problems: list[Problem] = []
+    for name in names:
+        if name not in table.names:
+            raise fail(f"there is no column {name!r}, which --classes names", table.file)
+        cells, column = read_cells(table.column(name)), table.column(name)
+        wrong = (cells.kind != NUMBER) | (cells.low < 0) | (cells.low != np.rint(cells.low)) | cells.percent
+        problems += in_rows(
+            wrong,
+            lambda row, column=column: f"exact counts are protected, whole and 0 or more, got {column[row].as_py()!r}",  # type: ignore[misc]
+            file=table.file,
+            column=name,
+        )
+        counts.append(np.where(wrong, 0, cells.low))
+    raise_errors(problems)
+    return np.stack(counts, 1).astype(np.int64)
+
+
+def _protect(counts: np.ndarray, how: Protection) -> tuple[list[pa.Array], dict[str, Any], str]:
+    """Return protected columns, what ``fit`` has to know of them, and what they promise."""
+    if how.epsilon is not None:
+        values, scale = add_noise(counts, how.epsilon, how.sensitivity)
+        promise = (
+            f"Differential privacy with epsilon {how.epsilon:g}, for a person who changes counts by {how.sensitivity} "
+            "in all."
+        )
+        return [pa.array(column) for column in values.T], {"noise": f"geometric:{scale!r}"}, promise
+    options, values = {}, counts
+    if how.round_to is not None:
+        options["rounded_to"] = how.round_to
+        values = (counts + how.round_to // 2) // how.round_to * how.round_to
+    few = counts < (how.suppress_below or 0)
+    texts = np.where(few, f"<{how.suppress_below}", values.astype(str)) if few.any() else values
+    done = [f"rounded to {how.round_to}"] if how.round_to is not None else []
+    done += [f"told as <{how.suppress_below} where they are below it"] if how.suppress_below is not None else []
+    promise = f"Counts are {' and '.join(done)}; that is no promise of privacy."
+    return [pa.array(column.tolist()) for column in texts.T], options, promise
+
+
+def add_noise(counts: np.ndarray, epsilon: float, sensitivity: int) -> tuple[np.ndarray, float]:
+    """Add noise of OpenDP to counts, which is drawn anew each time, and return its scale."""
+    try:
+        import opendp.prelude as dp  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise fail(
+            "noise that keeps a promise comes from OpenDP, which is not installed; install it with: pip install "
+            '"unbag[private]"'
+        ) from None
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
+    scale = dp.binary_search_param(
+        lambda scale: dp.m.make_laplace(*space, scale=scale), d_in=sensitivity, d_out=float(epsilon), T=float
+    )
+    noisy = dp.m.make_laplace(*space, scale=scale)(counts.reshape(-1).tolist())
+    return np.array(noisy, dtype=np.int64).reshape(counts.shape), float(scale)
