@@ -22,8 +22,8 @@ SIZE = 1024
 """Of the random groups, about: as many rows as a step of training has."""
 # A step of training has one of these beside about so many groups of others.
 BESIDE = 512
-# Counts that are known up to chance are explained best by a model that leaves all to chance, by a sixth of a nat for each
-# class of a group. Large groups of little weight tell the shares as well, and hardly speak for that.
+# Counts that are known up to chance are explained best by a model that leaves all to chance, by a sixth of a nat for
+# each class of a group. Large groups of little weight tell the shares as well, and hardly speak for that.
 WEIGHT = 0.02
 # Shares that were rounded need not add up to one by this much.
 ROUNDED = 0.01

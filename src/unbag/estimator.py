@@ -298,9 +298,8 @@ class AggregateClassifier(Predictor):
         if shares is not None:
             most = max(len(one.groups) for one in observations)
             observations.append(shares.as_observations(len(rows), most, seed))
-            if shares.tell(self.symmetry_, len(rows)):
-                self.symmetry_ = "none"
-        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings)
+        named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
+        self.diagnosis_ = self._diagnose(sets, observations, len(rows), findings, named=named)
         rows, observations = rows.to(device), [one.to(device) for one in observations]
         over_folds = prepare_folds(choices, rows, observations, seed)
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
@@ -312,6 +311,8 @@ class AggregateClassifier(Predictor):
                 self._keep(prepared.train(), rows, observations)
                 self._keep_split(prepared, rows)
             self.classes_ = classes
+            if shares is not None and named:
+                self._name_by(shares.shares, rows)
             # Known shares are no set of the caller's.
             self.held_out_ = self.held_out_[: len(sets)]
             self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
@@ -327,6 +328,8 @@ class AggregateClassifier(Predictor):
         observations: Sequence[Observations],
         n_rows: int,
         findings: Sequence[Finding] | None,
+        *,
+        named: bool,
     ) -> list[Finding]:
         """Look for what the observations cannot tell; a set that tells nothing may still stand beside others."""
         if findings is None:
@@ -338,7 +341,7 @@ class AggregateClassifier(Predictor):
             ]
         counted = any(one.labels is not None or one.aggregate.outcome.endswith("_counts") for one in sets)
         borders = counted or self.class_shares is not None
-        findings = drop_answered(findings, names=self.symmetry_ == "none", borders=borders)
+        findings = drop_answered(findings, names=named, borders=borders)
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], n_rows)
@@ -348,6 +351,13 @@ class AggregateClassifier(Predictor):
             if found.kind != "unnamed_classes":
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
+
+    def _name_by(self, shares: Tensor, rows: Tensor) -> None:
+        """Name classes that the groups leave unnamed by their shares, which training may have left at other classes."""
+        expected = self._mixed_log_probs(rows).exp().mean(0)
+        order = best_order(-(shares[:, None] - expected).square().numpy(), self.symmetry_)
+        self.orders_ = [own[order] for own in self.orders_]
+        self.symmetry_ = "none"
 
     def _sampling(self, n_sets: int) -> list[Any]:
         return [None] * n_sets if self.sampling is None else self.sampling if self._has_sets() else [self.sampling]
