@@ -84,7 +84,8 @@ class AggregateClassifier(Predictor):
         ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better;
         with folds, it is the first.
     n_restarts
-        How many replicas of each scaling to train side by side; the best by held-out groups is kept.
+        How many replicas of each scaling to train side by side; the best by held-out groups is kept. Where observations
+        leave classes unnamed and ``epochs`` is ``"auto"``, every second one begins with clusters of k-means.
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
     n_folds

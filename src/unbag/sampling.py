@@ -163,12 +163,12 @@ def find_unused_classes(log_probs: Tensor, names: np.ndarray, shares: Tensor | N
     due = torch.full((k,), 1 / k, dtype=torch.float64) if shares is None else shares
     if bool((unused := used < UNUSED * due).any()):
         which = [str(name) for name in names[unused.numpy()]]
-        more = f" and {len(which) - 3} more" if len(which) > 3 else ""
+        shown = ", ".join(which[:3]) + (f" and {len(which) - 3} more" if len(which) > 3 else "")
         rarest = int((used / due).argmin())
         known = "known" if shares is not None else "of classes of like size"
         yield Finding(
             "unused_classes",
-            f"the model uses {k - int(unused.sum())} of {k} classes: it expects {', '.join(which[:3])}{more} of hardly any row (class "
+            f"the model uses {k - int(unused.sum())} of {k} classes: it expects {shown} of hardly any row (class "
             f"{names[rarest]} of {used[rarest]:.2%}, where the share {known} is {due[rarest]:.1%}); try more restarts "
             "with n_restarts, give class_shares= or a few labelled rows; or groups were chosen by their answer, which "
             "sampling= undoes",
