@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.findings import Finding
 from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
 from unbag.tables.csv_files import NUMBER
@@ -22,6 +23,16 @@ from unbag.tables.problems import Problem, TableError
 
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9
+
+
+OPTIONS = {
+    "unnamed_classes": "--names COLUMN",
+    "unknown_borders": "--class-shares or --labelled COLUMN",
+    "unlikely_answers": "--sampling",
+    "unexpected_answers": "--sampling",
+    "unused_classes": "--n-restarts, --class-shares, --labelled COLUMN, --sampling",
+}
+"""Options of the command line that help with a finding, by its kind."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +90,17 @@ def examine_observations(found: Gathered) -> Iterator[Problem]:
             if finding.kind == "unnamed_classes" and found.plan.names is not None:
                 continue
             if finding.kind == "unnamed_classes":
-                yield Problem("note", f"{finding.message} (--names COLUMN)", one.table.file)
+                yield Problem("note", say_finding(finding), one.table.file)
             elif finding.kind == "rows_without_group":
                 yield Problem("note", finding.message, found.instances.file)
             else:
-                yield Problem("error" if finding.fatal and alone else "warning", finding.message, one.table.file)
+                yield Problem("error" if finding.fatal and alone else "warning", say_finding(finding), one.table.file)
+
+
+def say_finding(finding: Finding) -> str:
+    """Return what a finding says, with the options that its advice is about."""
+    option = OPTIONS.get(finding.kind)
+    return finding.message if option is None else f"{finding.message} ({option})"
 
 
 def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray | None) -> Iterator[Problem]:

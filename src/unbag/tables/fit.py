@@ -18,7 +18,7 @@ from unbag.groups import Groups
 from unbag.options import Plan, Source
 from unbag.run_folder import Run
 from unbag.sampling import AFTER_FIT
-from unbag.tables.checking import examine_features, examine_observations
+from unbag.tables.checking import examine_features, examine_observations, say_finding
 from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.features import fit_preparation
 from unbag.tables.ids import is_missing, label_texts
@@ -125,7 +125,7 @@ def fit_tables(
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
-        problems += [Problem("warning", one.message) for one in clf.diagnosis_ if one.kind in AFTER_FIT]
+        problems += [Problem("warning", say_finding(one)) for one in clf.diagnosis_ if one.kind in AFTER_FIT]
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
