@@ -239,7 +239,7 @@ def test_unnamed_classes(aggregate, groups):
 
 
 def test_an_order_that_may_be_reversed():
-    (finding,) = diagnose(OrdinalTriplet(), TRIPLETS, [1, 0, 1, 0], 4)
+    finding = the("unnamed_classes", diagnose(OrdinalTriplet(), TRIPLETS, [1, 0, 1, 0], 4))
     assert "cannot tell the order of the 4 classes from its reverse" in finding.message
     labels = torch.tensor([0, 3, 1, 1])
     seen = [OrdinalTriplet().observe(order, TRIPLETS, 4).tolist() for order in (labels, 3 - labels)]

@@ -68,6 +68,7 @@ def fit(kind: str, way: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.filterwarnings("ignore:Ordinal.* tells the order of rows")
 @pytest.mark.filterwarnings("ignore:the groups hold")
 @pytest.mark.parametrize(("kind", "way"), CASES)
 def test_fit_is_that_of_the_golden_file(kind: str, way: str) -> None:

@@ -23,7 +23,17 @@ def test_settings_of_training_are_parameters_of_the_estimator_with_the_same_defa
     given = Training().parameters
     assert given.pop("random_state") == 0  # a run can be repeated, a fit in Python need not
     assert {name: parameters[name].default for name in given} == given
-    others = {"aggregate", "n_classes", "classes", "random_state", "verbose", "checkpoint", *HOOKS}
+    others = {
+        "aggregate",
+        "n_classes",
+        "classes",
+        "sampling",
+        "class_shares",
+        "random_state",
+        "verbose",
+        "checkpoint",
+        *HOOKS,
+    }
     assert {*parameters} - {*given} == others  # no setting of training is missing
 
 

@@ -58,8 +58,8 @@ def find_distinct(one: Observations) -> Distinct:
 def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor]]:
     """Return the class distribution that explains all groups best if every row has it.
 
-    It maximises the mean over sets of the log-likelihood per group, by the weights of the groups. Counts of classes
-    make it their frequencies; pairs and triplets leave open which class has which share.
+    It maximises the mean over sets of the log-likelihood per group, by the weights of sets and groups. Counts of
+    classes make it their frequencies; pairs and triplets leave open which class has which share.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
 def _search(sets: Sequence[Distinct], n_classes: int) -> Tensor:
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         given = torch.from_numpy(logits).requires_grad_()
-        means = [one.share @ one.log_likelihood(given) for one in sets]
-        total = -torch.stack(means).mean()
+        means = [one.share @ one.log_likelihood(given) * one.observations.weight for one in sets]
+        total = -torch.stack(means).sum() / sum(one.observations.weight for one in sets)
         (slope,) = torch.autograd.grad(total, given)
         return total.item(), slope.numpy()
 

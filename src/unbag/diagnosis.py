@@ -11,13 +11,14 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.aggregates.statements import n_missing
-from unbag.alignment import align, read_per_group
-from unbag.checks import check_n_classes, name_some
+from unbag.checks import name_some
 from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.published import HIGH, NOISE
 from unbag.row_diagnosis import diagnose_rows, read_table
+from unbag.sampling import find_unlikely_answers, weights_by_answer
 from unbag.symmetry import CheckedSet, find_symmetry
+from unbag.training import Observations
 
 # Below this correlation between group and class, proportions hardly differ. Rows put together at random in groups of m
 # have about 1 / sqrt(m), so that only groups of ten thousand and more would reach it by chance.
@@ -28,7 +29,16 @@ HARDLY = 0.01
 LITTLE = 0.01
 
 
-def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int, X: Any = None) -> list[Finding]:
+def diagnose(
+    aggregate: Aggregate,
+    groups: Groups,
+    z: Any,
+    n_classes: int,
+    X: Any = None,
+    *,
+    group_weights: Any = None,
+    sampling: Any = None,
+) -> list[Finding]:
     """Say what the observations of these groups cannot tell about the classes, and what is suspicious about the rows.
 
     Observations that all agree are not fatal by themselves: pairs that all differ still separate classes. Those that a
@@ -41,6 +51,8 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int, X: An
     X
         The rows, if they are to be looked at, too: columns that tell the group or the answer, copies in several groups,
         more columns than groups can tell about.
+    group_weights, sampling
+        As in :class:`unbag.AggregateClassifier`.
 
     Examples
     --------
@@ -49,31 +61,47 @@ def diagnose(aggregate: Aggregate, groups: Groups, z: Any, n_classes: int, X: An
     ...     print(finding.fatal, finding.message)
     True a model that calls every row class 1 explains all 2 observations, so that nothing else can be learned from them
     """
-    check_n_classes(n_classes)
-    aggregate.check_sizes(groups)
-    z = align(z, groups.ids, len(groups))
-    checked = aggregate.check(z, groups, n_classes)
-    findings = diagnose_checked(aggregate, groups, read_per_group(z, groups), checked, n_classes)
+    one = Observations(aggregate, groups, z, n_classes, group_weights=group_weights)
+    if sampling is not None:
+        weights_by_answer(sampling, one.z)  # refused here as in a fit
+    findings = diagnose_checked(one, sampling)
     if X is not None:
-        findings += diagnose_rows(read_table(X), [CheckedSet(aggregate, groups, checked, n_classes)])
+        findings += diagnose_rows(read_table(X), [CheckedSet(aggregate, groups, one.checked, n_classes)])
     return findings
 
 
-def diagnose_checked(aggregate: Aggregate, groups: Groups, z: Tensor, checked: Tensor, n_classes: int) -> list[Finding]:
-    """Return the same for those who have checked the observations; see :class:`unbag.training.Observations`."""
+def diagnose_checked(one: Observations, sampling: Any = None) -> list[Finding]:
+    """Return the same of a set of observations, whose weights have what sampling says in them."""
+    aggregate, groups, checked, n_classes = one.aggregate, one.groups, one.checked, one.n_classes
     findings = [*_single_group(groups)] or [*_one_class_explains_all(aggregate, groups, checked, n_classes)]
     counted = aggregate.outcome == "class_counts"
     if not findings:
         if counted:
             findings += _few_directions(checked)
         else:
-            findings += _same_observations(z)
+            findings += _same_observations(one.z)
             findings += _few_observations(groups, n_classes)
         findings += _little_information(aggregate.information(checked, groups, n_classes), groups, n_classes)
+        if sampling is None:
+            findings += find_unlikely_answers(one)
     if aggregate.outcome in ("class_counts", "published_counts"):
         findings += _missing_classes(checked if counted else checked[..., HIGH])
-    findings += _unnamed_classes(aggregate, groups, checked, n_classes)
+    findings += _unnamed_classes(one)
     return [*findings, *find_rows_without_group([groups], groups.n_rows)]
+
+
+def drop_answered(findings: Sequence[Finding], *, names: bool, borders: bool) -> list[Finding]:
+    """Leave out what something else tells: which class is which, and where one ends and the next begins.
+
+    Parameters
+    ----------
+    findings
+        Of one set.
+    names, borders
+        Whether labelled rows, shares of the classes or another set tell these.
+    """
+    told = {"unnamed_classes": names, "unknown_borders": borders}
+    return [found for found in findings if not told.get(found.kind, False)]
 
 
 def _single_group(groups: Groups) -> Iterator[Finding]:
@@ -173,18 +201,21 @@ def _missing_classes(counts: Tensor) -> Iterator[Finding]:
         )
 
 
-def _unnamed_classes(aggregate: Aggregate, groups: Groups, z: Tensor, n_classes: int) -> Iterator[Finding]:
-    name, advice = type(aggregate).__name__, "name them with name_classes and a few labelled rows"
-    symmetry = find_symmetry([CheckedSet(aggregate, groups, z, n_classes)])
+def _unnamed_classes(one: Observations) -> Iterator[Finding]:
+    name, k = type(one.aggregate).__name__, one.n_classes
+    symmetry, advice = find_symmetry([one]), "name them with name_classes and a few labelled rows"
     if symmetry == "any":
         yield Finding(
             "unnamed_classes",
-            f"{name} tells which rows are alike, but not which of the {n_classes} classes they are: {advice}",
+            f"{name} tells which rows are alike, but not which of the {k} classes they are: {advice}",
         )
     elif symmetry == "reversal":
+        yield Finding("unnamed_classes", f"{name} cannot tell the order of the {k} classes from its reverse: {advice}")
+    if symmetry != "any" and one.aggregate.size is not None and k > 2:
         yield Finding(
-            "unnamed_classes",
-            f"{name} cannot tell the order of the {n_classes} classes from its reverse: {advice}",
+            "unknown_borders",
+            f"{name} tells the order of rows, but hardly where one of the {k} classes ends and the next begins: give "
+            "the shares of the classes with class_shares=, or a few labelled rows as a further set",
         )
 
 

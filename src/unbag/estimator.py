@@ -14,8 +14,9 @@ from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag.checks import check_device
+from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
-from unbag.diagnosis import diagnose_checked, find_rows_without_group
+from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
 from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
@@ -26,6 +27,7 @@ from unbag.naming import best_order
 from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.row_diagnosis import diagnose_rows
+from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_classes, says_random
 from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
@@ -85,7 +87,8 @@ class AggregateClassifier(Predictor):
         ``"auto"`` trains tables with the first two side by side and keeps the one that explains held-out groups better;
         with folds, it is the first.
     n_restarts
-        How many replicas of each scaling to train side by side; the best by held-out groups is kept.
+        How many replicas of each scaling to train side by side; the best by held-out groups is kept. Where observations
+        leave classes unnamed and ``epochs`` is ``"auto"``, every second one begins with clusters of k-means.
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
     n_folds
@@ -105,6 +108,14 @@ class AggregateClassifier(Predictor):
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
+    sampling
+        Where groups were chosen by their answer, a dict from answer to the rate at which groups with it were kept, such
+        as ``{0: 0.1, 1: 1.0}``; rates are relative to each other. Or the share of the answer 1 among random groups. A
+        list with one or None for each aggregate. Groups get inverse weights in all means, those of :meth:`score` too.
+    class_shares
+        Known shares of the classes: a list in their order, or a dict by class; with an error, the standard deviation of
+        a share, as ``(shares, error)``. They join the fit as one more set of observations, counts of random groups of
+        all rows.
     n_classes, classes
         How many classes there are, where observations do not show it, or their names, in the order of the numbers that
         observations have for them.
@@ -199,6 +210,8 @@ class AggregateClassifier(Predictor):
         schedule: Any = None,
         stopping: Any = None,
         views: Any = None,
+        sampling: Any = None,
+        class_shares: Any = None,
         n_classes: int | None = None,
         classes: Any = None,
         random_state: Any = None,
@@ -227,6 +240,8 @@ class AggregateClassifier(Predictor):
         self.schedule = schedule
         self.stopping = stopping
         self.views = views
+        self.sampling = sampling
+        self.class_shares = class_shares
         self.n_classes = n_classes
         self.classes = classes
         self.random_state = random_state
@@ -282,15 +297,19 @@ class AggregateClassifier(Predictor):
         if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
-        sets = read_sets(self.aggregate, y, groups, len(rows), sample_weight=sample_weight, group_weights=group_weights)
-        classes = choose_classes(self.classes, self.n_classes, sets)
+        given = {"sample_weight": sample_weight, "group_weights": group_weights, "sampling": self.sampling}
+        sets = read_sets(self.aggregate, y, groups, len(rows), **given)
+        classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
-        if findings is None:
-            findings = _diagnose(sets, observations, rows, names)
-        self.diagnosis_ = self._judge_findings(findings, observations, len(rows))
-        self.symmetry_ = find_symmetry([one.counting() for one in observations])
-        rows, observations = rows.to(device), [one.to(device) for one in observations]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        self.symmetry_ = find_symmetry([one.counting() for one in observations])
+        shares = None if self.class_shares is None else read_class_shares(self.class_shares, classes)
+        if shares is not None:
+            most = max(len(one.groups) for one in observations)
+            observations.append(shares.as_observations(len(rows), most, seed))
+        named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
+        self.diagnosis_ = self._diagnose(sets, observations, rows, findings, named=named)
+        rows, observations = rows.to(device), [one.to(device) for one in observations]
         over_folds = prepare_folds(choices, rows, observations, seed)
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 
@@ -301,29 +320,80 @@ class AggregateClassifier(Predictor):
                 self._keep(prepared.train(), rows, observations)
                 self._keep_split(prepared, rows)
             self.classes_ = classes
-            self.feature_statistics_ = (
-                describe_features(rows.numpy(force=True), [one.groups.to("cpu") for one in observations])
-                if rows.ndim == 2
-                else None
-            )
+            if shares is not None and named:
+                self._name_by(shares.shares, rows)
+            # Known shares are no set of the caller's.
+            self.held_out_ = self.held_out_[: len(sets)]
+            self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
+            self.feature_statistics_ = None
+            if rows.ndim == 2:
+                own = [one.groups.to("cpu") for one in observations[: len(sets)]]
+                self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
             self._examine(rows, observations)
+            self._diagnose_fit(rows, observations[: len(sets)], shares)
             return self
 
         return train
 
-    def _judge_findings(
-        self, findings: Sequence[Finding], observations: Sequence[Observations], n_rows: int
+    def _diagnose(
+        self,
+        sets: Sequence[Seen],
+        observations: Sequence[Observations],
+        rows: Tensor,
+        findings: Sequence[Finding] | None,
+        *,
+        named: bool,
     ) -> list[Finding]:
-        """Raise what is fatal, and warn of the rest; a set that tells nothing may still stand beside others."""
+        """Look for what the observations cannot tell, and what is suspicious about the rows.
+
+        A set that tells nothing may still stand beside others.
+        """
+        if findings is None:
+            own = [one.counting() for one in observations[: len(sets)]]
+            findings = [
+                found
+                for given, one, sampling in zip(sets, own, self._sampling(len(sets)), strict=True)
+                if given.labels is None
+                for found in diagnose_checked(one, sampling)
+            ]
+            if any(one.labels is None for one in sets):
+                findings += diagnose_rows(rows, own, getattr(self, "feature_names_in_", None))
+        counted = any(one.labels is not None or one.aggregate.outcome.endswith("_counts") for one in sets)
+        borders = counted or self.class_shares is not None
+        findings = drop_answered(findings, names=named, borders=borders)
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
-        findings += find_rows_without_group([one.groups for one in observations], n_rows)
+        findings += find_rows_without_group([one.groups for one in observations], len(rows))
         if len(observations) == 1 and (fatal := [found.message for found in findings if found.fatal]):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
+
+    def _name_by(self, shares: Tensor, rows: Tensor) -> None:
+        """Name classes that the groups leave unnamed by their shares, which training may have left at other classes."""
+        expected = self._mixed_log_probs(rows).exp().mean(0)
+        order = best_order(-(shares[:, None] - expected).square().numpy(), self.symmetry_)
+        self.orders_ = [own[order] for own in self.orders_]
+        self.symmetry_ = "none"
+
+    def _sampling(self, n_sets: int) -> list[Any]:
+        return [None] * n_sets if self.sampling is None else self.sampling if self._has_sets() else [self.sampling]
+
+    def _diagnose_fit(self, rows: Tensor, observations: Sequence[Observations], shares: ClassShares | None) -> None:
+        """Look for signs in the model that groups were chosen by their answer, or that classes were not found."""
+        observations = [one.counting() for one in observations]
+        if (some := choose_rows(observations)) is None:
+            return
+        log_probs = self._mixed_log_probs(rows[some])
+        findings = [*find_unused_classes(log_probs, self.classes_, None if shares is None else shares.shares)]
+        for one, sampling in zip(observations, self._sampling(len(observations)), strict=True):
+            if not says_random(sampling):
+                findings += find_unexpected_answers(one.to("cpu"), log_probs)
+        self.diagnosis_ += findings
+        for found in findings:
+            warnings.warn(found.message, UnbagWarning, stacklevel=4)
 
     def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
@@ -393,7 +463,7 @@ class AggregateClassifier(Predictor):
         diverged = self._warn_of_divergence(observations, by_constant)
         left_out = []
         # A single split leaves out too few groups, by one model whose own uncertainty nothing tells.
-        for one, constant, folds in zip(observations, by_constant, self.folds_ or [], strict=self.folds_ is not None):
+        for one, constant, folds in zip(observations, by_constant, self.folds_ or [], strict=False):
             numbers = torch.tensor(folds)
             if bool((chosen := numbers >= 0).any()):
                 left_out.append(self._left_out(rows, one.take(chosen), constant[chosen], numbers[chosen]))
@@ -411,8 +481,8 @@ class AggregateClassifier(Predictor):
 
     def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
-        pairs = zip(observations, by_constant, strict=True)
-        constant = float(np.mean([one.mean(found).item() for one, found in pairs]))
+        means = [one.mean(found).item() for one, found in zip(observations, by_constant, strict=True)]
+        constant = float(np.average(means, weights=[one.weight for one in observations]))
         score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
         if score < constant:
             warnings.warn(
@@ -423,16 +493,3 @@ class AggregateClassifier(Predictor):
                 stacklevel=5,
             )
         return score < constant
-
-
-def _diagnose(sets: Sequence[Seen], observations: Sequence[Observations], rows: Tensor, names: Any) -> list[Finding]:
-    """Look for what the observations cannot tell, and what is suspicious about the rows."""
-    seen = [one.counting() for given, one in zip(sets, observations, strict=True) if given.labels is None]
-    findings = [
-        found
-        for one in seen
-        for found in diagnose_checked(one.aggregate, one.groups, one.z, one.checked, one.n_classes)
-    ]
-    if seen:
-        findings += diagnose_rows(rows, [one.counting() for one in observations], names)
-    return findings

@@ -1,4 +1,4 @@
-"""A finding: one sentence on what observations cannot tell, or on what is suspicious about them."""
+"""A finding: one thing that observations, or a model that was fitted to them, do not tell, or that is suspicious."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class Finding:
     kind
         Which finding it is. Before a fit, of observations: ``"single_group"``, ``"one_class_explains_all"``,
         ``"same_observations"``, ``"few_observations"``, ``"little_information"``, ``"missing_classes"``,
-        ``"unnamed_classes"`` or ``"rows_without_group"``; of rows: ``"constant_columns"``, ``"few_groups"``,
-        ``"copies"``, ``"group_column"`` or ``"answer_column"``. After it: ``"worse_than_constant"``,
-        ``"overdispersion"`` or ``"suspicious_groups"``. Of new rows: ``"shift"``.
+        ``"unnamed_classes"``, ``"unknown_borders"``, ``"unlikely_answers"`` or ``"rows_without_group"``; of rows:
+        ``"constant_columns"``, ``"few_groups"``, ``"copies"``, ``"group_column"`` or ``"answer_column"``. After it:
+        ``"worse_than_constant"``, ``"overdispersion"``, ``"suspicious_groups"``, ``"unused_classes"`` or
+        ``"unexpected_answers"``. Of new rows: ``"shift"``.
     message
         A sentence with the number behind it.
     fatal

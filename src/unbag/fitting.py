@@ -195,9 +195,13 @@ def _networks(
             f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
             "run can go on from where another was"
         )
+    settings = read_settings(choices, observations, can_choose=can_choose)
+    # Where all rows look alike at first, restarts end in different places: some begin with clusters.
+    unnamed = find_symmetry([one.counting() for one in observations]) != "none"
     return Networks(
         make_net=make_net,
-        settings=read_settings(choices, observations, can_choose=can_choose),
+        settings=settings,
+        guess=settings.steps is not None and X.ndim == 2 and objective is None and unnamed,
         scalings=_scalings(choices["scaling"], can_choose=can_choose and X.ndim == 2) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),

@@ -18,8 +18,10 @@ from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.aggregates.registry import needs_arguments
 from unbag.alignment import align
 from unbag.checks import as_tensor, check_n_classes, describe, name_some, refuse_masked
+from unbag.class_shares import count_of_shares
 from unbag.families import is_network, takes_missing
 from unbag.groups import Groups
+from unbag.sampling import weights_by_answer
 from unbag.targets import is_target, read_target
 from unbag.training import Observations
 from unbag.training.scaling import check_finite
@@ -53,12 +55,16 @@ class Seen:
             z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
         return Observations(self.aggregate, self.groups, z, len(classes), group_weights=self.group_weights)
 
-    def weighted(self, sample_weight: Any, group_weights: Any, n_rows: int) -> Seen:
-        """Return the same with weights of groups, given as such or as equal weights of all rows of a group."""
+    def weighted(self, sample_weight: Any, group_weights: Any, sampling: Any, n_rows: int) -> Seen:
+        """Return the same with weights of groups, given as such, by equal weights of all rows of a group, by answer."""
         weights = None if group_weights is None else read_group_weights(group_weights, self.groups)
         if sample_weight is not None:
             of_groups = weights_of_groups(sample_weight, self.groups, n_rows)
             weights = of_groups if weights is None else weights * of_groups
+        if sampling is not None:
+            if self.z is None:
+                raise ValueError("sampling is by the answers of groups, but y holds labels; give sample_weight instead")
+            weights = weights_by_answer(sampling, self.z, weights)
         return replace(self, group_weights=weights)
 
 
@@ -140,15 +146,23 @@ def find_aggregate(aggregate: Any) -> Aggregate:
 
 
 def read_sets(
-    aggregate: Any, y: Any, groups: Any, n_rows: int, *, sample_weight: Any = None, group_weights: Any = None
+    aggregate: Any,
+    y: Any,
+    groups: Any,
+    n_rows: int,
+    *,
+    sample_weight: Any = None,
+    group_weights: Any = None,
+    sampling: Any = None,
 ) -> list[Seen]:
     """Return the sets that were seen of a table: one, or as many as there are aggregates in a list."""
     if not isinstance(aggregate, list | tuple):
         one = _read_set(find_aggregate(aggregate), y, groups, n_rows)
-        return [one.weighted(sample_weight, group_weights, n_rows)]
-    groups = [None] * len(aggregate) if groups is None else groups
-    group_weights = [None] * len(aggregate) if group_weights is None else group_weights
-    for name, given in (("y", y), ("groups", groups), ("group_weights", group_weights)):
+        return [one.weighted(sample_weight, group_weights, sampling, n_rows)]
+    groups, group_weights, sampling = (
+        [None] * len(aggregate) if given is None else given for given in (groups, group_weights, sampling)
+    )
+    for name, given in (("y", y), ("groups", groups), ("group_weights", group_weights), ("sampling", sampling)):
         if not isinstance(given, list | tuple) or len(given) != len(aggregate):
             got = f"{len(given)} entries" if isinstance(given, list | tuple) else describe(given)
             raise ValueError(
@@ -159,7 +173,8 @@ def read_sets(
     sets = [
         _read_set(find_aggregate(one), own_y, own, n_rows) for one, own_y, own in zip(aggregate, y, groups, strict=True)
     ]
-    return [one.weighted(sample_weight, own, n_rows) for one, own in zip(sets, group_weights, strict=True)]
+    of_sets = zip(sets, group_weights, sampling, strict=True)
+    return [one.weighted(sample_weight, own, chosen, n_rows) for one, own, chosen in of_sets]
 
 
 def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
@@ -194,11 +209,12 @@ def read_labels(y: Any) -> np.ndarray:
     return labels
 
 
-def choose_classes(classes: Any, n_classes: int | None, sets: Sequence[Seen]) -> np.ndarray:
+def choose_classes(classes: Any, n_classes: int | None, sets: Sequence[Seen], class_shares: Any = None) -> np.ndarray:
     """Return the names of the classes: those given, those of the labels, or numbers from 0 on."""
     names = None if classes is None else _as_names(classes)
     told = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
     told += [("classes", None if names is None else check_n_classes(len(names)))]
+    told += [("class_shares", count_of_shares(class_shares))]
     told += [(type(one.aggregate).__name__, one.tells_n_classes()) for one in sets]
     counts = [(count, name) for name, count in told if count is not None]
     if len({count for count, _ in counts}) > 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -70,6 +72,13 @@ class Source:
     relation: Annotated[
         str | None, Column("What 1 means for ranks: that the first is < (or >, <=, >=) the second.")
     ] = None
+    sampling: Annotated[
+        Names | None,
+        Column(
+            "Where groups were chosen by their answer, the rates at which those with each were kept, 0=0.1,1=1; or the "
+            "share of 1 among random ones, 0.04."
+        ),
+    ] = None
     unit: Annotated[
         str | None, Published("What classes are told in: counts, proportions or percentages; found where they add up.")
     ] = None
@@ -96,6 +105,15 @@ class Source:
     suppressed_below: Annotated[
         StrictInt | None, Published("Cells without a number are counts below this; otherwise they are unknown.")
     ] = None
+
+    @property
+    def rates(self) -> dict[str, float] | float | None:
+        """What ``sampling`` says, as the estimator takes it."""
+        if self.sampling is None:
+            return None
+        words = [f"share={word}" if "=" not in word else word for word in self.sampling]
+        found = numbers_by_name(words, "--sampling", "0=0.1,1=1 or 0.04")
+        return found["share"] if [*found] == ["share"] else found
 
 
 @model(frozen=True)
@@ -151,6 +169,13 @@ class Plan:
     names: Annotated[
         str | None, Column("A column with the class of a few rows, which name the classes of pairs and triplets.")
     ] = None
+    labelled: Annotated[
+        str | None, Column("A column with the class of a few rows, which are learned from beside the groups.")
+    ] = None
+    class_shares: Annotated[Names | None, Column("Known shares of all classes: ill=0.1,well=0.9.")] = None
+    class_shares_error: Annotated[
+        StrictFloat, Column("How well these are known: the standard deviation of a share.")
+    ] = 0.0
     features: Annotated[Names | None, Column("The columns to learn from: age,town.")] = None
     exclude: Annotated[Names, Column("Columns not to learn from.")] = ()
     categorical: Annotated[Names, Column("Columns of numbers that are names of categories.")] = ()
@@ -169,6 +194,13 @@ class Plan:
     ] = False
     training: Training = Training()
 
+    @property
+    def shares(self) -> tuple[dict[str, float], float] | None:
+        """What ``class_shares`` say, as the estimator takes it."""
+        if self.class_shares is None:
+            return None
+        return numbers_by_name(self.class_shares, "--class-shares", "ill=0.1,well=0.9"), self.class_shares_error
+
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as JSON can hold it; files by their full paths, so that it holds in any folder."""
         content = asdict(self)
@@ -181,6 +213,27 @@ class Plan:
     def from_dict(cls, content: dict[str, Any]) -> Plan:
         """Return the plan that :meth:`as_dict` has written."""
         return cls(**content)
+
+
+def numbers_by_name(words: Iterable[str], option: str, example: str) -> dict[str, float]:
+    """Return what words such as ``ill=0.1`` say.
+
+    Examples
+    --------
+    >>> numbers_by_name(["ill=0.1", "well=0.9"], "--class-shares", "ill=0.1,well=0.9")
+    {'ill': 0.1, 'well': 0.9}
+    """
+    found: dict[str, float] = {}
+    for word in words:
+        name, _, number = word.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = float("nan")
+        if not name or name in found or not isfinite(value):
+            raise ValueError(f"{option} must be like {example}, each name once, got {word!r}")
+        found[name.strip()] = value
+    return found
 
 
 def options_of(kind: type) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     aggregate: Any
     model: Any
+    sampling: Any
     classes_: np.ndarray
     models_: list[Model]
     orders_: list[np.ndarray]
@@ -44,6 +45,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     model_folds_: list[int] | None
     """Which fold of the groups each model has left out."""
     folds_: list[list[int]] | None
+    held_out_: list[list[int] | None]
     temperature_: float
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
@@ -133,13 +135,15 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         y, groups
             As in fit. The log-likelihood of several sets is the mean of theirs.
         sample_weight, group_weights
-            As in fit: the mean is that of weighted rows, or of weighted groups.
+            As in fit: the mean is that of weighted rows, or of weighted groups; by ``sampling`` too, if it was given.
         """
         several = self._has_sets() and isinstance(y, list | tuple) and any(map(is_target, y))
         if groups is None and group_weights is None and not is_target(y) and not several:
             return float(super().score(X, read_labels(y), sample_weight))
         log_probs = self._log_probs(X)
-        seen = self._observations(y, groups, len(log_probs), sample_weight=sample_weight, group_weights=group_weights)
+        seen = self._observations(
+            y, groups, len(log_probs), sample_weight=sample_weight, group_weights=group_weights, sampling=self.sampling
+        )
         return float(np.mean([one.mean(one.evidence(log_probs).log_likelihood).item() for one in seen]))
 
     def name_classes(self, X: Any, y: Any) -> Self:

@@ -118,7 +118,7 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     if "model" not in own:
         names = (AUTO, *MODELS, TREES)
         _need(settings["model"] in names, "settings.model", f"one of {', '.join(names)}", settings["model"])
-    for name in {*defaults} - {*OWN, *LOCAL, "classes"}:
+    for name in {*defaults} - {*OWN, *LOCAL, "classes", "sampling", "class_shares"}:
         _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])
     for name, (is_right, expected) in _SETTINGS.items():
         _need(is_right(settings[name]), f"settings.{name}", expected, settings[name])
@@ -251,6 +251,10 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
+def _is_shares(value: Any) -> bool:
+    return value is None or _is_number(value) or (isinstance(value, dict) and _all(_is_number, value.values()))
+
+
 def _is_score(value: Any) -> bool:
     return value is None or _is_number(value)
 
@@ -316,6 +320,14 @@ _SETTINGS: Rules = {
     "validation_fraction": (lambda value: _is_number(value) and 0 <= value < 1, "a number from 0 to less than 1"),
     "n_classes": (lambda value: value is None or _is_whole(value, 2), "null, or a whole number of at least 2"),
     "classes": (lambda value: value is None or isinstance(value, str) or _is_list(value, _is_name), "null, or names"),
+    "sampling": (
+        lambda value: _is_shares(value) or _is_list(value, _is_shares),
+        "null, a number, or a table of rates; or a list of them",
+    ),
+    "class_shares": (
+        lambda value: _is_shares(value) or _is_list(value, lambda one: _is_shares(one) or _is_list(one, _is_number)),
+        "null, shares, or shares and an error",
+    ),
     "random_state": (lambda value: value is None or _is_whole(value, 0, 2**32 - 1), "null, or a whole number"),
     "time_limit": (lambda value: value is None or (_is_number(value) and value > 0), "null, or a positive number"),
     "verbose": (lambda value: isinstance(value, int | float), "a number"),

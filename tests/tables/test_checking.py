@@ -191,9 +191,9 @@ def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path
     def counted(module, name):
         found = getattr(module, name)
 
-        def count(*given):
+        def count(*given, **named):
             asked[name] += 1
-            return found(*given)
+            return found(*given, **named)
 
         return count
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unbag.families.base import Fitted
 from unbag.families.folds import Fold
+from unbag.families.starts import guess_classes
 from unbag.parts import join
 from unbag.training import (
     Bar,
@@ -32,6 +33,9 @@ from unbag.training.scaling import How, Scaling, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 
 ROWS_AT_ONCE = 8192
+
+# Of learning a guess: enough to tell clusters apart, and few enough to be soon done.
+GUESS_STEPS, GUESS_ROWS, GUESS_RATE = 200, 512, 5e-3
 
 
 class Network(nn.Sequential):
@@ -67,6 +71,8 @@ class Networks:
     checkpoint: str | Path | None = None
     objective: Objective | None = None
     """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
+    guess: bool = False
+    """Whether every second restart begins with a guess of the classes by k-means, rather than at random."""
     hooks: dict[str, Any] = field(default_factory=dict)
     """What the loop takes in place of its defaults: optimiser, schedule, stopping, views; see there."""
 
@@ -84,7 +90,7 @@ class Networks:
     def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
         replicas = [(fold, how) for fold in folds for how in self.scalings]
-        seeds = [seed + replica for replica in range(len(replicas))]
+        seeds, n = [seed + replica for replica in range(len(replicas))], len(self.scalings)
         used: list[Observations | Sequence[Observations]]
         if len(folds) == 1:
             used, held_out = [*folds[0].used], folds[0].held_out
@@ -93,7 +99,7 @@ class Networks:
             used = [[fold.used[place] for fold, _ in replicas] for place in range(len(folds[0].used))]
             score = out_of_fold_likelihood(X, [fold.held_out for fold, _ in replicas])
         trained = train(
-            [make for fold in folds for make in self._makers(X, fold)],
+            [make for place, fold in enumerate(folds) for make in self._makers(X, fold, seeds[place * n :][:n])],
             X,
             used,
             self.settings,
@@ -107,7 +113,6 @@ class Networks:
         scores = trained.best_score
         if scores is None:
             scores = held_out_likelihood(X, folds[0].used)(partial(_logits, trained.models)).tolist()
-        n = len(self.scalings)
         return [
             Fitted(trained.take(range(first, first + n)), self.scalings, scores[first : first + n])
             for first in range(0, len(replicas), n)
@@ -121,10 +126,17 @@ class Networks:
             rule = Patience(self.settings.patience, self.settings.patient_from)
         return {**self.hooks, "stopping": TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)}
 
-    def _makers(self, X: Tensor, fold: Fold) -> list[Callable[[], nn.Module]]:
+    def _makers(self, X: Tensor, fold: Fold, seeds: Sequence[int]) -> list[Callable[[], nn.Module]]:
         trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())
         fitted = {how: fit_scaling(trained_on, how) for how in self.scalings}
-        return [partial(self._make_model, fitted[how]) for how in self.scalings]
+        makers: list[Callable[[], nn.Module]] = [partial(self._make_model, fitted[how]) for how in self.scalings]
+        if not self.guess:
+            return makers
+        restarts = [place // len(fitted) for place in range(len(makers))]
+        return [
+            partial(_learn_guess, make, trained_on, fold.used[0].n_classes, seed) if restart % 2 else make
+            for make, restart, seed in zip(makers, restarts, seeds, strict=True)
+        ]
 
     def _make_model(self, scaling: Scaling) -> nn.Module:
         return Network(copy.deepcopy(scaling), self.make_net())
@@ -142,10 +154,28 @@ class Networks:
             "model": self.make_net,
             "objective": self.objective,
             "hooks": self.hooks,
+            "guess": self.guess,
             "ensemble": self.ensemble,  # such fits are alike, but a search may run them side by side
         }
         parts = {name: digest(value, f"the {name}") for name, value in run.items()}
         return Checkpoint(Path(self.checkpoint) / digest(parts)[:16], seconds=5.0)
+
+
+def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, n_classes: int, seed: int) -> nn.Module:
+    """Return a model that has learned the clusters of k-means as its classes, for observations to make better."""
+    (guess,) = guess_classes(rows.numpy(force=True), n_classes, seed, n_random=0)
+    model, random = make(), torch.Generator().manual_seed(seed)
+    model.to(rows.device)
+    guess = guess.to(rows.device, torch.float32)
+    optimiser = torch.optim.Adam(model.parameters(), lr=GUESS_RATE)
+    with torch.enable_grad():
+        for _ in range(GUESS_STEPS):
+            some = torch.randint(len(rows), (GUESS_ROWS,), generator=random).to(rows.device)
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(rows[some]), guess[some]).backward()
+            optimiser.step()
+    model.zero_grad(set_to_none=True)
+    return model.cpu()
 
 
 def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:

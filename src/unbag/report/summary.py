@@ -80,7 +80,7 @@ def summarise(
     # As probabilities, those far below others would be lost.
     rows = read_rows(clf, X, reset=False)
     log_probs = clf._mixed_log_probs(rows)
-    seen = read_sets(clf.aggregate, y, groups, len(log_probs), group_weights=group_weights)
+    seen = read_sets(clf.aggregate, y, groups, len(log_probs), group_weights=group_weights, sampling=clf.sampling)
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)

@@ -27,6 +27,16 @@ from unbag.tables.problems import Problem, TableError
 MOSTLY = 0.9
 
 
+OPTIONS = {
+    "unnamed_classes": "--names COLUMN",
+    "unknown_borders": "--class-shares or --labelled COLUMN",
+    "unlikely_answers": "--sampling",
+    "unexpected_answers": "--sampling",
+    "unused_classes": "--n-restarts, --class-shares, --labelled COLUMN, --sampling",
+}
+"""Options of the command line that help with a finding, by its kind."""
+
+
 @dataclass(frozen=True)
 class Checked:
     """What was understood of the files, and what is wrong with them."""
@@ -84,11 +94,17 @@ def examine_observations(found: Gathered) -> Iterator[Problem]:
             if finding.kind == "unnamed_classes" and found.plan.names is not None:
                 continue
             if finding.kind == "unnamed_classes":
-                yield Problem("note", f"{finding.message} (--names COLUMN)", one.table.file)
+                yield Problem("note", say_finding(finding), one.table.file)
             elif finding.kind == "rows_without_group":
                 yield Problem("note", finding.message, found.instances.file)
             else:
-                yield Problem("error" if finding.fatal and alone else "warning", finding.message, one.table.file)
+                yield Problem("error" if finding.fatal and alone else "warning", say_finding(finding), one.table.file)
+
+
+def say_finding(finding: Finding) -> str:
+    """Return what a finding says, with the options that its advice is about."""
+    option = OPTIONS.get(finding.kind)
+    return finding.message if option is None else f"{finding.message} ({option})"
 
 
 def prepare_rows(found: Gathered) -> tuple[Preparation, np.ndarray]:
@@ -119,7 +135,7 @@ def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:
     """Return findings as the commands show them."""
-    return [Problem("note" if one.kind == "few_groups" else "warning", one.message) for one in findings]
+    return [Problem("note" if one.kind == "few_groups" else "warning", say_finding(one)) for one in findings]
 
 
 def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray | None) -> Iterator[Problem]:

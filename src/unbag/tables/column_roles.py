@@ -80,16 +80,17 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
         others = {*asked, own_id, label}
         shared = [name for name in names if name not in others and any(name in own for own in sources)]
         group = shared[0] if len(shared) == 1 else None
-    if plan.names is not None:
-        _refuse_unknown(plan.names, names, file, "--names")
-    taken = {own_id, label, group, plan.names}
-    for option, given in (
+    for option, given in (("--names", plan.names), ("--labelled", plan.labelled)):
+        if given is not None:
+            _refuse_unknown(given, names, file, option)
+    taken = {own_id, label, group, plan.names, plan.labelled}
+    for option, columns in (
         ("--features", plan.features or ()),
         ("--exclude", plan.exclude),
         ("--categorical", plan.categorical),
         ("--trust", plan.trust),
     ):
-        for name in given:
+        for name in columns:
             _refuse_unknown(name, names, file, option)
     chosen = plan.features or tuple(name for name in names if name not in taken)
     features = tuple(name for name in chosen if name not in plan.exclude)

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
+from unbag.aggregates import LabelProportions
 from unbag.files import write_atomic
-from unbag.options import Plan
+from unbag.groups import Groups
+from unbag.options import Plan, Source
 from unbag.run_folder import Run
 from unbag.tables.checking import as_problems, examine_features, examine_observations, examine_rows, prepare_rows
 from unbag.tables.column_roles import kinds_of_size
@@ -75,13 +78,15 @@ def fit_tables(
         raise_errors(problems)
         preparation, X = prepare_rows(found)
         of_rows = examine_rows(found, X)
-        aggregates, z, groups, weights = as_sets(found.observed)
+        aggregates, z, groups, weights, sampling = as_sets(found)
         inputs = describe_inputs(found)
         unnamed = plan.names is not None and plan.classes is None
         clf = AggregateClassifier(
             aggregate=aggregates,
             n_classes=len(found.classes),
             classes=None if unnamed else list(found.classes),
+            sampling=sampling,
+            class_shares=plan.shares,
             verbose=int(verbose),
             checkpoint=run.checkpoint if is_network(plan.training.model) else None,  # others begin anew
             **plan.training.parameters,
@@ -118,9 +123,16 @@ def fit_tables(
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
 
-def as_sets(observed: list[Observed]) -> tuple[Any, Any, Any, Any]:
-    """Return aggregates, observations, groups and weights as the estimator takes them: lists if there are several."""
-    sets = [(one.aggregate, one.z, one.groups, one.group_weights) for one in observed]
+def as_sets(found: Gathered) -> tuple[Any, Any, Any, Any, Any]:
+    """Return aggregates, observations, groups, weights and sampling as the estimator takes them: lists if several."""
+    sets: list[tuple[Any, Any, Any, Any, Any]] = [
+        (one.aggregate, one.z, one.groups, one.group_weights, source.rates)
+        for one, source in zip(found.observed, found.plan.sources, strict=True)
+    ]
+    if found.learned_labels is not None:
+        labels, rows = found.learned_labels
+        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
+        sets.append((LabelProportions(), labels, of_one, None, None))
     return sets[0] if len(sets) == 1 else tuple(map(list, zip(*sets, strict=True)))  # type: ignore[return-value]
 
 
@@ -132,13 +144,16 @@ def describe_inputs(found: Gathered) -> dict[str, Any]:
         "id": found.columns.id,
         "group": found.columns.group,
         "label": found.columns.label,
+        **({} if found.plan.labelled is None else {"labelled": found.plan.labelled}),
+        **({} if found.plan.class_shares is None else {"class shares": ", ".join(found.plan.class_shares)}),
         "features": list(found.columns.features),
-        "observations": [_describe_source(one) for one in found.observed],
+        "observations": [_describe_source(*one) for one in zip(found.observed, found.plan.sources, strict=True)],
         "left out": [str(one) for one in found.problems if one.left_out],
     }
 
 
-def _describe_source(one: Observed) -> dict[str, Any]:
+def _describe_source(one: Observed, source: Source) -> dict[str, Any]:
+    sampling = {} if source.sampling is None else {"sampling": list(source.sampling)}
     weight = {} if one.columns.weight is None else {"weight": one.columns.weight}
     return {
         "file": one.table.file,
@@ -147,6 +162,7 @@ def _describe_source(one: Observed) -> dict[str, Any]:
         "used": len(one.source_rows),
         "read": [read._asdict() for read in one.read],
         **weight,
+        **sampling,
     }
 
 
@@ -155,6 +171,7 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     said = [
         f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}"
         + (f", weighted by {one['weight']}" if "weight" in one else "")
+        + (f", chosen by answer at {', '.join(one['sampling'])}" if "sampling" in one else "")
         for one in inputs["observations"]
     ]
     read = [

@@ -6,20 +6,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
-from unbag.diagnosis import diagnose
+from unbag.class_shares import ClassShares, read_class_shares
+from unbag.diagnosis import diagnose, drop_answered
 from unbag.findings import Finding
 from unbag.options import Plan
+from unbag.sampling import weights_by_answer
 from unbag.symmetry import symmetry_of
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.tables.ids import find, is_missing, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
-from unbag.tables.problems import Problem, fail, in_rows, list_some
+from unbag.tables.problems import Problem, fail, failing, in_rows, list_some
 from unbag.tables.proportions import Options
 from unbag.tables.read import Table, TableFile, open_table
 
@@ -36,15 +40,32 @@ class Gathered:
     labels: np.ndarray | None
     """True classes by name, of the labelled rows."""
     labelled_rows: np.ndarray | None
+    learned_labels: tuple[np.ndarray, np.ndarray] | None
+    """Classes by name that are learned from, and the rows they are of."""
     problems: list[Problem]
 
     @cached_property
     def findings(self) -> list[list[Finding]]:
         """What the observations of each file cannot tell; nothing of those that errors do not allow."""
         return [
-            [] if one.groups is None else diagnose(one.aggregate, one.groups, one.z, len(self.classes))
-            for one in self.observed
+            [] if one.groups is None else self._diagnose(one, source.rates)
+            for one, source in zip(self.observed, self.plan.sources, strict=True)
         ]
+
+    def _diagnose(self, one: Observed, rates: Any) -> list[Finding]:
+        assert one.groups is not None
+        if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
+            rates = {0: 1, 1: 1}
+        k, labelled, shares = len(self.classes), self.learned_labels is not None, self.shares
+        findings = diagnose(one.aggregate, one.groups, one.z, k, group_weights=one.group_weights, sampling=rates)
+        named = shares is not None and shares.tell(symmetry_of(one.aggregate, k), len(self.instances))
+        counted = any(other.columns.classes for other in self.observed)
+        return drop_answered(findings, names=labelled or named, borders=labelled or counted or shares is not None)
+
+    @property
+    def shares(self) -> ClassShares | None:
+        """Known shares of the classes."""
+        return None if self.plan.shares is None else read_class_shares(self.plan.shares, np.array(self.classes))
 
     @property
     def member_rows(self) -> np.ndarray:
@@ -95,7 +116,7 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
-    keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, *plan.categorical}
+    keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled, *plan.categorical}
     instances = file.read(as_text=[name for name in keys if name is not None])
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
@@ -105,9 +126,24 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
         options = Options(source, plan.missing_members, plan.drop_bad_groups)
         match = Match(table, columns, instances, of_instances, options, plan.drop_unmatched, alone, classes)
         observed.append(read_observations(match, source.relation))
+    for source, one in zip(plan.sources, observed, strict=True):
+        if source.rates is not None and one.z is not None:
+            with failing(one.table.file):
+                weights_by_answer(source.rates, torch.as_tensor(one.z))
+    if plan.shares is not None:
+        with failing():
+            read_class_shares(plan.shares, np.array(classes))
     problems = [problem for one in observed for problem in one.problems]
-    labels, labelled_rows, found = _labels(instances, of_instances, classes, observed)
-    return Gathered(plan, instances, of_instances, observed, classes, labels, labelled_rows, [*problems, *found])
+    # Where classes can be interchanged, labels for evaluation may bring their own names.
+    unnamed = all(symmetry_of(one.aggregate, len(classes)) == "any" for one in observed)
+    labels, found = _labels(instances, of_instances.label, classes, own_names=unnamed)
+    learned, wrong = _labels(instances, plan.labelled, classes, own_names=False)
+    if plan.labelled is not None and learned is None:
+        raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
+    values, rows = (None, None) if labels is None else labels
+    return Gathered(
+        plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *found, *wrong]
+    )
 
 
 def _classes(
@@ -138,35 +174,32 @@ def _classes(
 
 
 def _labels(
-    instances: Table, columns: InstanceColumns, classes: Sequence[str], observed: Sequence[Observed]
-) -> tuple[np.ndarray | None, np.ndarray | None, list[Problem]]:
-    """Return the true classes of rows that have one, or name the rows whose class is none."""
-    if columns.label is None:
-        return None, None, []
-    texts = label_texts(instances, columns.label)
+    instances: Table, column: str | None, classes: Sequence[str], *, own_names: bool
+) -> tuple[tuple[np.ndarray, np.ndarray] | None, list[Problem]]:
+    """Return the true classes of rows that have one, and these rows, or name those whose class is none."""
+    if column is None:
+        return None, []
+    texts = label_texts(instances, column)
     if list(classes) == ["0", "1"]:
         lower = pc.utf8_lower(texts)
         texts = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", texts))
     missing = is_missing(texts)
     distinct = texts.drop_null().unique()
     problems = []
-    # Where classes can be interchanged, labels may bring their own names.
-    unnamed = all(symmetry_of(one.aggregate, len(classes)) == "any" for one in observed)
-    if not (unnamed and len(distinct) <= len(classes)):
+    if not (own_names and len(distinct) <= len(classes)):
         unknown = (find(texts, pa.array(classes)) < 0) & ~missing
         problems = list(
             in_rows(
                 unknown,
                 lambda row: (
                     f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
-                    f"--classes, or go without the column with --exclude {columns.label}"
+                    f"--classes, or go without the column with --exclude {column}"
                 ),
                 file=instances.file,
-                column=columns.label,
+                column=column,
             )
         )
     rows = np.flatnonzero(~missing)
     if len(rows) == 0:
-        return None, None, problems
-    labels = np.array(texts.take(pa.array(rows)).to_pylist())
-    return labels, rows, problems
+        return None, problems
+    return (np.array(texts.take(pa.array(rows)).to_pylist()), rows), problems

@@ -69,12 +69,15 @@ def make_plan(options: dict[str, Any]) -> Plan:
         if options.get(needed) is None:
             raise fail(f"name the file of {needed}, on the command line or as {needed} = ... in the file of settings")
     main = {**options, "file": options["groups"]}
-    return Plan(
+    plan = Plan(
         instances=options["instances"],
         sources=tuple(_make_source(one) for one in (main, *options.get("also", []))),
         training=Training(**_pick(options, TRAINING)),
         **_pick(options, PLAN),
     )
+    with failing():
+        plan.shares  # noqa: B018 (as above)
+    return plan
 
 
 def _make_source(options: dict[str, Any]) -> Source:
@@ -90,6 +93,8 @@ def _make_source(options: dict[str, Any]) -> Source:
             find_kind(source.aggregate)
     if source.relation is not None and source.relation not in RELATIONS:
         raise fail(f"there is no relation {source.relation!r}; choose one of {' '.join(RELATIONS)}")
+    with failing():
+        source.rates  # noqa: B018 (refused here, before any file is read)
     check_published(source)
     return source
 

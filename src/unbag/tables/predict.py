@@ -258,11 +258,13 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
         raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
     if aggregate is None and not is_built_in(kind):
         raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
-    source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind, group_weight=None)
+    source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind, group_weight=None, sampling=None)
     if told := read_published(groups):  # otherwise it was published as the file of the run
         source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **told})
     names = tuple(map(str, classes.tolist()))
-    return replace(plan, instances=instances, sources=(source,), classes=names, n_classes=None)
+    return replace(
+        plan, instances=instances, sources=(source,), classes=names, n_classes=None, labelled=None, class_shares=None
+    )
 
 
 def _memberships(one: Observed, instances: Table, own_id: str | None, group: str | None) -> tuple[pa.Table, np.ndarray]:
