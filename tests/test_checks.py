@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unbag import Groups, PairwiseSimilarity
-from unbag.checks import as_tensor, check_n_classes, name_some
+from unbag.checks import as_tensor, check_n_classes, format_indices
 
 
 class Column:
@@ -42,4 +42,4 @@ def test_a_number_of_classes_may_come_from_numpy():
     [([4], "row 4"), ([1, 2], "rows 1, 2"), ([1, 2, 3], "rows 1, 2, 3"), ([0, 1, 2, 5, 6], "rows 0, 1, 2 and 2 more")],
 )
 def test_the_first_few_are_named(places, named):
-    assert name_some("row", torch.zeros(7).index_fill(0, torch.tensor(places), 1).bool()) == named
+    assert format_indices("row", torch.zeros(7).index_fill(0, torch.tensor(places), 1).bool()) == named

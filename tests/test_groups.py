@@ -171,9 +171,9 @@ def test_groups_cannot_be_changed():
 
 def test_rows_of_gathers_only_where_needed():
     table = torch.arange(8).view(4, 2)
-    assert Groups.from_sizes([1, 3]).rows_of(table) is table
-    assert torch.equal(Groups.from_sizes([1, 2]).rows_of(table), table[:3])
-    assert torch.equal(Groups.from_tuples([[3, 0], [0, 1]]).rows_of(table), table[[3, 0, 0, 1]])
+    assert Groups.from_sizes([1, 3]).gather(table) is table
+    assert torch.equal(Groups.from_sizes([1, 2]).gather(table), table[:3])
+    assert torch.equal(Groups.from_tuples([[3, 0], [0, 1]]).gather(table), table[[3, 0, 0, 1]])
 
 
 def test_to_another_device_keeps_everything_else():
@@ -199,8 +199,8 @@ def test_a_name_is_the_number_and_the_id_where_it_differs():
 
 def test_groups_holding_a_flag_are_named():
     groups = Groups.from_ids(["a", "b", "b", "c"])
-    assert groups.name_holding(torch.tensor([False, True, True, False])) == "group 1 (id 'b')"
-    assert groups.name_holding(torch.tensor([True, False, True, False])) == "groups 0 (id 'a'), 1 (id 'b')"
+    assert groups.format_groups_holding(torch.tensor([False, True, True, False])) == "group 1 (id 'b')"
+    assert groups.format_groups_holding(torch.tensor([True, False, True, False])) == "groups 0 (id 'a'), 1 (id 'b')"
 
 
 def test_the_table_is_shown_but_not_a_million_ids():

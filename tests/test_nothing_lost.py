@@ -11,7 +11,7 @@ import pytest
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import AggregateClassifier
-from unbag.files import locked, refuse_input
+from unbag.files import locked, raise_if_input
 from unbag.run_folder import Run
 from unbag.tables.features import Preparation
 
@@ -103,7 +103,7 @@ def test_the_summary_of_a_demonstration_is_not_written_over(run, folder):
 
 
 def test_a_file_that_is_not_there_yet_is_no_input(tmp_path):
-    refuse_input(tmp_path / "new.csv", [tmp_path / "other.csv", tmp_path / "new.csv"])
+    raise_if_input(tmp_path / "new.csv", [tmp_path / "other.csv", tmp_path / "new.csv"])
 
 
 # -------------------------------------------------------------------------------------------- what --force removes

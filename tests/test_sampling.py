@@ -23,7 +23,7 @@ from unbag import (
     UnbagWarning,
     diagnose,
 )
-from unbag.naming import best_order
+from unbag.naming import match_classes
 from unbag.sampling import find_unexpected_answers, find_unused_classes, weights_by_answer
 from unbag.training import Observations
 
@@ -195,7 +195,7 @@ def blobs(n: int, seed: int):
 
 def right(classifier, X, labels) -> float:
     together = confusion_matrix(labels, classifier.predict(X), labels=np.arange(K))
-    return float(together[np.arange(K), best_order(together, "any")].sum() / len(labels))
+    return float(together[np.arange(K), match_classes(together, "any")].sum() / len(labels))
 
 
 @pytest.mark.filterwarnings("ignore:the groups hold")

@@ -51,7 +51,7 @@ class Enumerated(Aggregate):
         self.definition = definition
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        parts = groups.rows_of(torch.as_tensor(labels)).split(groups.sizes.tolist())
+        parts = groups.gather(torch.as_tensor(labels)).split(groups.sizes.tolist())
         return torch.tensor([self.definition(tuple(part.tolist())) for part in parts])
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:

@@ -19,12 +19,12 @@ class ImpossibleObservation(ValueError):
     """Raised on request where the logits give an observation a probability of exactly zero."""
 
 
-def name_some(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> str:
+def format_indices(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> str:
     """Name the first few places where a mask is true: ``"groups 2, 5 and 7 more"``.
 
     Examples
     --------
-    >>> name_some("row", torch.tensor([False, True, True]))
+    >>> format_indices("row", torch.tensor([False, True, True]))
     'rows 1, 2'
     """
     places = bad.nonzero().flatten().tolist()
@@ -61,7 +61,7 @@ def as_numbers(value: Any, name: str, ids: Sequence[Any] | None = None) -> np.nd
     ...
     ValueError: z has no value at place 1 (id 'b'); fill in what is missing, or leave it out
     """
-    refuse_masked(value, name, ids)
+    raise_if_masked(value, name, ids)
     with _refuse_what_is_not_numbers(name):
         if isinstance(value, list | tuple):
             value = [part.numpy(force=True) if isinstance(part, Tensor) else part for part in value]
@@ -89,7 +89,7 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def refuse_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> None:
+def raise_if_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> None:
     """Refuse masked entries, which NumPy, torch and scikit-learn would read as if they were not masked."""
     if isinstance(value, np.ma.MaskedArray):
         mask = np.atleast_1d(np.ma.getmaskarray(value))
@@ -101,7 +101,7 @@ def refuse_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> No
 def _refuse_missing(missing: np.ndarray, name: str, ids: Sequence[Any] | None) -> None:
     if missing.any():
         named = ids if ids is not None and len(ids) == len(missing) else None
-        places = name_some(
+        places = format_indices(
             "place", torch.from_numpy(missing), str if named is None else lambda at: f"{at} (id {named[at]!r})"
         )
         raise ValueError(f"{name} has no value at {places}; fill in what is missing, or leave it out")
@@ -131,7 +131,7 @@ def describe(value: Any) -> str:
     return type(value).__name__
 
 
-def is_whole(tensor: Tensor) -> bool:
+def is_integral(tensor: Tensor) -> bool:
     """Whether a tensor holds integers or booleans."""
     return not (tensor.is_floating_point() or tensor.is_complex())
 

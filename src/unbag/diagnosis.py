@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.aggregates.statements import n_missing
-from unbag.checks import name_some
+from unbag.checks import format_indices
 from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.published import HIGH, NOISE
@@ -196,7 +196,7 @@ def _missing_classes(counts: Tensor) -> Iterator[Finding]:
     if bool(missing.any()):
         yield Finding(
             "missing_classes",
-            f"none of the {len(counts)} groups has a member of {name_some('class number', missing)}; "
+            f"none of the {len(counts)} groups has a member of {format_indices('class number', missing)}; "
             f"the model can only learn the {int((~missing).sum())} of {len(missing)} classes that occur",
         )
 

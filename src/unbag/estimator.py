@@ -22,8 +22,8 @@ from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
 from unbag.findings import Finding
 from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
-from unbag.inputs import Seen, choose_classes, read_rows, read_sets
-from unbag.naming import best_order
+from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
+from unbag.naming import match_classes
 from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.row_diagnosis import diagnose_rows
@@ -337,7 +337,7 @@ class AggregateClassifier(Predictor):
 
     def _diagnose(
         self,
-        sets: Sequence[Seen],
+        sets: Sequence[RawObservations],
         observations: Sequence[Observations],
         rows: Tensor,
         findings: Sequence[Finding] | None,
@@ -374,7 +374,7 @@ class AggregateClassifier(Predictor):
     def _name_by(self, shares: Tensor, rows: Tensor) -> None:
         """Name classes that the groups leave unnamed by their shares, which training may have left at other classes."""
         expected = self._mixed_log_probs(rows).exp().mean(0)
-        order = best_order(-(shares[:, None] - expected).square().numpy(), self.symmetry_)
+        order = match_classes(-(shares[:, None] - expected).square().numpy(), self.symmetry_)
         self.orders_ = [own[order] for own in self.orders_]
         self.symmetry_ = "none"
 
@@ -397,7 +397,7 @@ class AggregateClassifier(Predictor):
 
     def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
-        self.models_ = [trained.models[r] for r in (fitted.like_best if self.ensemble else [fitted.best])]
+        self.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
         if len(self.models_) > 1:
             members = torch.cat([one.groups.members for one in observations]).unique()
@@ -413,8 +413,8 @@ class AggregateClassifier(Predictor):
         self.best_epoch_ = trained.best_epoch[fitted.best]
         self.n_iter_ = len(trained.history)
         self.replicas_ = [
-            {"scaling": how, "best_epoch": epoch, "score": score}
-            for how, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
+            {"scaling": scaling, "best_epoch": epoch, "score": score}
+            for scaling, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
         ]
 
     def _keep_split(self, prepared: Prepared, rows: Tensor) -> None:
@@ -454,7 +454,7 @@ class AggregateClassifier(Predictor):
 
     def _align(self, first: Tensor, other: Tensor) -> np.ndarray:
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
-        return best_order((first.T @ other).numpy(), self.symmetry_)
+        return match_classes((first.T @ other).numpy(), self.symmetry_)
 
     def _examine(self, rows: Tensor, observations: Sequence[Observations]) -> None:
         """Warn where a constant prediction is better; with folds, of what else left-out groups tell, and keep it."""

@@ -172,7 +172,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def refuse_input(out: Path, inputs: Iterable[Path]) -> None:
+def raise_if_input(out: Path, inputs: Iterable[Path]) -> None:
     """Refuse to write over a file that is read, or into a folder that is read, however the path is spelled or linked.
 
     Parameters

@@ -20,7 +20,7 @@ from unbag.families.trees import has_lightgbm
 from unbag.models import build
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Settings
-from unbag.training.scaling import How
+from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""
@@ -332,11 +332,11 @@ def split_groups(one: Observations, share: float, seed: int) -> tuple[Observatio
     counting = one.counting()
     if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
         return counting, None
-    kept, held_out = one.split_numbers(share, torch.Generator().manual_seed(seed))
+    kept, held_out = one.split_indices(share, torch.Generator().manual_seed(seed))
     return one.take(kept), held_out
 
 
-def _scalings(scaling: str, *, can_choose: bool) -> list[How]:
+def _scalings(scaling: str, *, can_choose: bool) -> list[ScalingName]:
     check_choice("scaling", scaling, ("auto", "none", "standard", "table"))
     if scaling == "auto":
         return ["standard", "table"] if can_choose else ["standard"]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag.checks import as_tensor, describe, is_whole, name_some
+from unbag.checks import as_tensor, describe, format_indices, is_integral
 from unbag.ids import has_default_index, index_of, number_ids
 from unbag.segments import Segments
 
@@ -64,14 +64,15 @@ class Groups:
                 f"got {int(offsets[0])} and {int(offsets[-1])}"
             )
         if bool((shrinking := offsets.diff() < 0).any()):
-            raise ValueError(f"offsets must not decrease; they do in {name_some('group', shrinking)}")
+            raise ValueError(f"offsets must not decrease; they do in {format_indices('group', shrinking)}")
         if bool((empty := offsets.diff() == 0).any()):
-            raise ValueError(f"{name_some('group', empty, self.name)} without members; leave empty groups out")
+            raise ValueError(f"{format_indices('group', empty, self.name)} without members; leave empty groups out")
         if bool((negative := members < 0).any()):
-            raise ValueError(f"row number {int(members.min())} is negative; see {self.name_holding(negative)}")
+            raise ValueError(f"row number {int(members.min())} is negative; see {self.format_groups_holding(negative)}")
         if self.n_rows is not None and bool((beyond := members >= self.n_rows).any()):
             raise ValueError(
-                f"row number {self.last_row} is out of range for {self.n_rows} rows; see {self.name_holding(beyond)}"
+                f"row number {self.last_row} is out of range for {self.n_rows} rows; "
+                f"see {self.format_groups_holding(beyond)}"
             )
 
     @classmethod
@@ -101,7 +102,7 @@ class Groups:
         sizes = _row_numbers(sizes, "sizes", ndim=1)
         if bool((wrong := sizes < 1).any()):
             raise ValueError(
-                f"sizes must be at least 1: empty groups are refused; got less for {name_some('group', wrong)}"
+                f"sizes must be at least 1: empty groups are refused; got less for {format_indices('group', wrong)}"
             )
         n_rows = int(sizes.sum())
         return cls(
@@ -215,10 +216,10 @@ class Groups:
             return str(group)
         return f"{group} (id {self.ids[group]!r})"
 
-    def name_holding(self, flags: Tensor) -> str:
+    def format_groups_holding(self, flags: Tensor) -> str:
         """Name the groups that hold a flagged membership, for an error."""
         holding = torch.zeros_like(self.sizes, dtype=torch.bool).index_fill_(0, self.segment[flags], True)
-        return name_some("group", holding, self.name)
+        return format_indices("group", holding, self.name)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -268,7 +269,7 @@ class Groups:
         """Whether the members are simply the rows 0, 1, 2, ..."""
         return torch.equal(self.members, self._arange(len(self.members)))
 
-    def rows_of(self, table: Tensor) -> Tensor:
+    def gather(self, table: Tensor) -> Tensor:
         """Return one row of a table per membership; the table itself where that is the same."""
         return table if self.in_row_order and len(table) == len(self.members) else table[self.members]
 
@@ -300,7 +301,7 @@ def _row_numbers(value: Any, name: str, ndim: int) -> Tensor:
     tensor = _tensor(value, name)
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty: there are no groups")
-    if tensor.ndim != ndim or not is_whole(tensor) or tensor.dtype == torch.bool:
+    if tensor.ndim != ndim or not is_integral(tensor) or tensor.dtype == torch.bool:
         shape = "a list" if ndim == 1 else "a table"
         raise TypeError(f"{name} must be {shape} of whole numbers, got {describe(tensor)}")
     return tensor.long()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import describe, is_missing, name_some
+from unbag.checks import describe, format_indices, is_missing
 
 
 def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
@@ -28,7 +28,9 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
         raise ValueError("ids is empty: there are no rows to group")
     missing = torch.tensor([is_missing(value) for value in ids.tolist()])
     if bool(missing.any()):
-        raise ValueError(f"ids has no value for {name_some('row', missing)}; give every row a group or leave it out")
+        raise ValueError(
+            f"ids has no value for {format_indices('row', missing)}; give every row a group or leave it out"
+        )
     if isinstance(ids, Tensor):
         distinct, number = torch.unique(ids, return_inverse=True)
         return distinct.tolist(), number

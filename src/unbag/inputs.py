@@ -17,7 +17,7 @@ from torch import Tensor
 from unbag.aggregates import AGGREGATES, Aggregate
 from unbag.aggregates.registry import needs_arguments
 from unbag.alignment import align
-from unbag.checks import as_tensor, check_n_classes, describe, name_some, refuse_masked
+from unbag.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.class_shares import count_of_shares
 from unbag.families import is_network, takes_missing
 from unbag.groups import Groups
@@ -32,7 +32,7 @@ NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(k
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class RawObservations:
     """One set of what was seen: observations of groups, or labels of single rows, which are groups of one."""
 
     aggregate: Aggregate
@@ -55,7 +55,7 @@ class Seen:
             z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
         return Observations(self.aggregate, self.groups, z, len(classes), group_weights=self.group_weights)
 
-    def weighted(self, sample_weight: Any, group_weights: Any, sampling: Any, n_rows: int) -> Seen:
+    def weighted(self, sample_weight: Any, group_weights: Any, sampling: Any, n_rows: int) -> RawObservations:
         """Return the same with weights of groups, given as such, by equal weights of all rows of a group, by answer."""
         weights = None if group_weights is None else read_group_weights(group_weights, self.groups)
         if sample_weight is not None:
@@ -75,7 +75,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
     """
     if isinstance(X, Tensor):
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
-    refuse_masked(X, "X")
+    raise_if_masked(X, "X")
     try:
         array = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, allow_nd=True)
         precise = np.result_type(array.dtype, np.float32).itemsize > 4
@@ -108,7 +108,7 @@ def _refuse_text(X: Any) -> None:
     held = torch.tensor([text is not None for text in texts])
     if bool(held.any()):
         names = [getattr(column, "name", None) for column in columns]
-        where = name_some("column", held, lambda at: str(at) if names[at] is None else f"{at} ({names[at]})")
+        where = format_indices("column", held, lambda at: str(at) if names[at] is None else f"{at} ({names[at]})")
         first = texts[int(held.nonzero()[0])]
         raise ValueError(
             f"X must hold numbers, but there are values such as {first!r} in {where}; make numbers of text and dates, "
@@ -154,7 +154,7 @@ def read_sets(
     sample_weight: Any = None,
     group_weights: Any = None,
     sampling: Any = None,
-) -> list[Seen]:
+) -> list[RawObservations]:
     """Return the sets that were seen of a table: one, or as many as there are aggregates in a list."""
     if not isinstance(aggregate, list | tuple):
         one = _read_set(find_aggregate(aggregate), y, groups, n_rows)
@@ -177,7 +177,7 @@ def read_sets(
     return [one.weighted(sample_weight, own, chosen, n_rows) for one, own, chosen in of_sets]
 
 
-def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
+def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObservations:
     if is_target(y):
         if groups is not None:
             raise ValueError("y is a target, which holds its groups; leave groups= out")
@@ -185,7 +185,7 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
         groups, y = read_target(y)
     elif groups is None:
         labels = _read_labels_of_rows(aggregate, y, n_rows)
-        return Seen(aggregate, Groups.from_sizes(torch.ones(n_rows, dtype=torch.int64)), None, labels)
+        return RawObservations(aggregate, Groups.from_sizes(torch.ones(n_rows, dtype=torch.int64)), None, labels)
     aggregate.check_sizes(groups)
     check_groups_fit(groups, n_rows)
     groups = groups.to("cpu")
@@ -194,22 +194,24 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> Seen:
         labels = read_labels(y)
         if len(labels) != len(groups):
             raise ValueError(f"y has {len(labels)} labels for {len(groups)} groups of one row")
-        return Seen(aggregate, groups, None, labels)
-    return Seen(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids))
+        return RawObservations(aggregate, groups, None, labels)
+    return RawObservations(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids))
 
 
 def read_labels(y: Any) -> np.ndarray:
     """Return plain labels of any type, checked by scikit-learn's rules."""
     if y is None:
         raise ValueError("AggregateClassifier requires y to be passed, but the target y is None")
-    refuse_masked(y, "y")
+    raise_if_masked(y, "y")
     labels = column_or_1d(y.numpy(force=True) if isinstance(y, Tensor) else y, warn=True)
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     return labels
 
 
-def choose_classes(classes: Any, n_classes: int | None, sets: Sequence[Seen], class_shares: Any = None) -> np.ndarray:
+def choose_classes(
+    classes: Any, n_classes: int | None, sets: Sequence[RawObservations], class_shares: Any = None
+) -> np.ndarray:
     """Return the names of the classes: those given, those of the labels, or numbers from 0 on."""
     names = None if classes is None else _as_names(classes)
     told = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
@@ -298,5 +300,5 @@ def check_groups_fit(groups: Groups, n_rows: int) -> None:
     if groups.n_rows is not None and groups.n_rows != n_rows:
         raise ValueError(f"X has {n_rows} rows, but the groups were made for {groups.n_rows}")
     if groups.last_row >= n_rows:
-        beyond = groups.name_holding(groups.members >= n_rows)
+        beyond = groups.format_groups_holding(groups.members >= n_rows)
         raise ValueError(f"row number {groups.last_row} is out of range for X of {n_rows} rows; see {beyond}")

@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from unbag.symmetry import Symmetry
 
 
-def best_order(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
+def match_classes(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
     """Return which output to read each class from, so that most of what is together stays together.
 
     Parameters
@@ -20,7 +20,7 @@ def best_order(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
 
     Examples
     --------
-    >>> best_order(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), "any").tolist()
+    >>> match_classes(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), "any").tolist()
     [1, 0, 2]
     """
     own = np.arange(len(together))

@@ -27,7 +27,7 @@ class Noise(ABC):
     code: ClassVar[int]
     """By which :mod:`unbag.published` tells kinds of noise apart; 0 is none."""
     name: ClassVar[str]
-    is_whole: ClassVar[bool] = False
+    is_integral: ClassVar[bool] = False
     """Whether it moves counts by whole numbers."""
 
     def __init__(self, scale: Any) -> None:
@@ -154,7 +154,7 @@ class Geometric(Noise):
     tensor(1., dtype=torch.float64)
     """
 
-    code, name, is_whole = 3, "geometric", True
+    code, name, is_integral = 3, "geometric", True
 
     @staticmethod
     def log_density(x: Tensor, scale: Tensor) -> Tensor:  # noqa: D102
@@ -179,7 +179,7 @@ class DiscreteGaussian(Gaussian):
     1.0
     """
 
-    code, name, is_whole = 4, "discrete_gaussian", True
+    code, name, is_integral = 4, "discrete_gaussian", True
 
     @staticmethod
     def log_density(x: Tensor, scale: Tensor) -> Tensor:  # noqa: D102

@@ -18,7 +18,7 @@ from unbag.families import Model, takes_missing
 from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
-from unbag.naming import best_order, choose_names
+from unbag.naming import choose_names, match_classes
 from unbag.out_of_fold import mix, temper
 from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
@@ -170,7 +170,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             raise ValueError(f"y has {len(labels)} labels for {len(probs)} rows of X")
         names = choose_names(labels, self.classes_, self.symmetry_, fixed=self.classes is not None)
         together = torch.zeros(len(names), len(names), dtype=torch.float64)
-        order = best_order(together.index_add_(0, number_labels(labels, names), probs).numpy(), self.symmetry_)
+        order = match_classes(together.index_add_(0, number_labels(labels, names), probs).numpy(), self.symmetry_)
         self.orders_ = [own[order] for own in self.orders_]
         self.classes_ = names
         return self
@@ -264,4 +264,4 @@ def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarr
     aggregate.check_sizes(groups)
     check_groups_fit(groups, len(log_probs))
     groups = groups.to("cpu")
-    return aggregate.expect(groups.rows_of(log_probs), groups).numpy()
+    return aggregate.expect(groups.gather(log_probs), groups).numpy()

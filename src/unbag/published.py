@@ -102,7 +102,7 @@ def noisy(values: Any, noise: Noise) -> Tensor:
     """
     value, scale = torch.broadcast_tensors(_numbers(values), noise.scale)
     _refuse(~value.isfinite(), "published values must be finite numbers", value)
-    if noise.is_whole:
+    if noise.is_integral:
         _refuse((value - value.round()).abs() > WHOLE, f"{noise!r} leaves whole numbers", value)
     z = unknown(*value.shape).to(value.device)
     z[..., NOISE], z[..., VALUE], z[..., SCALE] = noise.code, value, scale

@@ -12,12 +12,12 @@ from unbag.aggregates.base import (
     Impossible,
     full_precision,
     member_logits,
-    refuse_impossible,
-    refuse_undefined,
+    raise_if_impossible,
+    raise_if_undefined,
 )
 from unbag.checks import as_tensor, check_choice, describe
 from unbag.groups import Groups
-from unbag.kernels.logspace import class_by_class, log_softmax
+from unbag.kernels.logspace import class_major, log_softmax
 from unbag.losses import LOSSES, Loss, cross_entropy
 from unbag.objectives import WithGradient, cross_entropy_risk, weighted_risk
 from unbag.weights import read_group_weights, read_sample_weight, weights_of_groups
@@ -125,7 +125,7 @@ class UnbiasedRisk(nn.Module):
             counted = _product(given, groups.segments.sum(of_rows) / groups.sizes)
         _refuse_all_zero(counted, self.reduction)
         if evidence is not None and self.impossible == "raise":
-            refuse_impossible(_counted(evidence.log_likelihood, counted), groups, z)
+            raise_if_impossible(_counted(evidence.log_likelihood, counted), groups, z)
         if counted is not None:  # zero times NaN, where there is no posterior, would be NaN
             weights = weights.masked_fill(groups.segments.expand(counted == 0)[:, None], 0)
         with full_precision(logits.device.type):
@@ -141,9 +141,9 @@ class UnbiasedRisk(nn.Module):
         segments = groups.segments
         if self.loss is not cross_entropy:
             weights = weights if of_rows is None else weights * of_rows[:, None]
-            return weighted_risk(groups.rows_of(self._losses(logits)), weights, segments)
-        compute = lambda own: cross_entropy_risk(log_softmax(class_by_class(own)), weights, segments, of_rows)  # noqa: E731
-        return WithGradient.apply(groups.rows_of(logits), segments, compute)
+            return weighted_risk(groups.gather(self._losses(logits)), weights, segments)
+        compute = lambda own: cross_entropy_risk(log_softmax(class_major(own)), weights, segments, of_rows)  # noqa: E731
+        return WithGradient.apply(groups.gather(logits), segments, compute)
 
     def _losses(self, logits: Tensor) -> Tensor:
         losses = self.loss(logits)
@@ -156,7 +156,7 @@ class UnbiasedRisk(nn.Module):
 
     def _check_logits(self, logits: Tensor, groups: Groups) -> None:
         """Refuse, where the aggregate sees no logits, what it would have refused."""
-        refuse_undefined(member_logits(logits, groups).detach(), groups)
+        raise_if_undefined(member_logits(logits, groups).detach(), groups)
 
 
 class NegativeLogLikelihood(nn.Module):
@@ -193,7 +193,7 @@ class NegativeLogLikelihood(nn.Module):
         _refuse_all_zero(counted, self.reduction)
         log_likelihood = _counted(log_likelihood, counted)
         if self.impossible == "raise":
-            refuse_impossible(log_likelihood, groups, z)
+            raise_if_impossible(log_likelihood, groups, z)
         values = -log_likelihood
         return _reduce(values if counted is None else values * counted.to(values.dtype), self.reduction, counted)
 
@@ -258,7 +258,7 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
         raise TypeError(f"weights must be floating-point numbers, got {weights.dtype}; convert them with .float()")
     if not bool(torch.isfinite(weights.sum())) and bool((wrong := ~weights.isfinite().all(1)).any()):
         raise ValueError(
-            f"weights must be finite, but there is NaN or infinity for {groups.name_holding(wrong)}; "
+            f"weights must be finite, but there is NaN or infinity for {groups.format_groups_holding(wrong)}; "
             "look for groups whose observation was impossible"
         )
     return weights.to(logits.dtype)

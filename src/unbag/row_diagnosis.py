@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import name_some
+from unbag.checks import format_indices
 from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.symmetry import Checked
@@ -147,7 +147,7 @@ def find_telling_columns(X: Tensor, one: Checked, names: Sequence[Any] | None) -
         if bool(like_ids.any()):
             yield Finding(
                 "group_column",
-                f"{name_some('column', like_ids, call)} of X: one value in each of {len(one.groups):,} groups, and "
+                f"{format_indices('column', like_ids, call)} of X: one value in each of {len(one.groups):,} groups, and "
                 "another in every group, like its id, so that a model can learn the observations by heart; leave "
                 "it out unless it is known of new rows",
             )

@@ -201,7 +201,7 @@ def _is_number(value: Any) -> bool:
 
 def _compares(one: Observations) -> bool:
     """Whether answers of yes and no are about a few rows."""
-    return one.aggregate.size is not None and one.z.ndim == 1 and one.aggregate.is_yes_no(one.groups, one.n_classes)
+    return one.aggregate.size is not None and one.z.ndim == 1 and one.aggregate.is_binary(one.groups, one.n_classes)
 
 
 def _share_of_yes(one: Observations) -> tuple[float, float]:

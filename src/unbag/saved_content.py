@@ -18,7 +18,7 @@ from unbag.inputs import NAMES
 from unbag.models.build import MODELS
 from unbag.shift import STATISTICS
 from unbag.symmetry import Symmetry
-from unbag.training.scaling import How
+from unbag.training.scaling import ScalingName
 
 OWN = ("aggregate", "model", "loss")
 """Settings that may hold code of the caller's own, which is not saved."""
@@ -182,7 +182,11 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         _need(right, "history_", f"a list of epochs with {', '.join(_ENTRIES)}", entry)
     for replica in fitted["replicas_"]:
         _check_names("replicas_", replica, ("scaling", "best_epoch", "score"))
-        right = replica["scaling"] in get_args(How) and _is_whole(replica["best_epoch"]) and _is_score(replica["score"])
+        right = (
+            replica["scaling"] in get_args(ScalingName)
+            and _is_whole(replica["best_epoch"])
+            and _is_score(replica["score"])
+        )
         _need(right, "replicas_", "a list of replicas with scaling, best_epoch and score", replica)
     for found in fitted["diagnosis"]:
         _check_names("diagnosis", found, ("kind", "message", "fatal"))
@@ -283,7 +287,7 @@ Rules = dict[str, tuple[Callable[[Any], bool], str]]
 _FITTED: Rules = {
     "n_features_in_": (lambda value: _is_whole(value, 1), "a whole number of at least 1"),
     "input_shape_": (_is_shape, f"a list of 1 to {MOST_DIMENSIONS} whole numbers of at least 1"),
-    "scaling_": (lambda value: value in get_args(How), f"one of {', '.join(get_args(How))}"),
+    "scaling_": (lambda value: value in get_args(ScalingName), f"one of {', '.join(get_args(ScalingName))}"),
     "symmetry_": (lambda value: value in get_args(Symmetry), f"one of {', '.join(get_args(Symmetry))}"),
     "history_": (lambda value: isinstance(value, list), "a list of epochs"),
     "replicas_": (lambda value: isinstance(value, list), "a list of replicas"),
@@ -313,7 +317,10 @@ _FITTED: Rules = {
 }
 
 _SETTINGS: Rules = {
-    "scaling": (lambda value: value in ("auto", *get_args(How)), f"one of auto, {', '.join(get_args(How))}"),
+    "scaling": (
+        lambda value: value in ("auto", *get_args(ScalingName)),
+        f"one of auto, {', '.join(get_args(ScalingName))}",
+    ),
     "n_restarts": (lambda value: _is_whole(value, 1), "a whole number of at least 1"),
     "n_folds": (lambda value: value in (None, AUTO) or _is_whole(value, 2), "null, auto, or at least 2"),
     "ensemble": (lambda value: isinstance(value, int), "true or false"),

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unbag.alignment import align
-from unbag.checks import as_numbers, describe, name_some
+from unbag.checks import as_numbers, describe, format_indices
 from unbag.groups import Groups
 from unbag.ids import number_ids
 
@@ -168,7 +168,7 @@ def _refuse_parts(first: np.ndarray, count: np.ndarray) -> None:
 def _name_groups(rows: np.ndarray, start: np.ndarray, flags: np.ndarray) -> str:
     """Name the groups that hold a flagged row, by their numbers in the whole target."""
     holding = np.logical_or.reduceat(flags, start)
-    return name_some("group", torch.from_numpy(holding), lambda place: str(rows["group"][start[place]]))
+    return format_indices("group", torch.from_numpy(holding), lambda place: str(rows["group"][start[place]]))
 
 
 def _per_group(z: Any, names: list[Any]) -> np.ndarray:
@@ -183,7 +183,7 @@ def _per_group(z: Any, names: list[Any]) -> np.ndarray:
             "from one observation per row, make a dict with dict(zip(ids, z))"
         )
     if (missing := np.isnan(observed).reshape(len(names), -1).any(1)).any():
-        named = name_some("group", torch.from_numpy(missing), lambda place: f"{place} (id {names[place]!r})")
+        named = format_indices("group", torch.from_numpy(missing), lambda place: f"{place} (id {names[place]!r})")
         raise ValueError(f"z is NaN for {named}; leave the rows of groups without an observation out")
     return observed
 

@@ -38,7 +38,7 @@ def check_aggregate(
     ----------
     aggregate
         Anything with the methods ``observe``, ``check``, ``log_likelihood``, ``posterior``, ``evidence``,
-        ``is_yes_no`` and ``expect``.
+        ``is_binary`` and ``expect``.
     n_classes
         How many classes there are.
     sizes
@@ -303,10 +303,10 @@ def _impossible(trial: Trial) -> None:
 def _expectation(trial: Trial) -> None:
     """Require that observations are what the aggregate says they are, and that it expects what enumeration does."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
-        yes_no = trial.aggregate.is_yes_no(batch.groups, trial.n_classes)
+        yes_no = trial.aggregate.is_binary(batch.groups, trial.n_classes)
         if yes_no:
             inside = (batch.z == 0) | (batch.z == 1)
-            _require("observation", batch.z, inside, "0 or 1, as is_yes_no says", (batch.groups, batch.z))
+            _require("observation", batch.z, inside, "0 or 1, as is_binary says", (batch.groups, batch.z))
         if batch.z.ndim > 2:
             continue  # statements, of which there is no mean
         try:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unbag.alignment import read_per_group
-from unbag.checks import as_tensor, name_some
+from unbag.checks import as_tensor, format_indices
 from unbag.groups import Groups
 
 
@@ -50,8 +50,8 @@ def weights_of_groups(sample_weight: Any, groups: Groups, n_rows: int) -> Tensor
         own = of_members[groups.offsets[first] : groups.offsets[first + 1]].unique().tolist()
         raise ValueError(
             "sample_weight must be equal in all rows of a group, which is one observation, not so in "
-            f"{groups.name_holding(wrong)}: group {first} has {own[0]:g} and {own[1]:g}; give the weight of the group "
-            "to each of its rows"
+            f"{groups.format_groups_holding(wrong)}: group {first} has {own[0]:g} and {own[1]:g}; give the weight of "
+            "the group to each of its rows"
         )
     return of_groups
 
@@ -64,7 +64,7 @@ def _check(weights: Tensor, name: str, kind: str, n: int, name_one: Any = str) -
     if bool((wrong := ~((weights >= 0) & weights.isfinite())).any()):
         first = int(wrong.nonzero()[0])
         raise ValueError(
-            f"{name} must be finite and not negative, not so for {name_some(kind, wrong, name_one)}: "
+            f"{name} must be finite and not negative, not so for {format_indices(kind, wrong, name_one)}: "
             f"{name}[{first}] is {weights[first].item()}"
         )
     return weights.double()

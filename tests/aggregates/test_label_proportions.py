@@ -60,7 +60,7 @@ def test_evidence_is_that_of_enumeration(most_places: int, data: st.DataObject) 
     groups = Groups.from_sizes(sizes)
     z = LabelProportions().observe(labels, groups, k)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(label_proportions, "MOST_PLACES", most_places)
+        patch.setattr(label_proportions, "LARGEST_PERMANENT", most_places)
         found = LabelProportions().evidence(torch.tensor(rows, dtype=torch.float64), groups, z)
     parts = torch.tensor(rows, dtype=torch.float64).split(sizes)
     expected = [
@@ -74,7 +74,7 @@ def test_evidence_is_that_of_enumeration(most_places: int, data: st.DataObject) 
 def test_methods_agree_where_several_are_exact(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, groups, z = problem([10] * 8 + [7] * 4 + [3], 4, scale)
     by_places = LabelProportions().evidence(logits, groups, z)
-    monkeypatch.setattr(label_proportions, "MOST_PLACES", 0)
+    monkeypatch.setattr(label_proportions, "LARGEST_PERMANENT", 0)
     by_states = LabelProportions().evidence(logits, groups, z)
     assert set(LabelProportions().plan(groups, z).methods) <= {"count_states", "two_classes"}
     close(by_places.log_likelihood, by_states.log_likelihood)
@@ -231,16 +231,16 @@ def test_plan_says_what_runs() -> None:
     _, groups, _ = problem([4, 40, 40, 40], 3)
     z = [[2, 1, 1], [40, 0, 0], [10, 10, 20], [13, 13, 14]]
     plan = LabelProportions(max_states=2900).plan(groups, z)
-    assert plan.methods == ["places", "two_classes", "count_states", "saddle_point"]
+    assert plan.methods == ["permanents", "two_classes", "count_states", "saddle_point"]
     assert not plan.exact
     assert str(plan) == (
-        "count_states for 1 group, places for 1 group, saddle_point for 1 group, two_classes for 1 group, "
+        "count_states for 1 group, permanents for 1 group, saddle_point for 1 group, two_classes for 1 group, "
         "expected error of the posterior up to 0.002 on average"
     )
     assert LabelProportions().plan(groups, z).exact
     assert LabelProportions("saddle_point").plan(groups, z).methods == ["saddle_point"] * 4
     assert LabelProportions(max_states=1).plan(groups, z).methods[0] == "saddle_point"
-    assert LabelProportions(max_states=12).plan(groups, z).methods[0] == "places"
+    assert LabelProportions(max_states=12).plan(groups, z).methods[0] == "permanents"
 
 
 def test_exact_refuses_to_approximate() -> None:

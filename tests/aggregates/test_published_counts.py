@@ -232,7 +232,7 @@ def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     z = published.unknown(4, 6)
     z[0] = published.exact([2, 1, 1, 0, 0, 0])
     plan = PublishedCounts().plan(groups, z)
-    assert plan.methods == ["places", "subsets", "count_states", "normal"]
+    assert plan.methods == ["permanents", "subsets", "count_states", "normal"]
     assert not plan.exact
     assert str(plan) == (
         "count_states for 1 group, normal for 1 group, places for 1 group, subsets for 1 group; normal and "

@@ -16,7 +16,7 @@ from unbag.experiments import trials
 from unbag.experiments.plan import Cell, Choice
 from unbag.experiments.sampling import make_tasks
 from unbag.experiments.trials import run_trials, stack
-from unbag.training import OutOfTime, Settings
+from unbag.training import Settings, TimeBudgetExceeded
 
 CPU = torch.device("cpu")
 PAIRS = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum", epochs=6)
@@ -288,9 +288,9 @@ def test_trials_of_stacked_tasks_learn():
 
 def test_a_run_that_is_cut_short_goes_on(tmp_path):
     whole = run_trials(PAIRS, pairs())
-    with pytest.raises(OutOfTime):
+    with pytest.raises(TimeBudgetExceeded):
         run_trials(PAIRS, pairs(), folder=tmp_path, until=0)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(TimeBudgetExceeded):
         run_trials(PAIRS, pairs(), folder=tmp_path, until=0)
     continued = run_trials(PAIRS, pairs(), folder=tmp_path)
     for one, other in zip(whole, continued, strict=True):

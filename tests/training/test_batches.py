@@ -146,7 +146,7 @@ def test_a_new_epoch_is_laid_out_where_the_last_one_was():
     batches = Batches([seen_in([2] * 6, 0)], 1, 2)
     _, (first, _) = epoch_of(batches, 1, 2)
     rows = first.rows.clone()
-    batches.visit_in(batches.order.flip(1))
+    batches.set_order(batches.order.flip(1))
     assert torch.equal(batches.batch(1).rows.view(-1, 2).flip(0), rows.view(-1, 2))
     assert first.rows.data_ptr() == batches.batch(0).rows.data_ptr()
 

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from unbag.training.capture import garbage_waits
+from unbag.training.capture import gc_disabled
 
 
 class _Run:
@@ -31,7 +31,7 @@ def _allocate() -> None:
 
 def test_a_run_that_is_over_stays_until_the_capture_is_done() -> None:
     over = weakref.ref(_Run())
-    with garbage_waits():
+    with gc_disabled():
         _allocate()
         assert over() is not None
     _allocate()
@@ -51,7 +51,7 @@ def test_the_collector_is_left_as_it_was_also_after_an_error(on: bool) -> None:
     seen = []
 
     def fail() -> None:
-        with garbage_waits():
+        with gc_disabled():
             seen.append(gc.isenabled())
             raise RuntimeError
 

@@ -28,7 +28,7 @@ from training_problems import assert_identical, bags, drawn, network, observe, p
 from unbag import FromFold, Groups
 from unbag.files import FolderInUse, remove_drafts, write_atomic
 from unbag.losses import cross_entropy
-from unbag.training import Checkpoint, Observations, OutOfTime, Settings, held_out_likelihood, train
+from unbag.training import Checkpoint, Observations, Settings, TimeBudgetExceeded, held_out_likelihood, train
 
 SETTINGS = Settings(epochs=4, warm_up=2, remember_from=2, batch_size=5, learning_rate=0.01)
 
@@ -179,7 +179,7 @@ def test_a_run_whose_time_is_up_stops_after_a_step_and_goes_on(name, tmp_path):
     run = RUNS[name]
     expected = undisturbed(run)
     for _ in range(3):
-        with pytest.raises(OutOfTime, match="time is up after 0 epochs; the run is saved in"):
+        with pytest.raises(TimeBudgetExceeded, match="time is up after 0 epochs; the run is saved in"):
             train(**run, checkpoint=Checkpoint(tmp_path, until=time.monotonic() - 1))
     assert_identical(train(**run, checkpoint=Checkpoint(tmp_path)), expected)
 

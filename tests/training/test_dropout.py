@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from training_problems import COLUMNS, assert_identical, network, pairs_problem, weights_of
 
-from unbag.training import Checkpoint, OutOfTime, Settings, train
+from unbag.training import Checkpoint, Settings, TimeBudgetExceeded, train
 from unbag.training.dropout import ColumnDropout
 from unbag.training.replicas import Replicas
 
@@ -91,7 +91,7 @@ def test_a_run_that_goes_on_draws_what_it_would_have_drawn(tmp_path):
     makers = [partial(make, seed) for seed in (1, 2)]
     whole = train(makers, X, [seen], SETTINGS, seeds=[1, 2])
     for _ in range(3):
-        with pytest.raises(OutOfTime):
+        with pytest.raises(TimeBudgetExceeded):
             train(makers, X, [seen], SETTINGS, seeds=[1, 2], checkpoint=Checkpoint(tmp_path, until=0))
     continued = train(makers, X, [seen], SETTINGS, seeds=[1, 2], checkpoint=Checkpoint(tmp_path))
     assert_identical(whole, continued)

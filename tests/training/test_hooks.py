@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
 from training_problems import assert_close, assert_identical, bags, network, pairs_problem, table, weights_of
 
-from unbag.training import Checkpoint, OutOfTime, PerStep, Settings, held_out_likelihood, passes, train
+from unbag.training import Checkpoint, PerStep, Settings, TimeBudgetExceeded, held_out_likelihood, passes, train
 from unbag.training.optimisation import Optimisation
 
 K = 3
@@ -77,7 +77,7 @@ def test_a_run_with_optimiser_and_schedule_goes_on_to_the_same_weights(every, op
     hooks = {"optimiser": optimiser, "schedule": PerStep(cosine) if every == "step" else cosine}
     whole = fit(**hooks)
     for _ in range(4):  # each goes on for one step; an epoch has three
-        with pytest.raises(OutOfTime):
+        with pytest.raises(TimeBudgetExceeded):
             fit(**hooks, checkpoint=Checkpoint(tmp_path, until=0.0))
     assert_identical(whole, fit(**hooks, checkpoint=Checkpoint(tmp_path)))
 
@@ -93,7 +93,7 @@ def test_a_run_with_optimiser_and_schedule_goes_on_to_the_same_weights(every, op
 )
 def test_a_run_does_not_go_on_with_other_hooks(changed, name, tmp_path):
     hooks = {"schedule": cosine, "views": lambda rows: rows, "stopping": lambda best, history: len(history) > 6}
-    with pytest.raises(OutOfTime):
+    with pytest.raises(TimeBudgetExceeded):
         fit(**hooks, checkpoint=Checkpoint(tmp_path, until=0.0))
     with pytest.raises(ValueError, match=f"is of another run: its {name}"):
         fit(**{**hooks, **changed}, checkpoint=Checkpoint(tmp_path))
@@ -217,7 +217,7 @@ def test_views_draw_the_same_where_a_step_runs_in_parts(monkeypatch):
 
 def test_noise_goes_on_where_it_was(tmp_path):
     whole = fit(views=noise)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(TimeBudgetExceeded):
         fit(views=noise, checkpoint=Checkpoint(tmp_path, every=5, until=0.0))
     assert_identical(whole, fit(views=noise, checkpoint=Checkpoint(tmp_path)))
 
@@ -287,7 +287,7 @@ def test_a_run_on_other_rows_on_disk_is_another_run(tmp_path):
     for name, rows in (("a", X), ("b", X + 1)):
         np.save(tmp_path / f"{name}.npy", rows.numpy())
     run = partial(train, lambda: network(K), observations=[seen], settings=SETTINGS)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(TimeBudgetExceeded):
         run(X=OnDisk(tmp_path / "a.npy"), checkpoint=Checkpoint(tmp_path / "run", until=0.0))
     with pytest.raises(ValueError, match="is of another run: its rows"):
         run(X=OnDisk(tmp_path / "b.npy"), checkpoint=Checkpoint(tmp_path / "run"))

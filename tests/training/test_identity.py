@@ -220,7 +220,7 @@ def test_modules_of_ones_own_are_followed():
     def reading(constant):
         helpers = ModuleType("helpers_of_somebody")
         helpers.inner = SimpleNamespace(constant=constant)
-        helpers.unread = threading.Lock()
+        helpers.to_input_order = threading.Lock()
         known = {"__name__": "somebodys_file", "helpers": helpers}
         exec("value = lambda x: helpers.inner.constant * x\npassed = lambda: helpers", known)
         return known

@@ -13,7 +13,7 @@ from rich.console import Console
 from torch import nn
 from training_problems import network, pairs_problem
 
-from unbag.training import Bar, Settings, held_out_likelihood, train
+from unbag.training import ProgressBar, Settings, held_out_likelihood, train
 from unbag.training.progress import summary
 
 SETTINGS = Settings(epochs=3, batch_size=10)
@@ -36,7 +36,7 @@ def run(progress, *extra, seeds=(0,), settings=SETTINGS):
 
 def test_a_bar_shows_epoch_loss_and_score_in_a_terminal():
     console = terminal()
-    trained = run(Bar("digits", console))
+    trained = run(ProgressBar("digits", console))
     shown = shown_by(console)
     assert "digits" in shown
     assert "3/3" in shown
@@ -47,9 +47,9 @@ def test_a_bar_shows_epoch_loss_and_score_in_a_terminal():
 
 def test_a_bar_is_silent_elsewhere(capsys):
     console = Console(file=io.StringIO())
-    run(Bar(console=console))
+    run(ProgressBar(console=console))
     assert console.file.getvalue() == ""
-    run(Bar())  # standard error of the tests is no terminal
+    run(ProgressBar())  # standard error of the tests is no terminal
     assert capsys.readouterr() == ("", "")
 
 
@@ -61,14 +61,14 @@ def test_a_bar_is_gone_after_an_error():
         raise LookupError("no score")
 
     with pytest.raises(LookupError, match="no score"):
-        train(partial(network, 3), X, [seen], SETTINGS, score=broken, progress=Bar(console=console))
+        train(partial(network, 3), X, [seen], SETTINGS, score=broken, progress=ProgressBar(console=console))
     hidden, shown = (console.file.getvalue().rfind(code) for code in ("\x1b[?25l", "\x1b[?25h"))
     assert 0 <= hidden < shown  # the cursor is back
 
 
 def test_a_bar_starts_anew_for_models_trained_one_after_the_other():
     console = terminal()
-    run(Bar(console=console), partial(nn.BatchNorm1d, 6), seeds=[0, 1])
+    run(ProgressBar(console=console), partial(nn.BatchNorm1d, 6), seeds=[0, 1])
     assert shown_by(console).count("3/3") >= 2
 
 
@@ -85,7 +85,7 @@ def test_without_progress_epochs_are_logged_and_nothing_is_printed(caplog, capsy
 
 def test_a_bar_logs_too(caplog):
     with caplog.at_level(logging.INFO, logger="unbag"):
-        run(Bar(console=terminal()))
+        run(ProgressBar(console=terminal()))
     assert len(caplog.records) == 3
 
 
@@ -114,6 +114,6 @@ def test_scores_of_any_precision_are_shown():
         [seen],
         SETTINGS,
         score=lambda predict: torch.tensor([next(scores)], dtype=torch.float16),
-        progress=Bar(console=console),
+        progress=ProgressBar(console=console),
     )
     assert "score 0.125" in shown_by(console)

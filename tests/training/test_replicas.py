@@ -336,7 +336,7 @@ def test_snapshots_are_copies(n):
             parameter.add_(1)
     second = replicas.snapshot()
     mixed = {name: tensor.clone() for name, tensor in first.items()}
-    replicas.copy_better(mixed, torch.arange(n) == 0)
+    replicas.update_best(mixed, torch.arange(n) == 0)
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor + 1)
         assert torch.equal(mixed[name][0], second[name][0])

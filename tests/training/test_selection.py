@@ -17,8 +17,8 @@ from training_problems import assert_close, assert_identical, bags, drawn, netwo
 from unbag import Groups, NegativeLogLikelihood
 from unbag.training import (
     Checkpoint,
-    OutOfTime,
     Settings,
+    TimeBudgetExceeded,
     held_out_likelihood,
     labelled_accuracy,
     permuted_accuracy,
@@ -207,7 +207,7 @@ def test_criteria_are_saved_with_a_run(tmp_path):
     for until in (0, 0, 0, 0, None):
         try:
             continued = trained(checkpoint=Checkpoint(tmp_path, until=until))
-        except OutOfTime:
+        except TimeBudgetExceeded:
             continue
     assert_identical(whole, continued)
     assert_identical(whole.others[0], continued.others[0])

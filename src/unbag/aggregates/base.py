@@ -14,9 +14,9 @@ from torch import Tensor
 
 from unbag.aggregates.traits import Traits
 from unbag.alignment import align, read_per_group
-from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, is_whole, name_some
+from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, format_indices, is_integral
 from unbag.groups import Groups
-from unbag.kernels.logspace import class_by_class, log_softmax
+from unbag.kernels.logspace import class_major, log_softmax
 from unbag.segments import Segments
 
 Impossible = Literal["-inf", "raise"]
@@ -82,7 +82,7 @@ class Aggregate(Traits, ABC):
             (slope,) = torch.autograd.grad(log_likelihood.sum(), logits)
         return log_likelihood.detach(), log_probs.exp() + slope
 
-    def never_waits(self, size: int, n_classes: int) -> bool:
+    def capturable(self, size: int, n_classes: int) -> bool:
         """Whether :meth:`infer` on groups of one size leaves the device running, without asking it for a number.
 
         Only then can a step on a GPU be captured as a graph.
@@ -95,7 +95,7 @@ class Aggregate(Traits, ABC):
         Of yes or no it is the probability of yes; a subclass that observes counts returns the expected ones.
         """
         n_classes = log_probs.shape[1]
-        if not self.is_yes_no(groups, n_classes):
+        if not self.is_binary(groups, n_classes):
             raise ValueError(
                 f"{type(self).__name__} may observe many things; say which with z=, one per group, to get its "
                 "probability"
@@ -112,17 +112,17 @@ class Aggregate(Traits, ABC):
         z = align(z, groups.ids, len(groups))
         evidence = self.named_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
         if impossible == "raise":
-            refuse_impossible(evidence.log_likelihood, groups, z)
+            raise_if_impossible(evidence.log_likelihood, groups, z)
         return evidence
 
     def named_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
         """Return the same from what :meth:`check` returned; an error names the groups that have no likelihood."""
-        refuse_undefined(logits_of_members.detach(), groups)
+        raise_if_undefined(logits_of_members.detach(), groups)
         evidence = self.checked_evidence(logits_of_members, groups.segments, z)
         if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
             raise ArithmeticError(
-                f"no likelihood was found for {name_some('group', lost, groups.name)}: {self!r} did not converge; look "
-                "for logits beyond 10,000"
+                f"no likelihood was found for {format_indices('group', lost, groups.name)}: {self!r} did not converge; "
+                "look for logits beyond 10,000"
             )
         return evidence
 
@@ -143,12 +143,12 @@ class Aggregate(Traits, ABC):
 
     def checked_infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
-        if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_being_captured(log_probs):
+        if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_tracing(log_probs):
             log_likelihood, posterior = self._infer_in_runs(log_probs, segments, z)
         else:
             log_likelihood, posterior = self.infer(log_probs, segments, z)
         # Where there is no posterior it is NaN, whatever a kernel left there.
-        if not is_being_captured(log_likelihood) and log_likelihood.amin().item() > float("-inf"):
+        if not is_tracing(log_likelihood) and log_likelihood.amin().item() > float("-inf"):
             return log_likelihood, posterior
         impossible = log_likelihood == float("-inf")
         return log_likelihood, posterior.masked_fill(segments.expand(impossible)[:, None], float("nan"))
@@ -204,7 +204,7 @@ class Aggregate(Traits, ABC):
             first = int(wrong.nonzero()[0])
             raise ValueError(
                 f"{type(self).__name__} needs groups of {self.size} members, not so for "
-                f"{name_some('group', wrong, groups.name)}: group {first} has {int(groups.sizes[first])}"
+                f"{format_indices('group', wrong, groups.name)}: group {first} has {int(groups.sizes[first])}"
             )
 
 
@@ -213,7 +213,7 @@ class _InferWithGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = log_softmax(class_by_class(logits))
+        log_probs = log_softmax(class_major(logits))
         log_likelihood, posterior = aggregate.checked_infer(log_probs, segments, z)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(gradient_in_logits(posterior, log_probs))
@@ -252,13 +252,13 @@ def chain_gradient(of_members: Tensor, grad: Tensor, segments: Segments) -> Tens
 _recorded = ContextVar("_recorded", default=False)
 
 
-def is_being_captured(tensor: Tensor) -> bool:
+def is_tracing(tensor: Tensor) -> bool:
     """Whether what is done with a tensor becomes part of a CUDA graph, which must not wait for a number."""
     return _recorded.get() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 @contextmanager
-def as_if_captured() -> Iterator[None]:
+def tracing() -> Iterator[None]:
     """Have all that is done be as if it became part of such a graph."""
     before = _recorded.set(True)
     try:
@@ -286,7 +286,7 @@ def member_logits(logits: Tensor, groups: Groups) -> Tensor:
     if logits.device != groups.device:
         raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
     _check_rows(logits, "logits", groups)
-    return groups.rows_of(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
+    return groups.gather(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
 
 
 def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -294,19 +294,19 @@ def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
     _check_groups(groups)
     check_n_classes(n_classes)
     labels = as_tensor(labels, "labels", groups.device)
-    if labels.ndim != 1 or not is_whole(labels):
+    if labels.ndim != 1 or not is_integral(labels):
         raise TypeError(f"labels must be whole numbers, one per row; got {describe(labels)}")
     _check_rows(labels, "labels", groups)
     if bool((wrong := (labels < 0) | (labels >= n_classes)).any()):
         first = int(wrong.nonzero()[0])
         raise ValueError(
-            f"labels must be from 0 to {n_classes - 1}, not so for {name_some('row', wrong)}: "
+            f"labels must be from 0 to {n_classes - 1}, not so for {format_indices('row', wrong)}: "
             f"row {first} has {int(labels[first])}"
         )
-    return groups.rows_of(labels).long()
+    return groups.gather(labels).long()
 
 
-def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
+def check_binary(z: Any, groups: Groups, n_classes: int) -> Tensor:
     """Return observations that are 0 or 1, one per group, as booleans."""
     check_n_classes(n_classes)
     z = read_per_group(z, groups)
@@ -314,7 +314,7 @@ def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
         raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
     if z.dtype == torch.bool:
         return z
-    if not is_whole(z):
+    if not is_integral(z):
         raise TypeError(f"z must be 0 or 1 as whole numbers or booleans, got {z.dtype}; convert it with z.long()")
     z = z.long()
     low, high = z.aminmax()
@@ -322,7 +322,7 @@ def check_yes_no(z: Any, groups: Groups, n_classes: int) -> Tensor:
         wrong = (z != 0) & (z != 1)
         first = int(wrong.nonzero()[0])
         raise ValueError(
-            f"z must be 0 or 1, not so for {name_some('group', wrong, groups.name)}: z[{first}] is {int(z[first])}"
+            f"z must be 0 or 1, not so for {format_indices('group', wrong, groups.name)}: z[{first}] is {int(z[first])}"
         )
     return z.bool()
 
@@ -341,23 +341,23 @@ def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
     if groups.last_row >= len(table):
         raise ValueError(
             f"row number {groups.last_row} is out of range for {name} of {len(table)} rows; "
-            f"see {groups.name_holding(groups.members >= len(table))}"
+            f"see {groups.format_groups_holding(groups.members >= len(table))}"
         )
 
 
-def refuse_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
+def raise_if_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
     """Name the groups whose observations have a log-likelihood of ``-inf``, if there are any."""
     impossible = log_likelihood.detach() == float("-inf")
     if bool(impossible.any()):
         first = int(impossible.nonzero()[0])
         z = read_per_group(z, groups)
         raise ImpossibleObservation(
-            f"the logits rule out the observations of {name_some('group', impossible, groups.name)}: "
+            f"the logits rule out the observations of {format_indices('group', impossible, groups.name)}: "
             f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"
         )
 
 
-def refuse_undefined(logits_of_members: Tensor, groups: Groups) -> None:
+def raise_if_undefined(logits_of_members: Tensor, groups: Groups) -> None:
     """Name the rows whose logits are no distribution over classes, if there are any."""
     if bool(torch.isfinite(logits_of_members.sum())):  # then there are none; else it is worth a look
         return
@@ -370,6 +370,6 @@ def refuse_undefined(logits_of_members: Tensor, groups: Groups) -> None:
         if bool(wrong.any()):
             raise ValueError(
                 f"logits must give every row a distribution over classes, but there is {what} in "
-                f"{name_some('row', wrong, lambda place: str(int(groups.members[place])))}; "
+                f"{format_indices('row', wrong, lambda place: str(int(groups.members[place])))}; "
                 "look for a diverged model or missing features"
             )

@@ -12,7 +12,7 @@ from unbag.aggregates.fold import FromFold
 from unbag.aggregates.multiple_instance import MultipleInstance
 from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes, name_some
+from unbag.checks import check_n_classes, format_indices
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_softmax, normalise
 from unbag.kernels.poisson_binomial import infer_two_counts
@@ -54,7 +54,7 @@ class CountOf(Aggregate):
             first = int(wrong.nonzero()[0])
             raise ValueError(
                 f"z must be whole numbers from 0 to the size of the group, not so for "
-                f"{name_some('group', wrong, groups.name)}: z[{first}] is {z[first].item()}, and the group has "
+                f"{format_indices('group', wrong, groups.name)}: z[{first}] is {z[first].item()}, and the group has "
                 f"{int(groups.sizes[first])} members"
             )
         return counts

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes, is_whole, name_some
+from unbag.checks import check_n_classes, format_indices, is_integral
 from unbag.groups import Groups
 
 
@@ -23,14 +23,15 @@ def check_counts(z: Any, groups: Groups, n_classes: int) -> Tensor:
         )
     if z.dtype == torch.bool or z.is_complex():
         raise TypeError(f"z must be counts or proportions, got {z.dtype}")
-    counts = z.long() if is_whole(z) else _from_floats(z.double(), groups)
+    counts = z.long() if is_integral(z) else _from_floats(z.double(), groups)
     if int(counts.min()) < 0:
         _refuse("counts must not be negative", (counts < 0).any(1), groups, z)
     if bool((wrong := counts.sum(1) != groups.sizes).any()):
         first = int(wrong.nonzero()[0])
         raise ValueError(
-            f"counts must add up to the size of their group, but those of {name_some('group', wrong, groups.name)} "
-            f"do not: group {groups.name(first)} has {int(groups.sizes[first])} members and counts that add up to "
+            f"counts must add up to the size of their group, but those of "
+            f"{format_indices('group', wrong, groups.name)} do not: group {groups.name(first)} has "
+            f"{int(groups.sizes[first])} members and counts that add up to "
             f"{int(counts[first].sum())}"
         )
     return counts.contiguous()
@@ -52,7 +53,7 @@ def _from_floats(z: Tensor, groups: Groups) -> Tensor:
             first = int(wrong.nonzero()[0])
             raise ValueError(
                 f"proportions must add up to one, or counts to the size of their group, but those of "
-                f"{name_some('group', wrong, groups.name)} do neither: group {groups.name(first)} has "
+                f"{format_indices('group', wrong, groups.name)} do neither: group {groups.name(first)} has "
                 f"{int(sizes[first])} members, and its row adds up to {float(sums[first]):.6g}"
             )
         z = z * sizes[:, None]
@@ -62,8 +63,9 @@ def _from_floats(z: Tensor, groups: Groups) -> Tensor:
     if bool(unfit.any()):
         first = int(unfit.nonzero()[0])
         raise ValueError(
-            f"proportions must be whole numbers of members, but those of {name_some('group', unfit, groups.name)} are "
-            f"not: group {groups.name(first)} has {int(sizes[first])} members, which makes "
+            f"proportions must be whole numbers of members, but those of "
+            f"{format_indices('group', unfit, groups.name)} are not: group {groups.name(first)} has "
+            f"{int(sizes[first])} members, which makes "
             f"{[round(value, 4) for value in z[first].tolist()]}; hand in counts, or check which rows belong to it"
         )
     return counts.long()
@@ -72,6 +74,6 @@ def _from_floats(z: Tensor, groups: Groups) -> Tensor:
 def _refuse(expected: str, wrong: Tensor, groups: Groups, z: Tensor) -> None:
     first = int(wrong.nonzero()[0])
     raise ValueError(
-        f"{expected}, but those of {name_some('group', wrong, groups.name)} are otherwise: "
+        f"{expected}, but those of {format_indices('group', wrong, groups.name)} are otherwise: "
         f"z[{first}] is {z[first].tolist()}"
     )

@@ -15,8 +15,8 @@ from unbag.aggregates.base import Aggregate, check_labels
 from unbag.alignment import read_per_group
 from unbag.checks import check_n_classes
 from unbag.groups import Groups
-from unbag.kernels.folds import Exploration
-from unbag.kernels.lattice import Accept, infer_moves
+from unbag.kernels.folds import ReachableStates
+from unbag.kernels.lattice import Accept, forward_backward
 from unbag.kernels.logspace import log_softmax, normalise
 from unbag.segments import Segments
 
@@ -73,7 +73,7 @@ class FromFold(Aggregate):
         self.step = step
         self.finish = finish
         self.max_states = max_states
-        self._explorations: dict[int, Exploration] = {}  # by number of classes
+        self._explorations: dict[int, ReachableStates] = {}  # by number of classes
         self._outcomes: dict[tuple[int, int], _Outcomes] = {}  # by number of classes and of members
         self._numbers: dict[Any, int] = {}  # of the outcomes
 
@@ -103,13 +103,13 @@ class FromFold(Aggregate):
             wanted.append(number)
         return torch.tensor(wanted, device=groups.device)
 
-    def is_yes_no(self, groups: Groups, n_classes: int) -> bool:
+    def is_binary(self, groups: Groups, n_classes: int) -> bool:
         sizes = groups.sizes.unique().tolist()
         possible = frozenset().union(*(self._outcomes_after(size, n_classes).possible for size in sizes))
         return all(value in (0, 1) for value, number in list(self._numbers.items()) if number in possible)
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
-        if not self.is_yes_no(groups, log_probs.shape[1]):
+        if not self.is_binary(groups, log_probs.shape[1]):
             return super().expect(log_probs, groups)
         # A number that no state has where no labels are observed as yes.
         yes = torch.full((len(groups),), self._numbers.get(1, -1), device=groups.device)
@@ -118,30 +118,30 @@ class FromFold(Aggregate):
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
         with _EXPLORING:
-            lattice, classes = self._exploration(n_classes).lattice(segments.max_size, device)
+            lattice, classes = self._reachable_states(n_classes).lattice(segments.max_size, device)
         sizes = segments.sizes.unique().tolist()
         outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
         exact = log_softmax(log_probs.double())  # the roundings of many members would add up
         moves, within = zip(*(normalise(exact[:, alike]) for alike in classes), strict=True)
-        log_likelihood, shares = infer_moves(torch.stack(moves, 1), segments, lattice, Accept(outcomes, z))
+        log_likelihood, shares = forward_backward(torch.stack(moves, 1), segments, lattice, Accept(outcomes, z))
         posterior = torch.empty_like(log_probs)
         for move, alike in enumerate(classes):
             # Classes that act alike share what their move gets as they would without the observation.
             posterior[:, alike] = (within[move].nan_to_num(0.0) * shares[:, move, None]).to(log_probs.dtype)
         return log_likelihood.to(log_probs.dtype), posterior
 
-    def _exploration(self, n_classes: int) -> Exploration:
+    def _reachable_states(self, n_classes: int) -> ReachableStates:
         if n_classes not in self._explorations:
-            self._explorations[n_classes] = Exploration(self.start, self.step, n_classes, self.max_states)
+            self._explorations[n_classes] = ReachableStates(self.start, self.step, n_classes, self.max_states)
         return self._explorations[n_classes]
 
     def _outcomes_after(self, size: int, n_classes: int) -> _Outcomes:
         """Return what labels of so many members can be observed as."""
         if (n_classes, size) not in self._outcomes:
             with _EXPLORING:
-                exploration = self._exploration(n_classes)
-                exploration.explore(size)
-                seen = [_as_key(self.finish(state)) for state in exploration.levels[size]]
+                reachable = self._reachable_states(n_classes)
+                reachable.explore(size)
+                seen = [_as_key(self.finish(state)) for state in reachable.levels[size]]
                 if not all(isinstance(value, Hashable) for value in seen):
                     raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
                 numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]

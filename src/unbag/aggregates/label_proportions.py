@@ -15,21 +15,21 @@ from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.counts import check_counts
 from unbag.aggregates.traits import Wording
 from unbag.alignment import read_per_group
-from unbag.checks import name_some
+from unbag.checks import format_indices
 from unbag.groups import Groups
 from unbag.kernels.count_states import infer_counts
 from unbag.kernels.count_transform import infer_counts_by_transform
-from unbag.kernels.lattice import infer_moves_in_log_space, safe_total
+from unbag.kernels.lattice import forward_backward_in_log_space, safe_total
 from unbag.kernels.logspace import log_softmax
-from unbag.kernels.places import infer_places
+from unbag.kernels.permanents import infer_permanents
 from unbag.kernels.poisson_binomial import infer_two_counts
 from unbag.kernels.saddle_point import infer_counts_approximately
 from unbag.segments import Segments
 
-Method = Literal["two_classes", "places", "count_states", "saddle_point"]
+Method = Literal["two_classes", "permanents", "count_states", "saddle_point"]
 
 # Up to this size all groups of one size run together whatever their counts: every label is a place of its own.
-MOST_PLACES = 10
+LARGEST_PERMANENT = 10
 # The mean error of the saddle point's posterior times the number of members; see unbag.benchmarks.saddle_point.
 ERROR_TIMES_MEMBERS = 0.08
 
@@ -161,8 +161,8 @@ class LabelProportions(Aggregate):
         z = read_per_group(z, groups)
         return self._plan(groups.segments, self.check(z, groups, *z.shape[-1:]))
 
-    def never_waits(self, size: int, n_classes: int) -> bool:
-        return self.method != "saddle_point" and n_classes > 2 and size <= MOST_PLACES <= log2(self.max_states)
+    def capturable(self, size: int, n_classes: int) -> bool:
+        return self.method != "saddle_point" and n_classes > 2 and size <= LARGEST_PERMANENT <= log2(self.max_states)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         plan = self._plan(segments, z)
@@ -183,13 +183,13 @@ class LabelProportions(Aggregate):
             return Plan([Part("saddle_point", everything)], segments.sizes)
         if z.shape[1] == 2:
             return Plan([Part("two_classes", everything)], segments.sizes)
-        if segments.uniform_size is not None and segments.uniform_size <= MOST_PLACES <= log2(self.max_states):
-            return Plan([Part("places", everything)], segments.sizes)
+        if segments.uniform_size is not None and segments.uniform_size <= LARGEST_PERMANENT <= log2(self.max_states):
+            return Plan([Part("permanents", everything)], segments.sizes)
         ordered = z.sort(1, descending=True).values
         fit = _n_states(z) <= self.max_states
-        small = (segments.sizes <= MOST_PLACES) & fit
+        small = (segments.sizes <= LARGEST_PERMANENT) & fit
         few = ~small & (ordered[:, 2] == 0)
-        parts = [Part("places", which) for which in split_by(segments.sizes, small)]
+        parts = [Part("permanents", which) for which in split_by(segments.sizes, small)]
         parts += [
             Part("two_classes", everything[few]),
             Part("count_states", everything[fit & ~small & ~few]),
@@ -202,7 +202,7 @@ class LabelProportions(Aggregate):
         if bool((beyond := (states > self.max_states) & ((counts > 0).sum(1) > 2)).any()):
             first = int(beyond.nonzero()[0])
             raise ValueError(
-                f"method='exact' is out of reach for {name_some('group', beyond, groups.name)}: group "
+                f"method='exact' is out of reach for {format_indices('group', beyond, groups.name)}: group "
                 f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
                 "raise max_states or allow the saddle point with method='auto'"
             )
@@ -221,8 +221,8 @@ def split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
 
 def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return likelihood and posterior of the groups of one part."""
-    if part.method == "places":
-        return _infer_places(log_probs, segments, z)
+    if part.method == "permanents":
+        return _infer_permanents(log_probs, segments, z)
     log_probs = log_softmax(log_probs.double())  # the roundings of many members would add up
     if part.method == "two_classes":
         return _infer_two_classes(log_probs, segments, z)
@@ -243,34 +243,34 @@ def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tupl
     return log_likelihood, torch.zeros_like(log_probs, dtype=shares.dtype).scatter_(1, segments.expand(classes), shares)
 
 
-def _infer_places(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+def _infer_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     # On a GPU, looking whether the fast way lost anything would make the device wait.
-    seat = _seat_in_log_space if log_probs.is_cuda else _seat
+    seat = _sum_permanents_in_log_space if log_probs.is_cuda else _sum_permanents
     log_total, posterior = seat(log_probs, segments, z)
     # Places with the same label can be handed out in any order, which makes no other label vector.
     orders = _log_factorials(z.device).index_select(0, z.view(-1)).view_as(z).sum(1)
     return log_total - orders, posterior
 
 
-def _seat(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-    total, posterior = infer_places(log_probs, z)
+def _sum_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+    total, posterior = infer_permanents(log_probs, z)
     log_total = total.double().log_()
     if float(total.min()) < safe_total(total.dtype):
         lost = total < safe_total(total.dtype)
         again, rows = lost.nonzero().flatten(), segments.expand(lost)
         some = Segments.from_sizes(segments.sizes[again])
-        log_total[again], exact = _seat_in_log_space(log_probs[rows], some, z[again])
+        log_total[again], exact = _sum_permanents_in_log_space(log_probs[rows], some, z[again])
         posterior[rows] = exact.to(posterior.dtype)
     return log_total, posterior
 
 
-def _seat_in_log_space(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+def _sum_permanents_in_log_space(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     entry = torch.repeat_interleave(z.view(-1), output_size=len(log_probs))  # group * k + class
     places = entry.remainder(z.shape[1]).view(len(z), -1)
     ones = torch.ones_like(places)
-    return infer_counts(log_probs, segments, places, ones, (1,) * places.shape[1], infer=infer_moves_in_log_space)
+    return infer_counts(log_probs, segments, places, ones, (1,) * places.shape[1], infer=forward_backward_in_log_space)
 
 
 @lru_cache(maxsize=4)
 def _log_factorials(device: torch.device) -> Tensor:
-    return torch.lgamma(torch.arange(MOST_PLACES + 1, dtype=torch.float64, device=device) + 1)
+    return torch.lgamma(torch.arange(LARGEST_PERMANENT + 1, dtype=torch.float64, device=device) + 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.base import Aggregate, check_binary, check_labels
 from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import log1mexp
@@ -51,9 +51,9 @@ class MultipleInstance(Aggregate):
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
-        return check_yes_no(z, groups, n_classes)
+        return check_binary(z, groups, n_classes)
 
-    def never_waits(self, size: int, n_classes: int) -> bool:
+    def capturable(self, size: int, n_classes: int) -> bool:
         return True
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

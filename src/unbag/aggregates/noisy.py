@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag.aggregates.base import Aggregate, Evidence, check_yes_no
+from unbag.aggregates.base import Aggregate, Evidence, check_binary
 from unbag.alignment import read_per_group
-from unbag.checks import name_some
+from unbag.checks import format_indices
 from unbag.groups import Groups
 from unbag.segments import Segments
 
@@ -77,11 +77,11 @@ class Noisy(Aggregate):
                 first = int(wrong.nonzero()[0])
                 raise ValueError(
                     f"z must hold an answer, 0 or 1, and a rate from 0 to less than 1, not so for "
-                    f"{name_some('group', wrong, groups.name)}: z[{first}] is {z[first].tolist()}"
+                    f"{format_indices('group', wrong, groups.name)}: z[{first}] is {z[first].tolist()}"
                 )
         else:
             raise ValueError(f"z must be an answer per group, or answer and rate; got shape {tuple(z.shape)}")
-        return torch.cat([check_yes_no(answers, groups, n_classes)[:, None].double(), rates], 1)
+        return torch.cat([check_binary(answers, groups, n_classes)[:, None].double(), rates], 1)
 
     def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
         truth = self.aggregate.observe(labels, groups, n_classes)
@@ -89,8 +89,8 @@ class Noisy(Aggregate):
         wrong = torch.where(truth == 1, of_yes, of_no)
         return torch.where(truth == answer, 1 - wrong, wrong).log()
 
-    def never_waits(self, size: int, n_classes: int) -> bool:
-        return self.aggregate.never_waits(size, n_classes)
+    def capturable(self, size: int, n_classes: int) -> bool:
+        return self.aggregate.capturable(size, n_classes)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_joint, posteriors = self._by_truth(log_probs, segments, z)
@@ -122,7 +122,7 @@ class Noisy(Aggregate):
         fits some of the wrong ones, and the rate is too low.
         """
         self.check_sizes(groups)
-        answers = check_yes_no(read_per_group(z, groups), groups, logits.shape[1])
+        answers = check_binary(read_per_group(z, groups), groups, logits.shape[1])
         log_probs = logits.detach().double().log_softmax(-1)[groups.members]
         rate = sum(self._rates) / 2 or 0.1
         for _ in range(1000):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unbag.aggregates.base import Aggregate, check_labels, check_yes_no
+from unbag.aggregates.base import Aggregate, check_binary, check_labels
 from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import cumulate, normalise
@@ -53,9 +53,9 @@ class OrdinalRank(Aggregate):
         return _COMPARE[self.relation](first, second).long()
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return check_yes_no(z, groups, n_classes)
+        return check_binary(z, groups, n_classes)
 
-    def never_waits(self, size: int, n_classes: int) -> bool:
+    def capturable(self, size: int, n_classes: int) -> bool:
         return True
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

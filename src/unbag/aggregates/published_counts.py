@@ -15,7 +15,7 @@ from unbag.aggregates.label_proportions import LabelProportions, Method, split_b
 from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
 from unbag.alignment import read_per_group
-from unbag.checks import name_some
+from unbag.checks import format_indices
 from unbag.groups import Groups
 from unbag.kernels.lattice import safe_total
 from unbag.kernels.logspace import log_softmax
@@ -232,7 +232,7 @@ class PublishedCounts(Aggregate):
         if bool((beyond := (states > self.max_states) & ~known & (z.shape[1] > 2)).any()):
             first = int(beyond.nonzero()[0])
             raise ValueError(
-                f"method='exact' is out of reach for {name_some('group', beyond, groups.name)}: group "
+                f"method='exact' is out of reach for {format_indices('group', beyond, groups.name)}: group "
                 f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
                 "raise max_states or allow the normal approximation with method='auto'"
             )

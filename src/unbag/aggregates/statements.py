@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unbag.aggregates.counts import check_counts
 from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes, describe, name_some
+from unbag.checks import check_n_classes, describe, format_indices
 from unbag.groups import Groups
 from unbag.noise import KINDS
 from unbag.published import FIELDS, HIGH, LOW, MISSING, WHOLE, describe_statement, exact
@@ -33,7 +33,7 @@ def check_statements(z: Any, groups: Groups, n_classes: int) -> Tensor:
     low, high, code, value, scale, missing = z.unbind(2)
     size = (groups.sizes + n_missing(z))[:, None].double()
     known = torch.tensor([0, *(kind.code for kind in KINDS.values())]).to(z)
-    of_whole = torch.tensor([kind.code for kind in KINDS.values() if kind.is_whole]).to(z)
+    of_whole = torch.tensor([kind.code for kind in KINDS.values() if kind.is_integral]).to(z)
     noisy = code > 0
     total = missing.sum(1, keepdim=True)
     least, most = (low - WHOLE).ceil().clamp_min(0.0), (high + WHOLE).floor().minimum(size)
@@ -80,6 +80,6 @@ def _refuse(of_groups: Tensor, wrong: Tensor, expected: str, groups: Groups, z: 
     classes = wrong[first].expand(z.shape[1]).nonzero().flatten().tolist()[:4]
     stated = "; ".join(f"class {one}: {describe_statement(z[first, one].tolist())}" for one in classes)
     raise ValueError(
-        f"{expected}; not so for {name_some('group', of_groups, groups.name)}: group {groups.name(first)} has {size}, "
-        f"and {stated}"
+        f"{expected}; not so for {format_indices('group', of_groups, groups.name)}: group {groups.name(first)} has "
+        f"{size}, and {stated}"
     )

@@ -74,7 +74,7 @@ class Traits:
         if "wording" not in vars(cls):
             cls.wording = Wording(cls.__name__, f"what {cls.__name__} observes")
 
-    def is_yes_no(self, groups: Groups, n_classes: int) -> bool:
+    def is_binary(self, groups: Groups, n_classes: int) -> bool:
         """Whether all that can be observed of these groups is 0 or 1."""
         return self.outcome == "yes_no"
 

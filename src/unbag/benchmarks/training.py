@@ -35,13 +35,13 @@ class KnownLabels(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return the labels of each group's members, (groups, members)."""
-        return groups.rows_of(labels).view(len(groups), -1)
+        return groups.gather(labels).view(len(groups), -1)
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         """Return them as they are."""
         return z
 
-    def never_waits(self, size: int, n_classes: int) -> bool:
+    def capturable(self, size: int, n_classes: int) -> bool:
         """Nothing here asks the device for a number."""
         return True
 

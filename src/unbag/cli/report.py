@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.files import refuse_input, write_atomic
+from unbag.files import raise_if_input, write_atomic
 from unbag.run_folder import REPORT, SUMMARY, Run
 from unbag.terminal import Terminal, visible
 
@@ -35,7 +35,7 @@ def report(ctx: typer.Context, run: RunFolder, out: OutFile = None) -> None:
             check_format(summary)
         except ValueError as error:
             raise ValueError(f"{folder.summary}: {error}") from error
-        refuse_input(out, folder.inputs)
+        raise_if_input(out, folder.inputs)
         _write_page(summary, out)
 
 

@@ -15,7 +15,7 @@ from unbag import datasets
 from unbag.baselines import METHODS
 from unbag.checks import check_choice
 from unbag.training import Settings
-from unbag.training.scaling import How
+from unbag.training.scaling import ScalingName
 
 _PLAN: dict[str, Any] = tomllib.loads(files(__package__).joinpath("plan.toml").read_text("utf-8"))
 
@@ -49,7 +49,7 @@ class Choice:
         Share of the columns that a step leaves out, drawn anew for each row.
     """
 
-    scaling: How
+    scaling: ScalingName
     changes: Mapping[str, Any] = field(default_factory=dict)
     dropout: float = 0.0
 

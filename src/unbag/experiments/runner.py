@@ -20,7 +20,7 @@ from unbag.experiments.plan import Cell, Work
 from unbag.experiments.sampling import tasks_of
 from unbag.experiments.trials import Outcome, run_trials
 from unbag.experiments.work_claims import checkpoint_folder, claim, clear
-from unbag.training import Bar, OutOfTime, Silent
+from unbag.training import LogProgress, ProgressBar, TimeBudgetExceeded
 from unbag.training.progress import logger
 
 Load = Callable[[str], Any]
@@ -159,8 +159,8 @@ def reproduce(
                 elsewhere.append(work)
                 continue
             try:
-                _do(work, run, Silent() if quiet else Bar(name_cell(work.cell)))
-            except OutOfTime:
+                _do(work, run, LogProgress() if quiet else ProgressBar(name_cell(work.cell)))
+            except TimeBudgetExceeded:
                 out_of_time = True
                 break
             except Unavailable as error:
@@ -193,7 +193,7 @@ class _Run:
     check: Callable[[Cell], None]
 
 
-def _do(work: Work, run: _Run, progress: Silent) -> None:
+def _do(work: Work, run: _Run, progress: LogProgress) -> None:
     cell = work.cell
     # Another run may have finished some of it between the list and the claim.
     lines = results.read(run.folder)

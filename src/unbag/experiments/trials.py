@@ -19,7 +19,7 @@ from unbag.experiments.plan import SELECTIONS, Cell, Choice
 from unbag.experiments.sampling import symmetry
 from unbag.groups import Groups
 from unbag.segments import Segments
-from unbag.training import Checkpoint, Settings, Silent, Trained, train
+from unbag.training import Checkpoint, LogProgress, Settings, Trained, train
 from unbag.training.dropout import ColumnDropout
 from unbag.training.scaling import Scaling, fit_scaling
 from unbag.training.selection import Predict, Score
@@ -72,7 +72,7 @@ def run_trials(
     *,
     folder: Path | None = None,
     until: float | None = None,
-    progress: Silent | None = None,
+    progress: LogProgress | None = None,
 ) -> list[Outcome]:
     """Train and judge trials of a cell.
 
@@ -194,7 +194,7 @@ def train_choices(
     tasks: Mapping[int, Task],
     replicas: Sequence[tuple[int, Choice]],
     checkpoint: Checkpoint | None = None,
-    progress: Silent | None = None,
+    progress: LogProgress | None = None,
 ) -> Trained:
     """Train choices of trials, each a seed and a choice, that differ in nothing but their scaling."""
     X = tasks[replicas[0][0]].X

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from unbag.training import Observations, Trained
-from unbag.training.scaling import How
+from unbag.training.scaling import ScalingName
 
 
 class Model(Protocol):
@@ -29,7 +29,7 @@ class Fitted:
     """Trained replicas, and which of them is the best."""
 
     trained: Trained
-    scalings: list[How]
+    scalings: list[ScalingName]
     """Of each replica."""
     scores: list[float]
     """Log-likelihood per group of each replica: of held-out groups, or of all where none were held out."""
@@ -40,9 +40,11 @@ class Fitted:
         return int(np.nanargmax(self.scores))
 
     @property
-    def like_best(self) -> list[int]:
+    def same_scaling_as_best(self) -> list[int]:
         """The best replica and then all others with its scaling."""
-        others = [r for r, how in enumerate(self.scalings) if how == self.scalings[self.best] and r != self.best]
+        others = [
+            r for r, scaling in enumerate(self.scalings) if scaling == self.scalings[self.best] and r != self.best
+        ]
         return [self.best, *others]
 
     def log_probs(self, X: Tensor) -> Tensor:

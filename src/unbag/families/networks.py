@@ -17,19 +17,19 @@ from unbag.families.folds import Fold
 from unbag.families.starts import guess_classes
 from unbag.parts import join
 from unbag.training import (
-    Bar,
     Checkpoint,
+    LogProgress,
     Objective,
     Observations,
     Patience,
+    ProgressBar,
     Settings,
-    Silent,
     TimeLimit,
     held_out_likelihood,
     train,
 )
 from unbag.training.identity import digest
-from unbag.training.scaling import How, Scaling, fit_scaling
+from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 
 ROWS_AT_ONCE = 8192
@@ -64,7 +64,7 @@ class Networks:
     make_net: Callable[[], nn.Module]
     """Returns a new model of scaled rows."""
     settings: Settings
-    scalings: list[How]
+    scalings: list[ScalingName]
     """Of each replica."""
     ensemble: bool = False
     verbose: bool = False
@@ -89,7 +89,7 @@ class Networks:
 
     def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
-        replicas = [(fold, how) for fold in folds for how in self.scalings]
+        replicas = [(fold, scaling) for fold in folds for scaling in self.scalings]
         seeds, n = [seed + replica for replica in range(len(replicas))], len(self.scalings)
         used: list[Observations | Sequence[Observations]]
         if len(folds) == 1:
@@ -106,7 +106,7 @@ class Networks:
             seeds=seeds,
             score=score,
             checkpoint=self._checkpoint(X, folds, seeds),
-            progress=Bar() if self.verbose else Silent(),
+            progress=ProgressBar() if self.verbose else LogProgress(),
             objective=self.objective,
             **self._hooks(time_limit, scored=score is not None),
         )
@@ -128,8 +128,10 @@ class Networks:
 
     def _makers(self, X: Tensor, fold: Fold, seeds: Sequence[int]) -> list[Callable[[], nn.Module]]:
         trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())
-        fitted = {how: fit_scaling(trained_on, how) for how in self.scalings}
-        makers: list[Callable[[], nn.Module]] = [partial(self._make_model, fitted[how]) for how in self.scalings]
+        fitted = {scaling: fit_scaling(trained_on, scaling) for scaling in self.scalings}
+        makers: list[Callable[[], nn.Module]] = [
+            partial(self._make_model, fitted[scaling]) for scaling in self.scalings
+        ]
         if not self.guess:
             return makers
         restarts = [place // len(fitted) for place in range(len(makers))]

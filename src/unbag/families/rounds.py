@@ -13,7 +13,7 @@ from torch import Tensor
 from unbag.constant import best_constant
 from unbag.families.base import Fitted, Model
 from unbag.symmetry import find_symmetry
-from unbag.training import Bar, Observations, Silent, Trained, held_out_likelihood
+from unbag.training import LogProgress, Observations, ProgressBar, Trained, held_out_likelihood
 from unbag.training.trained import side_by_side
 
 # So many rounds tell which of several starts is best; they must be more than those that learn a first guess.
@@ -54,7 +54,7 @@ class Run:
     """The first round after those that learn a first guess."""
     finished: bool = False
 
-    def go_on(self, until: int, patience: int | None, deadline: float, progress: Silent, most: int) -> Run:
+    def go_on(self, until: int, patience: int | None, deadline: float, progress: LogProgress, most: int) -> Run:
         """Do rounds until there are so many, nothing improves any more, or time is up; one at least."""
         while not self.finished and len(self.history) < until:
             if self.history and time.monotonic() > deadline:
@@ -131,7 +131,7 @@ def fit_rounds(
     for place, seed in enumerate(seeds):
         deadline = begun + limit * (place + 1) / len(seeds)
         makers, tried = starts(seed), list[Run]()
-        with Bar() if verbose else Silent() as progress:
+        with ProgressBar() if verbose else LogProgress() as progress:
             for number, make in enumerate(makers):
                 now = time.monotonic()
                 if tried and now > deadline:

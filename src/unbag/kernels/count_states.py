@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.kernels.lattice import Accept, Lattice, infer_moves
+from unbag.kernels.lattice import Accept, Lattice, forward_backward
 from unbag.segments import Segments
 
 
@@ -54,7 +54,7 @@ def infer_counts(
     counts: Tensor,
     largest: tuple[int, ...],
     *,
-    infer: Callable[[Tensor, Segments, Lattice, Accept], tuple[Tensor, Tensor]] = infer_moves,
+    infer: Callable[[Tensor, Segments, Lattice, Accept], tuple[Tensor, Tensor]] = forward_backward,
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of counts and the posterior of each membership, in float64.
 

@@ -13,7 +13,7 @@ from unbag.kernels.lattice import Lattice
 
 
 @dataclass(eq=False)
-class Exploration:
+class ReachableStates:
     """States reached from a start by labels ``0 .. n_classes - 1``, level after level, as far as was asked for.
 
     Once a level holds the same states as the one before it, all later levels are alike and share their tables.

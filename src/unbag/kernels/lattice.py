@@ -84,7 +84,9 @@ class Accept:
         weights.masked_fill_(self.ends(level, groups), yes)
 
 
-def infer_moves(log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept) -> tuple[Tensor, Tensor]:
+def forward_backward(
+    log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept
+) -> tuple[Tensor, Tensor]:
     """Sum the weights of all paths that end in a wanted state, and say which moves they take.
 
     Parameters
@@ -122,7 +124,7 @@ def infer_moves(log_weights: Tensor, segments: Segments, lattice: Lattice, accep
     return log_total, shares
 
 
-def infer_moves_in_log_space(
+def forward_backward_in_log_space(
     log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept
 ) -> tuple[Tensor, Tensor]:
     """Do the same without trying the fast way first, all groups at once, and without waiting for the device."""
@@ -137,14 +139,14 @@ class Walk:
     lattice: Lattice
     accept: Accept
 
-    def arrive(self, t: int, paths: Tensor) -> Tensor:
+    def forward_step(self, t: int, paths: Tensor) -> Tensor:
         """Add up paths in the states that step t leads to: (states, moves, groups) to (states at t + 1, groups)."""
         arrived = paths.new_zeros(
             self.lattice.widths[t + 1] + 1, paths.shape[2]
         )  # the last row: moves that lead nowhere
         return arrived.index_add_(0, self.lattice.moves[t].flatten(), paths.flatten(0, 1))[:-1]
 
-    def onward(self, t: int, backward: Tensor, no: float, yes: float) -> Tensor:
+    def backward_message(self, t: int, backward: Tensor, no: float, yes: float) -> Tensor:
         """Weight of what follows each move of step t: (states, moves, active groups).
 
         ``backward`` holds that of the states at t + 1 for the groups that go on, (states, groups); the groups that end
@@ -158,7 +160,7 @@ class Walk:
         moves = self.lattice.moves[t]
         return after.index_select(0, moves.flatten()).view(*moves.shape, active)
 
-    def unread(self, total: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+    def to_input_order(self, total: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Bring results from the order of reading back into the order of groups and memberships."""
         by_group = torch.empty_like(total).scatter_(0, self.steps.order, total)
         by_membership = torch.empty_like(taken.t()).index_copy_(0, self.steps.reading, taken.t())
@@ -171,16 +173,16 @@ def _sum_product(weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
     read = weights[steps.reading].t().contiguous().split(steps.active, 1)  # a (moves, active groups) for each step
     forward = [weights.new_ones(1, steps.active[0])]  # (states, active groups) for each level
     for t in range(depth - 1):
-        forward.append(walk.arrive(t, forward[t][:, None] * read[t])[:, : steps.active[t + 1]])
+        forward.append(walk.forward_step(t, forward[t][:, None] * read[t])[:, : steps.active[t + 1]])
     taken = []
     backward = weights.new_empty(walk.lattice.widths[depth], 0)
     for t in reversed(range(depth)):
-        onward = walk.onward(t, backward, 0.0, 1.0)  # (states, moves, active groups)
-        taken.append((onward * forward[t][:, None]).sum(0) * read[t])
-        backward = (onward * read[t]).sum(1)
+        backward_message = walk.backward_message(t, backward, 0.0, 1.0)  # (states, moves, active groups)
+        taken.append((backward_message * forward[t][:, None]).sum(0) * read[t])
+        backward = (backward_message * read[t]).sum(1)
     total = backward[0]  # in the order of reading
     shares = torch.cat(taken[::-1], 1) / torch.cat([total[:active] for active in steps.active])
-    return walk.unread(total, shares)
+    return walk.to_input_order(total, shares)
 
 
 def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
@@ -191,16 +193,16 @@ def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
     chances = []  # of the moves from each state, (states, moves, active groups), the last level first
     backward = log_weights.new_empty(walk.lattice.widths[depth], 0)
     for t in reversed(range(depth)):
-        onward = walk.onward(t, backward, float("-inf"), 0.0)
-        backward, chance = normalise(onward + read[t], dim=1)
+        backward_message = walk.backward_message(t, backward, float("-inf"), 0.0)
+        backward, chance = normalise(backward_message + read[t], dim=1)
         chances.append(chance.nan_to_num_(0.0))
     taken = []
     here = log_weights.new_ones(1, steps.active[0])  # chance of each state given the observation, (states, groups)
     for t in range(depth):
         paths = here[:, None, : steps.active[t]] * chances.pop()
         taken.append(paths.sum(0))
-        here = walk.arrive(t, paths)
-    return walk.unread(backward[0], torch.cat(taken, 1))
+        here = walk.forward_step(t, paths)
+    return walk.to_input_order(backward[0], torch.cat(taken, 1))
 
 
 def _in_chunks(
@@ -210,7 +212,7 @@ def _in_chunks(
     for start in range(0, len(segments), chunk):
         which = torch.arange(start, min(start + chunk, len(segments)), device=segments.device)
         entries, some = segments.take(which)
-        total, share = infer_moves(log_weights[entries], some, lattice, accept.take(which))
+        total, share = forward_backward(log_weights[entries], some, lattice, accept.take(which))
         totals.append(total)
         shares.append(share)
     return torch.cat(totals), torch.cat(shares)

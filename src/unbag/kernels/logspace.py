@@ -31,12 +31,12 @@ def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
     return total.log().add_(top).squeeze(dim), parts.div_(total)
 
 
-def class_by_class(table: Tensor) -> Tensor:
+def class_major(table: Tensor) -> Tensor:
     """Lay a table out in memory one column after the other; it stays the same table.
 
     Examples
     --------
-    >>> class_by_class(torch.zeros(3, 2)).stride()
+    >>> class_major(torch.zeros(3, 2)).stride()
     (1, 3)
     """
     return table.t().contiguous().t()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.kernels.lattice import Accept, Lattice, infer_moves
+from unbag.kernels.lattice import Accept, Lattice, forward_backward
 from unbag.segments import Segments
 
 
@@ -70,6 +70,6 @@ def infer_weighted_states(
     """
     states = simplex(largest, segments.max_size, log_probs.device)
     of_columns = log_probs.gather(1, segments.expand(columns))
-    log_total, shares = infer_moves(of_columns, segments, states.lattice, WeighCounts(states.counts, log_weights))
+    log_total, shares = forward_backward(of_columns, segments, states.lattice, WeighCounts(states.counts, log_weights))
     posterior = torch.zeros_like(log_probs, dtype=torch.float64).scatter_(1, segments.expand(columns), shares)
     return log_total, posterior

@@ -113,7 +113,7 @@ def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
     if chosen.aggregate.outcome in ("class_counts", "published_counts"):
         members, _ = judged.observations.groups.segments.take(judged.chosen)
         return _counts(chosen, judged.log_probs[members], classes)
-    if chosen.aggregate.is_yes_no(chosen.groups, chosen.n_classes):
+    if chosen.aggregate.is_binary(chosen.groups, chosen.n_classes):
         return _answers(judged, chosen)
     seen = judged.log_likelihood[judged.chosen].exp().numpy()
     return {"form": "other", "edges": TENTHS.tolist(), "counts": histogram(seen, TENTHS)}

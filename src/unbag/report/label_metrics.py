@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unbag.inputs import number_labels, read_labels
-from unbag.naming import best_order
+from unbag.naming import match_classes
 from unbag.report.group_metrics import reliability
 from unbag.report.scored_groups import Judged
 from unbag.symmetry import Symmetry
@@ -46,7 +46,7 @@ def judge_labels(
     k = len(names)
     probs = log_probs[rows].exp()
     together = torch.zeros(k, k, dtype=torch.float64).index_add_(0, numbers, probs).numpy()
-    order = best_order(together, symmetry)
+    order = match_classes(together, symmetry)
     probs = probs[:, order]
     guessed = probs.argmax(1)
     right = guessed == numbers

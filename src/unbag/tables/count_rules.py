@@ -41,7 +41,7 @@ def _rules(found: CountColumns, name: str, numbers: np.ndarray) -> dict[str, np.
     }
     if noisy:
         rules["says nothing of a count with noise; leave the cell blank"] = cells.kind == BOUNDS
-        whole = make_noise(how, 1.0 if how.noise_scale else None).is_whole
+        whole = make_noise(how, 1.0 if how.noise_scale else None).is_integral
     else:
         rules[NEGATIVE] = number & (numbers < 0)
         whole = found.unit == "counts" and step is None

@@ -170,7 +170,7 @@ class CsvFile:
             for piece in reader:
                 for name, kind in types.items():
                     if not pa.types.is_string(kind):
-                        refuse_text(piece.column(name), kind, self.path, name, rows)
+                        raise_if_text(piece.column(name), kind, self.path, name, rows)
                 rows += piece.num_rows
 
     def _fail(self, message: str, row: int | None = None) -> TableError:
@@ -198,7 +198,7 @@ def convert_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
     return table.column(0).combine_chunks()
 
 
-def refuse_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int = 0) -> None:
+def raise_if_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int = 0) -> None:
     """Raise an error that names the first value which is not of the type of its column, if there is one.
 
     The text is a piece of a column, before which there are ``first_row`` rows.

@@ -15,12 +15,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from unbag.aggregates.registry import is_built_in
-from unbag.files import atomic_file, refuse_input, remove_drafts
+from unbag.files import atomic_file, raise_if_input, remove_drafts
 from unbag.options import Plan
 from unbag.run_folder import Run
 from unbag.shift import Moments, find_shift
 from unbag.tables.column_roles import ID, find_column
-from unbag.tables.csv_files import convert_text, refuse_text
+from unbag.tables.csv_files import convert_text, raise_if_text
 from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
@@ -73,7 +73,7 @@ def predict_table(
     """
     content, preparation, clf = _load(run, device)
     check_format(out)
-    refuse_input(out, [instances, *run.inputs])
+    raise_if_input(out, [instances, *run.inputs])
     with open_table(instances) as file:
         names = file.names
         wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
@@ -140,7 +140,7 @@ def disaggregate_table(
     """
     content, preparation, clf = _load(run, device)
     check_format(out)
-    refuse_input(out, [instances, groups, *run.inputs])
+    raise_if_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
     with open_files(plan) as files:
@@ -244,7 +244,7 @@ def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str], 
     for place, name in enumerate(piece.column_names):
         column = piece.column(name).combine_chunks()
         if name in kept and name in kinds and pa.types.is_string(column.type) and kinds[name] != pa.string():
-            refuse_text(column, kinds[name], file, name, first_row)
+            raise_if_text(column, kinds[name], file, name, first_row)
             piece = piece.set_column(place, name, convert_text(column, kinds[name]))
     return piece
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unbag.files import refuse_input
+from unbag.files import raise_if_input
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.column_roles import GROUP, SIZE, find_column
 from unbag.tables.predict import check_format, writing
@@ -85,7 +85,7 @@ def protect_counts(
         How many groups were written, and notes.
     """
     check_format(out)
-    refuse_input(out, [counts])
+    raise_if_input(out, [counts])
     if out.exists() and not force:
         raise fail(
             "this file is there already; counts that are published a second time with new noise tell more than epsilon "

@@ -4,12 +4,12 @@ from unbag.objectives import Objective as Objective
 from unbag.training.best import Patience as Patience
 from unbag.training.best import TimeLimit as TimeLimit
 from unbag.training.checkpoints import Checkpoint as Checkpoint
-from unbag.training.checkpoints import OutOfTime as OutOfTime
+from unbag.training.checkpoints import TimeBudgetExceeded as TimeBudgetExceeded
 from unbag.training.loop import train as train
 from unbag.training.observations import Observations as Observations
 from unbag.training.optimisation import PerStep as PerStep
-from unbag.training.progress import Bar as Bar
-from unbag.training.progress import Silent as Silent
+from unbag.training.progress import LogProgress as LogProgress
+from unbag.training.progress import ProgressBar as ProgressBar
 from unbag.training.row_source import RowSource as RowSource
 from unbag.training.selection import held_out_likelihood as held_out_likelihood
 from unbag.training.selection import labelled_accuracy as labelled_accuracy

@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate
-from unbag.kernels.logspace import class_by_class, log_softmax
+from unbag.kernels.logspace import class_major, log_softmax
 from unbag.losses import Loss, cross_entropy
 from unbag.objectives import (
     Objective,
@@ -30,7 +30,7 @@ from unbag.segments import Segments
 
 def warm_up(aggregate: Aggregate, segments: Segments, outputs: Tensor, z: Tensor) -> tuple[Tensor, ValueAndGrad]:
     """Minimise the negative log-likelihood of the observations."""
-    log_probs = log_softmax(class_by_class(outputs))
+    log_probs = log_softmax(class_major(outputs))
     return log_probs, negative_log_likelihood(aggregate, log_probs, segments, z)
 
 
@@ -38,8 +38,8 @@ def expectation_maximisation(
     loss: Loss, aggregate: Aggregate, segments: Segments, outputs: Tensor, z: Tensor, *memory: Tensor
 ) -> tuple[Tensor, ValueAndGrad]:
     """Minimise the unbiased risk; ``memory`` are the log-probabilities of the last visit, or nothing."""
-    log_probs = log_softmax(class_by_class(outputs))
-    known = class_by_class(memory[0]) if memory else log_probs
+    log_probs = log_softmax(class_major(outputs))
+    known = class_major(memory[0]) if memory else log_probs
     _, weights = aggregate.checked_infer(known, segments, z)  # E-step
     weights = weights.to(log_probs.dtype)
     if loss is cross_entropy:  # M-step

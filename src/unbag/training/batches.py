@@ -108,9 +108,9 @@ class Batches:
             order = torch.cat(passes)
             orders.append(order[:n_visits])
             self.rest[replica] = order[n_visits:].clone()
-        self.visit_in(torch.stack(orders))
+        self.set_order(torch.stack(orders))
 
-    def visit_in(self, order: Tensor) -> None:
+    def set_order(self, order: Tensor) -> None:
         """Take the groups in this order from now on."""
         self.order.copy_(order)
         if (size := self.groups.uniform_size) is None:

@@ -68,7 +68,7 @@ class Best:
         self.stopped |= stops
 
     def _take(self, replicas: Replicas, better: Tensor, epoch: int) -> None:
-        replicas.copy_better(self.weights, better)
+        replicas.update_best(self.weights, better)
         self.epoch[better] = epoch
 
     def diverged(self) -> Tensor:

@@ -24,13 +24,13 @@ def can_be_captured(sets: Sequence[Batches]) -> bool:
     return all(
         batches.groups.device.type == "cuda"
         and batches.groups.uniform_size is not None
-        and batches.aggregate.never_waits(batches.groups.uniform_size, batches.n_classes)
+        and batches.aggregate.capturable(batches.groups.uniform_size, batches.n_classes)
         for batches in sets
     )
 
 
 @contextmanager
-def garbage_waits() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Disable garbage collection: freeing the graph of an earlier run would invalidate a capture."""
     was_on = gc.isenabled()
     gc.disable()
@@ -56,7 +56,7 @@ class CapturedSteps:
 
     def __init__(self, sets: Sequence[Batches], visit: Visit, state: Callable[[], list[Tensor]]) -> None:
         self._sets = sets
-        self._visit = visit
+        self._train_step = visit
         self._state = state
         self._step = torch.zeros((), dtype=torch.int64, device=sets[0].groups.device)
         self._graphs: dict[tuple[Phase, tuple[int, ...]], torch.cuda.CUDAGraph] = {}
@@ -83,7 +83,7 @@ class CapturedSteps:
                 self._step.copy_(step)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with garbage_waits(), torch.cuda.graph(graph, stream=side):
+        with gc_disabled(), torch.cuda.graph(graph, stream=side):
             self._once(phase, sizes)
         after = [tensor.detach() for tensor in self._state()]
         for tensor, old in zip(after, before, strict=False):
@@ -95,5 +95,5 @@ class CapturedSteps:
 
     def _once(self, phase: Phase, sizes: tuple[int, ...]) -> None:
         pairs = zip(self._sets, sizes, strict=True)
-        self._visit(phase, [batches.batch_at(self._step, size) for batches, size in pairs])
+        self._train_step(phase, [batches.batch_at(self._step, size) for batches, size in pairs])
         self._step += 1

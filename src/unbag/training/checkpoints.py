@@ -23,7 +23,7 @@ DIGEST_SIZE = 32
 FILE = "checkpoint.safetensors"
 
 
-class OutOfTime(Exception):
+class TimeBudgetExceeded(Exception):
     """The time of a run was up before its end; it was saved, and goes on if it is started again."""
 
 
@@ -42,7 +42,8 @@ class Checkpoint:
     seconds
         Save also after so many, where steps are slow or few.
     until
-        A moment of ``time.monotonic()``. The first step after it is saved, and the run stops with :class:`OutOfTime`.
+        A moment of ``time.monotonic()``. The first step after it is saved, and the run stops with
+        :class:`TimeBudgetExceeded`.
 
     Examples
     --------

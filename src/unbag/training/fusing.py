@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from unbag.aggregates.base import as_if_captured
+from unbag.aggregates.base import tracing
 from unbag.objectives import ValueAndGrad
 from unbag.training.progress import logger
 
@@ -31,7 +31,7 @@ def fuse(operations: Operations, inputs: tuple[Tensor, ...], *, backend: str = "
     >>> double(torch.tensor([3.0, 4.0]))
     (tensor([6., 8.]),)
     """
-    with as_if_captured():
+    with tracing():
         recorded = make_fx(operations)(*inputs)
     return torch.compile(recorded, backend=backend, dynamic=False)
 

@@ -13,7 +13,7 @@ from unbag.training.best import StoppingRule
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.observations import Observations, check_sets
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule
-from unbag.training.progress import Silent, logger
+from unbag.training.progress import LogProgress, logger
 from unbag.training.replicas import Accelerate, can_be_stacked, check_outputs, make_models
 from unbag.training.row_source import Rows, Views, gather_rows
 from unbag.training.run import Hooks, Run
@@ -31,7 +31,7 @@ def train(
     seeds: Sequence[int] = (0,),
     score: Score | None = None,
     checkpoint: Checkpoint | None = None,
-    progress: Silent | None = None,
+    progress: LogProgress | None = None,
     objective: Objective | None = None,
     n_criteria: int = 1,
     keep_diverged: bool = False,
@@ -132,6 +132,6 @@ def train(
             hooks,
         )
         own = checkpoint if checkpoint is None or together else checkpoint.part(f"replica {places[0]}")
-        run.train(own, progress or Silent())
+        run.train(own, progress or LogProgress())
         found.append(run.result(run.models, keep_diverged=keep_diverged))
     return found[0] if together else side_by_side(found)

@@ -117,10 +117,10 @@ class Observations:
         A row that is in groups of both sides tells the one something about the other; split such sets by hand where
         that matters.
         """
-        kept, held_out = self.split_numbers(share, generator)
+        kept, held_out = self.split_indices(share, generator)
         return self.take(kept), self.take(held_out)
 
-    def split_numbers(self, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def split_indices(self, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the numbers of the groups on either side of such a split, in their order, of those that count."""
         if not 0 < share < 1:
             raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
@@ -161,5 +161,5 @@ def _check_rows(groups: Groups, X: Rows) -> None:
     if groups.last_row >= len(X):
         raise ValueError(
             f"row number {groups.last_row} is out of range for X of {len(X)} rows; "
-            f"see {groups.name_holding(groups.members >= len(X))}"
+            f"see {groups.format_groups_holding(groups.members >= len(X))}"
         )

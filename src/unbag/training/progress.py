@@ -13,10 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 logger = logging.getLogger("unbag")
 
 
-class Silent:
+class LogProgress:
     """Shows nothing, but logs every epoch at level INFO."""
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> LogProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -27,7 +27,7 @@ class Silent:
         logger.info("epoch %d of %d, %s", entry["epoch"] + 1, epochs, summary(entry))
 
 
-class Bar(Silent):
+class ProgressBar(LogProgress):
     """A progress bar with epoch, loss, score and time left; silent where standard error is no terminal."""
 
     def __init__(self, title: str = "training", console: Console | None = None) -> None:
@@ -44,7 +44,7 @@ class Bar(Silent):
         )
         self._task = self._progress.add_task(title, total=None, summary="")
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self._progress.start()
         return self
 

@@ -148,7 +148,7 @@ class Replicas:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""
         return {name: self._with_replicas(tensor).detach().clone() for name, tensor in self.state.items()}
 
-    def copy_better(self, best: dict[str, Tensor], better: Tensor) -> None:
+    def update_best(self, best: dict[str, Tensor], better: Tensor) -> None:
         """Update a snapshot for the replicas that are better now, (replicas,)."""
         for name, tensor in self.state.items():
             best[name][better] = self._with_replicas(tensor).detach()[better]

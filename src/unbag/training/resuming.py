@@ -63,7 +63,7 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
     for place, generator in enumerate(run.generators):
         generator.set_state(tensors[f"generator.{place}"])
     for place, batches in enumerate(run.batches):
-        batches.visit_in(tensors[f"order.{place}"])
+        batches.set_order(tensors[f"order.{place}"])
         batches.rest = [tensors[f"rest.{place}.{replica}"] for replica in range(len(run.seeds))]
     if run.average is not None:
         run.average.state = part("average.")

@@ -22,12 +22,12 @@ from unbag.training.averaging import WeightAverage
 from unbag.training.batches import Batch, Batches
 from unbag.training.best import Best, Patience, StoppingRule, never
 from unbag.training.capture import CapturedSteps, can_be_captured
-from unbag.training.checkpoints import Checkpoint, OutOfTime
+from unbag.training.checkpoints import Checkpoint, TimeBudgetExceeded
 from unbag.training.fusing import Measure, fuse_objective
 from unbag.training.observations import Observations
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
-from unbag.training.progress import Silent
+from unbag.training.progress import LogProgress
 from unbag.training.replicas import Accelerate, Replicas, looks_across_rows, unstack
 from unbag.training.resuming import resume, save
 from unbag.training.row_source import Rows, Views, gather_rows, make_views
@@ -108,7 +108,7 @@ class Run:
         self._across_rows = looks_across_rows(self.models[0])
         at_once = self._across_rows or all(fits(batches.most_rows) for batches in self.batches)
         if self.settings.capture and at_once and self._can_be_captured():
-            self.captured = CapturedSteps(self.batches, self._visit, self._changing)
+            self.captured = CapturedSteps(self.batches, self._train_step, self._changing)
         long = self.n_steps * self.settings.epochs >= WORTH_FUSING
         self._fuses = self.captured is not None and long
 
@@ -122,7 +122,7 @@ class Run:
         """Whether all epochs are done, or all replicas have stopped by every criterion."""
         return self.epoch_number >= self.settings.epochs or all(bool(one.stopped.all()) for one in self.best)
 
-    def train(self, checkpoint: Checkpoint | None, progress: Silent) -> None:
+    def train(self, checkpoint: Checkpoint | None, progress: LogProgress) -> None:
         """Go on to the end, from where a run was saved if it was."""
         n_rows = sum(batches.most_rows for batches in self.batches)
         n_parameters = sum(parameter.numel() for parameter in self.models[0].parameters())
@@ -154,7 +154,9 @@ class Run:
             return
         save(self, checkpoint)
         if checkpoint.time_is_up and not at_end:
-            raise OutOfTime(f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}")
+            raise TimeBudgetExceeded(
+                f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}"
+            )
 
     def _drawing(self) -> AbstractContextManager[None]:
         """Have what draws random numbers draw those of this run; where nothing does, other runs need not wait."""
@@ -165,9 +167,9 @@ class Run:
             if self.captured is not None:
                 self.captured.run(phase, self.step)
             else:
-                self._visit(phase, [batches.batch(self.step) for batches in self.batches])
+                self._train_step(phase, [batches.batch(self.step) for batches in self.batches])
 
-    def _visit(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
+    def _train_step(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
         """Learn from one batch of each set, where it has one."""
         self.optimisation.optimiser.zero_grad()
         for place, batch in enumerate(visited):

@@ -8,10 +8,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from unbag.checks import describe, name_some
+from unbag.checks import describe, format_indices
 from unbag.parts import join
 
-How = Literal["none", "standard", "table"]
+ScalingName = Literal["none", "standard", "table"]
 
 ROWS_AT_ONCE = 1024
 
@@ -50,14 +50,14 @@ class Scaling(nn.Module):
         return (x - self.shift).mul_(self.factor).to(self.factor.dtype)
 
 
-def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
+def fit_scaling(X: Tensor, scaling: ScalingName = "standard") -> Scaling:
     """Fit the scaling of a table or of images, of the rows that are trained on and no others.
 
     Parameters
     ----------
     X
         A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite.
-    how
+    scaling
         ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
         float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
 
@@ -70,16 +70,16 @@ def fit_scaling(X: Tensor, how: How = "standard") -> Scaling:
     >>> fit_scaling(X, "table").shift
     tensor([3.5000, 3.5000])
     """
-    if how not in get_args(How):
-        raise ValueError(f"scaling must be one of {', '.join(get_args(How))}; got {how!r}")
+    if scaling not in get_args(ScalingName):
+        raise ValueError(f"scaling must be one of {', '.join(get_args(ScalingName))}; got {scaling!r}")
     if not isinstance(X, Tensor) or X.ndim < 2 or X.numel() == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     check_finite(X)
     shape = scaling_shape(X.shape[1:])
     channels = shape[0]
-    if how == "none":
+    if scaling == "none":
         return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
-    mean, deviation = _moments(X.reshape(len(X), 1 if how == "table" else channels, -1))
+    mean, deviation = _moments(X.reshape(len(X), 1 if scaling == "table" else channels, -1))
     shift, factor = mean.float(), (1 / deviation).float()
     return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
 
@@ -153,13 +153,13 @@ def name_vanishing(X: Tensor, names: Sequence[str] | None = None) -> str | None:
         return None
     vanishing = doubtful.masked_scatter(doubtful, _mean_and_deviation(values[:, doubtful])[1] <= SMALLEST)
     kind, names = ("column", names) if X.ndim == 2 else ("channel", None)
-    return name_some(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
+    return format_indices(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
 
 
 def _name_places(bad: Tensor, names: Sequence[str] | None) -> str:
     """Name the columns of a table, or the images, that hold a flagged value."""
     kind, where = ("column", bad.any(0)) if bad.ndim == 2 else ("image", bad.flatten(1).any(1))
-    return name_some(kind, where, _namer(names))
+    return format_indices(kind, where, _namer(names))
 
 
 def _namer(names: Sequence[str] | None) -> Callable[[int], str]:

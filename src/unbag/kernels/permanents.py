@@ -1,8 +1,8 @@
-"""Small groups of one size, the fast way: as many places as members, each place one of the labels that were counted.
+"""Permanents of small matrices: counts of small groups of one size, each counted label a place of its own.
 
-The sum over all ways to seat the members is the permanent of the matrix of their weights. A state is the set of places
-taken so far. Reading the members backwards visits the same states, so that one recursion gives both what leads to a
-state and what follows it.
+The sum over all assignments of members to places is the permanent of the matrix of their weights. A state is the set of
+places taken so far. Reading the members backwards visits the same states, so that one recursion gives both what leads
+to a state and what follows it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 
-class Seatings(NamedTuple):
+class SubsetTables(NamedTuple):
     """Tables for a number of places m. Sets of t places are level t; a level lists them forwards, then backwards."""
 
     first: Tensor  # rows member * m + place of the weights, for the sets of level 1
-    last: list[Tensor]  # by level, from 2 on, for each set and each place in it: the row of who sits there
+    last: list[Tensor]  # by level, from 2 on, for each set and each place in it: the row of the member on it
     before: list[Tensor]  # and the set without that place, in the level before
     earlier: Tensor  # for each member t, place and set of t others: that set forwards; filled up with no set
     later: Tensor  # and the set of what both leave over, backwards
 
 
 @lru_cache(maxsize=16)
-def seatings(m: int, device: torch.device) -> Seatings:
+def subset_tables(m: int, device: torch.device) -> SubsetTables:
     """Lay out the sets of places. Among all levels, row 0 is the empty set and row 1 no set at all."""
 
     def table(rows: list[int]) -> Tensor:
@@ -39,8 +39,8 @@ def seatings(m: int, device: torch.device) -> Seatings:
     for t in range(2, m):
         steps = [(taken, place) for taken in levels[t] for place in taken]
         kept = [in_level[t - 1][tuple(other for other in taken if other != place)] for taken, place in steps]
-        seats = [place for _, place in steps]
-        last.append(table([(t - 1) * m + seat for seat in seats] + [(m - t) * m + seat for seat in seats]))
+        places = [place for _, place in steps]
+        last.append(table([(t - 1) * m + place for place in places] + [(m - t) * m + place for place in places]))
         before.append(table(kept + [len(levels[t - 1]) + row for row in kept]))
     starts = [0] + [2 + 2 * sum(len(level) for level in levels[1:t]) for t in range(1, m)]
     most_others = comb(m - 1, (m - 1) // 2)
@@ -54,11 +54,11 @@ def seatings(m: int, device: torch.device) -> Seatings:
         earlier += [starts[t] + in_level[t][taken] for taken in others] + none
         later += [backwards + in_level[behind][taken] for taken in left] + none
     first = [*range(m), *range((m - 1) * m, m * m)] if m > 1 else []
-    return Seatings(table(first), last, before, table(earlier), table(later))
+    return SubsetTables(table(first), last, before, table(earlier), table(later))
 
 
-def infer_places(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over all ways to seat the members of each group, in the precision of the weights.
+def infer_permanents(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over all assignments of the members of each group to places, in the precision of the weights.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def infer_places(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (memberships, k).
     """
     (n, k), m = z.shape, len(log_probs) // len(z)
-    tables = seatings(m, z.device)
+    tables = subset_tables(m, z.device)
     # A place is an entry of z, group * k + class. Its weight for each member is in this cell of the table of classes
     # and memberships: (member, place, group).
     place = torch.repeat_interleave(z.view(-1), output_size=n * m).view(n, m)
@@ -89,9 +89,9 @@ def infer_places(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         levels.append(level)
     sets = torch.cat(levels)
     others = sets.index_select(0, tables.earlier).mul_(sets.index_select(0, tables.later))
-    seated = others.view(m * m, -1, n).sum(1).mul_(weights)  # (member * place, groups)
-    total = seated[:m].sum(0)
-    posterior = weights.new_zeros(k * n * m).scatter_add_(0, cell, seated.div_(total).view(-1))
+    assigned = others.view(m * m, -1, n).sum(1).mul_(weights)  # (member * place, groups)
+    total = assigned[:m].sum(0)
+    posterior = weights.new_zeros(k * n * m).scatter_add_(0, cell, assigned.div_(total).view(-1))
     return total, posterior.view(k, n * m).t()
 
 
