@@ -147,8 +147,8 @@ def find_telling_columns(X: Tensor, one: Checked, names: Sequence[Any] | None) -
         if bool(like_ids.any()):
             yield Finding(
                 "group_column",
-                f"{format_indices('column', like_ids, call)} of X: one value in each of {len(one.groups):,} groups, and "
-                "another in every group, like its id, so that a model can learn the observations by heart; leave "
+                f"{format_indices('column', like_ids, call)} of X: one value in each of {len(one.groups):,} groups, "
+                "and another in every group, like its id, so that a model can learn the observations by heart; leave "
                 "it out unless it is known of new rows",
             )
     for column, log_chance in _columns_of_answers(X, one):
