@@ -80,7 +80,8 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
             )
         share = float(weights @ answers / weights.sum())
         rates = {0.0: (1 - share) / (1 - sampling), 1.0: share / sampling}
-    inverse = weights / torch.tensor([rates[one] for one in found])[torch.searchsorted(answers.unique(), answers)]
+    of_answers = torch.tensor([rates[one] for one in found], dtype=torch.float64)
+    inverse = weights / of_answers[torch.searchsorted(answers.unique(), answers)]
     return inverse * (weights.sum() / inverse.sum())
 
 
