@@ -211,7 +211,7 @@ def _unnamed_classes(one: Observations) -> Iterator[Finding]:
         )
     elif symmetry == "reversal":
         yield Finding("unnamed_classes", f"{name} cannot tell the order of the {k} classes from its reverse: {advice}")
-    if symmetry != "any" and one.aggregate.size is not None and k > 2:
+    if symmetry != "any" and one.aggregate.size is not None and one.aggregate.outcome == "yes_no" and k > 2:
         yield Finding(
             "unknown_borders",
             f"{name} tells the order of rows, but hardly where one of the {k} classes ends and the next begins: give "

@@ -364,7 +364,7 @@ class AggregateClassifier(Predictor):
         # What one set leaves out another may hold.
         findings = [found for found in findings if found.kind != "rows_without_group"]
         findings += find_rows_without_group([one.groups for one in observations], len(rows))
-        if len(observations) == 1 and (fatal := [found.message for found in findings if found.fatal]):
+        if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
             raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
         for found in findings:
             if found.kind != "unnamed_classes":

@@ -50,7 +50,7 @@ class Plan:
     --------
     >>> groups = Groups.from_sizes([2, 20])
     >>> print(LabelProportions().plan(groups, [[1, 1, 0], [10, 0, 10]]))
-    places for 1 group, two_classes for 1 group
+    permanents for 1 group, two_classes for 1 group
     """
 
     parts: list[Part]
