@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from math import exp, lgamma, log
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.special import gammaln, xlogy
-from scipy.stats import binom
 from torch import Tensor
 
 # A column is suspicious if, of as many unrelated columns as there are, fewer than this would look so by chance.
@@ -70,6 +67,9 @@ def find_coding_within(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, hi
     >>> find_coding_within(np.array([0, 0, 1, 1]), np.array([2, 2]), low, low + 1).classes.tolist()
     [1, 0]
     """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
+    from scipy.stats import binom  # noqa: PLC0415
+
     k = low.shape[1]
     tallies = _tally(codes, sizes, k, k)
     if tallies is None:
@@ -112,6 +112,8 @@ def _solve(tallies: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
 
 def _log_chance(counts: np.ndarray) -> float:
     """Return the log-probability of these counts if every member had the shares of the classes."""
+    from scipy.special import gammaln, xlogy  # noqa: PLC0415 (slow to import)
+
     shares = counts.sum(0) / counts.sum()
     per_group = gammaln(counts.sum(1) + 1) - gammaln(counts + 1).sum(1) + xlogy(counts, shares).sum(1)
     return float(per_group.sum())
