@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from unbag.training import Observations
@@ -88,6 +87,8 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
 
 
 def _search(sets: Sequence[Distinct], n_classes: int) -> Tensor:
+    from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
+
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         given = torch.from_numpy(logits).requires_grad_()
         means = [one.share @ one.log_likelihood(given) * one.observations.weight for one in sets]
