@@ -27,7 +27,7 @@ EXPECTED_FAILURES = {
 }
 
 # What may differ between one model and a mixture; the rest would say the same again, at length.
-QUICK_MIXTURE = AggregateClassifier(n_folds=2, epochs=10, learning_rate=0.05, random_state=0)
+QUICK_MIXTURE = AggregateClassifier(n_folds=2, epochs=3, learning_rate=0.05, random_state=0)
 OF_MIXTURE = (
     *("check_fit_idempotent", "check_estimators_pickle", "check_methods_subset_invariance", "check_dict_unchanged"),
     *("check_classifiers_classes", "check_n_features_in", "check_no_attributes_set_in_init", "check_fit2d_1sample"),
