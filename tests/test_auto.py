@@ -74,12 +74,13 @@ def test_every_group_is_left_out_once(linear):
 def test_left_out_groups_are_explained_by_models_that_have_not_seen_them(linear):
     classifier, X, z, groups, _ = linear
     seen = classifier._observations(z, groups, len(X))
-    (found,) = classifier._out_of_fold_log_probs(torch.from_numpy(X), seen)
-    said = np.stack([own.exp().numpy() for own in classifier._log_probs_of_models(torch.from_numpy(X))])
+    of_models = classifier._log_probs_of_models(torch.from_numpy(X))
+    (found,) = classifier._out_of_fold_log_probs(of_models, seen)
+    probs = np.stack([own.exp().numpy() for own in of_models])
     fold_of_member = np.repeat(classifier.folds_[0], 4)
     for fold in range(4):
         weights = np.where(np.array(classifier.model_folds_) == fold, classifier.model_weights_, 0)
-        mixed = np.einsum("r,rnk->nk", weights, said)[fold_of_member == fold] ** (1 / classifier.temperature_)
+        mixed = np.einsum("r,rnk->nk", weights, probs)[fold_of_member == fold] ** (1 / classifier.temperature_)
         expected = mixed / mixed.sum(1, keepdims=True)
         np.testing.assert_allclose(found.exp().numpy()[fold_of_member == fold], expected, rtol=1e-6)
     best = max(one["score"] for one in classifier.candidates_)

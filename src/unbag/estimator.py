@@ -474,10 +474,10 @@ class AggregateClassifier(Predictor):
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
 
     def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, folds: Tensor) -> LeftOut:
-        by_fold = self._log_probs_by_fold(rows[one.groups.members])
+        of_models = self._log_probs_of_models(rows[one.groups.members])
+        by_fold = [self._mix(of_models, fold) for fold in sorted({*(self.model_folds_ or [])})]
         own = one.groups.segments.expand(folds)
-        log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(own))]
-        return LeftOut(one, log_probs, list(by_fold.values()), constant)
+        return LeftOut(one, torch.stack(by_fold)[own, torch.arange(len(own))], by_fold, constant)
 
     def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
