@@ -29,8 +29,8 @@ from unbag.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from unbag.estimator import AggregateClassifier as AggregateClassifier
-    from unbag.estimator import DivergenceWarning as DivergenceWarning
-    from unbag.estimator import UnbagWarning as UnbagWarning
+    from unbag.fit_diagnosis import DivergenceWarning as DivergenceWarning
+    from unbag.fit_diagnosis import UnbagWarning as UnbagWarning
     from unbag.saving import load as load
 
 __all__ = [
@@ -66,8 +66,8 @@ __all__ = [
 # These need scikit-learn, which takes about as long to import as everything else together: only when asked for.
 _LATE = {
     "AggregateClassifier": "unbag.estimator",
-    "DivergenceWarning": "unbag.estimator",
-    "UnbagWarning": "unbag.estimator",
+    "DivergenceWarning": "unbag.fit_diagnosis",
+    "UnbagWarning": "unbag.fit_diagnosis",
     "load": "unbag.saving",
 }
 

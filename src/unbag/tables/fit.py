@@ -67,8 +67,9 @@ def fit_tables(
     ('finished', 24)
     """
     with run.opened(plan.as_dict(), force=force) as resumed:
-        from unbag.estimator import AggregateClassifier, UnbagWarning  # noqa: PLC0415 (slow to import)
+        from unbag.estimator import AggregateClassifier  # noqa: PLC0415 (slow to import)
         from unbag.families import is_network  # noqa: PLC0415
+        from unbag.fit_diagnosis import UnbagWarning  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
