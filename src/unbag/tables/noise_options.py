@@ -6,10 +6,8 @@ from math import isfinite
 from typing import Any
 
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
-from unbag.options import Source
+from unbag.options import UNITS, Source
 from unbag.tables.problems import fail, failing
-
-UNITS = ("counts", "proportions", "percentages")
 
 
 def check_published(source: Source) -> None:

@@ -11,12 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from unbag.aggregates.registry import find_kind
-from unbag.options import Plan, Source, Training, options_of, plain_type
+from unbag.options import RELATIONS, Plan, Source, Training, options_of, plain_type
 from unbag.tables.noise_options import check_published
 from unbag.tables.problems import fail, failing
 from unbag.tables.published_files import beside, read_published
-
-RELATIONS = ("<", ">", "<=", ">=")
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """What a file of settings may have besides options."""
