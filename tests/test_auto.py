@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 import unbag
 from unbag import AggregateClassifier, Groups
 from unbag.families.cross_fit import cross_fit
+from unbag.naming import match_classes
 from unbag.out_of_fold import mean_log_likelihood
 
 # Long enough for what can be learned here, and quick.
@@ -74,16 +75,45 @@ def test_every_group_is_left_out_once(linear):
 def test_left_out_groups_are_explained_by_models_that_have_not_seen_them(linear):
     classifier, X, z, groups, _ = linear
     seen = classifier._observations(z, groups, len(X))
-    (found,) = classifier._out_of_fold_log_probs(torch.from_numpy(X), seen)
-    said = np.stack([own.exp().numpy() for own in classifier._log_probs_of_models(torch.from_numpy(X))])
+    of_models = classifier._log_probs_of_models(torch.from_numpy(X))
+    (found,) = classifier._out_of_fold_log_probs(of_models, seen)
+    probs = np.stack([own.exp().numpy() for own in of_models])
     fold_of_member = np.repeat(classifier.folds_[0], 4)
     for fold in range(4):
         weights = np.where(np.array(classifier.model_folds_) == fold, classifier.model_weights_, 0)
-        mixed = np.einsum("r,rnk->nk", weights, said)[fold_of_member == fold] ** (1 / classifier.temperature_)
+        mixed = np.einsum("r,rnk->nk", weights, probs)[fold_of_member == fold] ** (1 / classifier.temperature_)
         expected = mixed / mixed.sum(1, keepdims=True)
         np.testing.assert_allclose(found.exp().numpy()[fold_of_member == fold], expected, rtol=1e-6)
     best = max(one["score"] for one in classifier.candidates_)
     assert mean_log_likelihood(seen, [found]) >= best
+
+
+@pytest.mark.parametrize("settings", [{}, {"class_shares": [0.2, 0.8]}], ids=["unnamed", "named"])
+def test_a_fit_is_examined_by_what_models_say_of_groups_they_have_not_seen(settings):
+    X = rows()
+    labels = drawn(6 * X[:, 0] + 3)
+    pairs = Groups.from_tuples(np.arange(400).reshape(200, 2))
+    same, counts = labels[::2] == labels[1::2], np.arange(200) % 10 > 0
+    classifier = AggregateClassifier(
+        "pairwise_similarity", "linear", n_folds=3, epochs=3, learning_rate=0.1, n_classes=2, random_state=3, **settings
+    )
+
+    def match(fit, symmetry):  # shares, which fit by their squared distance, turn the classes round
+        return np.array([1, 0]) if (fit < 0).any() else match_classes(fit, symmetry)
+
+    with (
+        patch("unbag.estimator.examine", return_value=[]) as examined,
+        patch("unbag.estimator.match_classes", match),
+    ):
+        classifier.fit(X, same, pairs, group_weights=counts)
+    ((one,),) = examined.call_args.args
+    seen = classifier._observations(same, pairs, len(X), group_weights=counts)
+    of_models = classifier._log_probs_of_models(torch.from_numpy(X))
+    (expected,) = classifier._out_of_fold_log_probs(of_models, seen)
+    torch.testing.assert_close(one.log_probs, expected[np.repeat(counts, 2)])
+    for fold, own in enumerate(one.by_fold):
+        torch.testing.assert_close(own, classifier._mix(of_models, fold)[np.repeat(counts, 2)])
+    assert (len(one.constant), len(one.observations.groups)) == (180, 180)
 
 
 def test_what_is_learned_is_described(linear):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unbag
+from unbag.class_shares import ClassShares
 from unbag.out_of_fold import (
     estimate_accuracy,
     fit_mixture,
@@ -115,3 +116,16 @@ def test_sets_count_by_their_weights():
     heavy = Observations(one.aggregate, one.groups, one.z.flip(0), 3, weight=3.0)
     first, second = (float(own.mean()) for own in log_likelihoods([one, heavy], [true, true]))
     assert mean_log_likelihood([one, heavy], [true, true]) == pytest.approx((first + 3 * second) / 4)
+    first, second = (estimate_accuracy([own], [true]).value for own in (one, heavy))
+    assert estimate_accuracy([one, heavy], [true, true]).value == pytest.approx((first + 3 * second) / 4)
+    assert first != pytest.approx(second)
+
+
+def test_known_shares_hardly_count_in_the_expected_accuracy():
+    one, true, _ = made(2000)
+    shares = ClassShares(torch.full((3,), 1 / 3, dtype=torch.float64), 0.0).as_observations(2000, 2000, seed=0)
+    alone = estimate_accuracy([one], [true])
+    both = estimate_accuracy([one, shares], [true, true[shares.groups.members]])
+    assert len(shares.groups.members) >= 2000
+    assert both.value == pytest.approx(alone.value, abs=0.002)
+    assert (both.low, both.high) == pytest.approx((alone.low, alone.high), abs=0.002)

@@ -264,8 +264,8 @@ def test_mixtures_say_the_same(settings, tmp_path):
     again = unbag.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_log_proba(X), classifier.predict_log_proba(X))
     assert of_mixture(again) == of_mixture(classifier)
-    seen = classifier._observations(z, groups, len(X))
-    ways = [one._out_of_fold_log_probs(torch.from_numpy(X), seen)[0] for one in (classifier, again)]
+    seen, rows = classifier._observations(z, groups, len(X)), torch.from_numpy(X)
+    ways = [one._out_of_fold_log_probs(one._log_probs_of_models(rows), seen)[0] for one in (classifier, again)]
     assert torch.equal(*ways)
     again.save(tmp_path / "model", overwrite=True)  # the same files
     assert len(list((tmp_path / "model").iterdir())) == 4

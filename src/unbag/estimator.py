@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from unbag.constant import best_constant
 from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
 from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
-from unbag.families.cross_fit import CrossFitted
+from unbag.families.cross_fit import CrossFitted, OutOfFold
 from unbag.findings import Finding
 from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
@@ -314,14 +314,18 @@ class AggregateClassifier(Predictor):
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 
         def train() -> AggregateClassifier:
+            out_of_fold: dict[int, OutOfFold] = {}
             if over_folds is not None:
-                self._keep_folds(over_folds.train(self._align), observations)
+                fitted = over_folds.train(self._align)
+                out_of_fold = fitted.out_of_fold
+                self._keep_folds(fitted, observations)
             elif prepared is not None:
                 self._keep(prepared.train(), rows, observations)
                 self._keep_split(prepared, rows)
             self.classes_ = classes
             if shares is not None and named:
-                self._name_by(shares.shares, rows)
+                order = self._name_by(shares.shares, rows)
+                out_of_fold = {n: OutOfFold(*(own[..., order] for own in one)) for n, one in out_of_fold.items()}
             # Known shares are no set of the caller's.
             self.held_out_ = self.held_out_[: len(sets)]
             self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
@@ -329,7 +333,7 @@ class AggregateClassifier(Predictor):
             if rows.ndim == 2:
                 own = [one.groups.to("cpu") for one in observations[: len(sets)]]
                 self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
-            self._examine(rows, observations)
+            self._examine(observations, len(sets), out_of_fold)
             self._diagnose_fit(rows, observations[: len(sets)], shares)
             return self
 
@@ -371,12 +375,16 @@ class AggregateClassifier(Predictor):
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
 
-    def _name_by(self, shares: Tensor, rows: Tensor) -> None:
-        """Name classes that the groups leave unnamed by their shares, which training may have left at other classes."""
+    def _name_by(self, shares: Tensor, rows: Tensor) -> np.ndarray:
+        """Name classes that the groups leave unnamed by their shares, which training may have left at other classes.
+
+        Returns which class has become each.
+        """
         expected = self._mixed_log_probs(rows).exp().mean(0)
         order = match_classes(-(shares[:, None] - expected).square().numpy(), self.symmetry_)
         self.orders_ = [own[order] for own in self.orders_]
         self.symmetry_ = "none"
+        return order
 
     def _sampling(self, n_sets: int) -> list[Any]:
         return [None] * n_sets if self.sampling is None else self.sampling if self._has_sets() else [self.sampling]
@@ -456,28 +464,22 @@ class AggregateClassifier(Predictor):
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
         return match_classes((first.T @ other).numpy(), self.symmetry_)
 
-    def _examine(self, rows: Tensor, observations: Sequence[Observations]) -> None:
+    def _examine(self, observations: Sequence[Observations], n_sets: int, out_of_fold: Mapping[int, OutOfFold]) -> None:
         """Warn where a constant prediction is better; with folds, of what else left-out groups tell, and keep it."""
         observations = [one.to("cpu") for one in observations]
         _, by_constant = best_constant(observations)
         diverged = self._warn_of_divergence(observations, by_constant)
-        left_out = []
         # A single split leaves out too few groups, by one model whose own uncertainty nothing tells.
-        for one, constant, folds in zip(observations, by_constant, self.folds_ or [], strict=False):
-            numbers = torch.tensor(folds)
-            if bool((chosen := numbers >= 0).any()):
-                left_out.append(self._left_out(rows, one.take(chosen), constant[chosen], numbers[chosen]))
+        left_out = [
+            LeftOut(observations[n].counting(), *predicted, by_constant[n][observations[n].weights > 0])
+            for n, predicted in out_of_fold.items()
+            if n < n_sets
+        ]
         findings = examine(left_out)
         self.diagnosis_ += findings
         for found in findings:
             if not (diverged and found.kind == "worse_than_constant"):
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
-
-    def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, folds: Tensor) -> LeftOut:
-        by_fold = self._log_probs_by_fold(rows[one.groups.members])
-        own = one.groups.segments.expand(folds)
-        log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(own))]
-        return LeftOut(one, log_probs, list(by_fold.values()), constant)
 
     def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
         """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""

@@ -34,7 +34,7 @@ class LeftOut:
     observations: Observations
     log_probs: Tensor
     """Of each membership, by a model that has not seen the group."""
-    by_fold: Sequence[Tensor]
+    by_fold: Sequence[Tensor] | Tensor
     """The same by the models of each fold, whose differences tell how uncertain the model is; empty without folds."""
     constant: Tensor
     """Log-likelihood of each group under the best constant prediction."""

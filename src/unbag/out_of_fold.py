@@ -116,7 +116,8 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor])
 
     The chance that a prediction is right is the posterior of the predicted class given the observation of its group:
     where groups are small this hardly depends on the model, for groups of one it is the accuracy itself, and where they
-    say little it is the confidence of the model, which :func:`fit_temperature` should have set right.
+    say little it is the confidence of the model, which :func:`fit_temperature` should have set right. A member counts by
+    the weights of its group and of its set.
 
     Parameters
     ----------
@@ -130,8 +131,9 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor])
         segments = one.groups.segments
         posterior = one.aggregate.checked_evidence(own, segments, one.checked).posterior
         right = posterior.gather(1, own.argmax(1, keepdim=True))[:, 0]
-        chances.append(one.weights * segments.sum(right.double()))
-        sizes.append(one.weights * segments.sizes)
+        weights = one.weight * one.weights
+        chances.append(weights * segments.sum(right.double()))
+        sizes.append(weights * segments.sizes)
     return _ratio(torch.cat(chances), torch.cat(sizes))
 
 

@@ -221,34 +221,32 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def _mixed_log_probs(self, rows: Tensor) -> Tensor:
         """Return the tempered mean of the probabilities of all models."""
-        return self._mix(self._log_probs_of_models(rows), self.model_weights_)
+        return self._mix(self._log_probs_of_models(rows))
 
-    def _mix(self, log_probs: list[Tensor], weights: Sequence[float]) -> Tensor:
-        total = sum(weights)
-        mixed = log_probs[0] if len(log_probs) == 1 else mix(log_probs, [weight / total for weight in weights])
+    def _mix(self, of_models: list[Tensor], fold: int | None = None) -> Tensor:
+        """Return the tempered mean of what models say, of all, or of those that have left out a fold."""
+        weights = np.array(self.model_weights_)
+        if fold is not None:
+            weights = weights * (np.array(self.model_folds_) == fold)
+        mixed = of_models[0] if len(of_models) == 1 else mix(of_models, (weights / sum(weights)).tolist())
         return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
 
-    def _log_probs_by_fold(self, rows: Tensor) -> dict[int, Tensor]:
-        """Return for each fold what the models that have left it out say of rows; empty without folds."""
-        folds = self.model_folds_ or []
-        found = self._log_probs_of_models(rows) if folds else []
-        return {
-            fold: self._mix(found, [w * (own == fold) for w, own in zip(self.model_weights_, folds, strict=True)])
-            for fold in sorted(set(folds))
-        }
+    def _out_of_fold_log_probs(self, of_models: list[Tensor], observations: Sequence[Observations]) -> list[Tensor]:
+        """Return for each set the log-probabilities of members, by models that have not seen their groups, if any.
 
-    def _out_of_fold_log_probs(self, rows: Tensor, observations: Sequence[Observations]) -> list[Tensor]:
-        """Return for each set the log-probabilities of members, by models that have not seen their groups, if any."""
-        by_all, by_fold = self._mixed_log_probs(rows), self._log_probs_by_fold(rows)
-        found = []
+        Of all rows, ``of_models`` is what :meth:`_log_probs_of_models` returns.
+        """
+        by_all = self._mix(of_models)
+        by_fold = {fold: self._mix(of_models, fold) for fold in sorted({*(self.model_folds_ or [])})}
+        out_of_fold = []
         for place, one in enumerate(observations):
             of_members = by_all[one.groups.members]
             if self.folds_ is not None:
                 own = one.groups.segments.expand(torch.tensor(self.folds_[place]))
-                for fold, said in by_fold.items():
-                    of_members[own == fold] = said[one.groups.members[own == fold]]
-            found.append(of_members)
-        return found
+                for fold, log_probs in by_fold.items():
+                    of_members[own == fold] = log_probs[one.groups.members[own == fold]]
+            out_of_fold.append(of_members)
+        return out_of_fold
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
         return [model.log_probs(rows)[:, order] for model, order in zip(self.models_, self.orders_, strict=True)]

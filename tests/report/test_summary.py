@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import asdict
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -85,7 +86,9 @@ def test_with_folds_every_group_is_judged_by_models_that_have_not_seen_it():
     pairs = tuples(150, 60, 2)
     same = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
     clf = fit_all_candidates(X, same, pairs, aggregate="pairwise_similarity", n_classes=3, n_folds=3)
-    summary = summarise(clf, X, same, pairs, title="", inputs={})
+    with patch.object(clf, "_log_probs_of_models", wraps=clf._log_probs_of_models) as predicted:
+        summary = summarise(clf, X, same, pairs, title="", inputs={})
+    assert predicted.call_count == 1
     (one,), (folds,), members = summary["sets"], clf.folds_, pairs.to_tuples().tolist()
     seen_elsewhere = [
         any(row in members[other] and folds[other] != folds[group] for other in range(60))
@@ -96,7 +99,8 @@ def test_with_folds_every_group_is_judged_by_models_that_have_not_seen_it():
     assert one["judged"] == {"held_out": True, "folds": 3, "groups": 60}
     assert shared == pytest.approx(np.mean(seen_elsewhere))
     seen = clf._observations(same, pairs, len(X))
-    expected = mean_log_likelihood(seen, clf._out_of_fold_log_probs(torch.from_numpy(X), seen))
+    of_models = clf._log_probs_of_models(torch.from_numpy(X))
+    expected = mean_log_likelihood(seen, clf._out_of_fold_log_probs(of_models, seen))
     assert one["likelihood"]["model"] == pytest.approx(expected)
     assert one["likelihood"]["model"] != pytest.approx(clf.score(X, same, groups=pairs))
     assert summary["estimated_accuracy"] == asdict(clf.estimated_accuracy_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,6 +30,15 @@ Align = Callable[[Tensor, Tensor], np.ndarray]
 classes of the first."""
 
 
+class OutOfFold(NamedTuple):
+    """Log-probabilities of the members of a set of observations, tempered."""
+
+    log_probs: Tensor
+    """By the models that have not seen the group, ``(memberships, classes)``."""
+    by_fold: Tensor
+    """By the models of each fold, ``(folds, memberships, classes)``."""
+
+
 @dataclass(frozen=True, eq=False)
 class CrossFitted:
     """The models of all folds of the chosen candidates, and how good they are on groups that they have not seen."""
@@ -46,8 +55,8 @@ class CrossFitted:
     temperature: float
     numbers: list[Tensor]
     """For each set, by which fold each group was left out."""
-    log_probs: list[Tensor]
-    """Tempered out-of-fold predictions for the members of each set, those of the fold that was left out."""
+    out_of_fold: dict[int, OutOfFold]
+    """What is predicted for the members of each set, by its place; a set with a single group has none."""
     candidates: list[dict[str, Any]]
     """Of each candidate: its name, its log-likelihood per left-out group, its weight in the mixture."""
     fitted: dict[str, list[Fitted]]
@@ -95,23 +104,23 @@ def cross_fit(
     sets = [one.to("cpu") for one in sets]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
     members_of_sets = members.split([len(one.groups.members) for one in sets])
-    said = [model.log_probs(X[rows]) for model in models]  # (rows, classes) of each
+    log_probs = [model.log_probs(X[rows]) for model in models]  # (rows, classes) of each
     scores = [max(one.scores) for fits in fitted.values() for one in fits]
-    best = said[int(np.nanargmax(scores))].exp()
-    orders = [align(best, own.exp()) for own in said]
-    said = [own[:, torch.from_numpy(order)] for own, order in zip(said, orders, strict=True)]
+    best = log_probs[int(np.nanargmax(scores))].exp()
+    orders = [align(best, own.exp()) for own in log_probs]
+    log_probs = [own[:, torch.from_numpy(order)] for own, order in zip(log_probs, orders, strict=True)]
 
     judged = [place for place, own in enumerate(numbers) if own.min() >= 0]
     judges = [sets[place] for place in judged]
-    left_out = []
-    for first in range(0, len(models), len(folds)):
-        by_fold = torch.stack(said[first : first + len(folds)])
-        of_members = [fold_of_members(sets[place], numbers[place]) for place in judged]
-        left_out.append([by_fold[own, members_of_sets[place]] for own, place in zip(of_members, judged, strict=True)])
+    # For each of their memberships, the fold that leaves it out, and its place among the rows.
+    where = [(fold_of_members(sets[place], numbers[place]), members_of_sets[place]) for place in judged]
+    by_candidate = [torch.stack(log_probs[n : n + len(folds)]) for n in range(0, len(models), len(folds))]
+    left_out = [[by_fold[own] for own in where] for by_fold in by_candidate]
     weights = fit_mixture(judges, left_out)
-    mixed = [mix(own, weights) for own in zip(*left_out, strict=True)]
-    temperature = fit_temperature(judges, mixed)
-    tempered = [temper(own, temperature) for own in mixed]
+    mixed = mix(by_candidate, weights)
+    temperature = fit_temperature(judges, [mixed[own] for own in where])
+    tempered = temper(mixed, temperature)
+    out_of_fold = [OutOfFold(tempered[own], tempered[:, own[1]]) for own in where]
     shares = [weight / len(folds) for weight in weights for _ in folds]
     kept = [place for place, share in enumerate(shares) if share]
     return CrossFitted(
@@ -122,13 +131,13 @@ def cross_fit(
         folds=[place % len(folds) for place in kept],
         temperature=temperature,
         numbers=numbers,
-        log_probs=tempered,
+        out_of_fold=dict(zip(judged, out_of_fold, strict=True)),
         candidates=[
             {"model": name, "score": mean_log_likelihood(judges, own), "weight": weight}
             for name, own, weight in zip(candidates, left_out, weights, strict=True)
         ],
         fitted=fitted,
-        accuracy=estimate_accuracy(judges, tempered),
+        accuracy=estimate_accuracy(judges, [own.log_probs for own in out_of_fold]),
     )
 
 

@@ -79,14 +79,15 @@ def summarise(
     """
     # As probabilities, those far below others would be lost.
     rows = read_rows(clf, X, reset=False)
-    log_probs = clf._mixed_log_probs(rows)
+    of_models = clf._log_probs_of_models(rows)
+    log_probs = clf._mix(of_models)
     seen = read_sets(clf.aggregate, y, groups, len(log_probs), group_weights=group_weights, sampling=clf.sampling)
     observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)
     folds = [None] * len(seen) if clf.folds_ is None else [torch.tensor(own) for own in clf.folds_]
     left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
-    of_members = clf._out_of_fold_log_probs(rows, observations)
+    of_members = clf._out_of_fold_log_probs(of_models, observations)
     sets = [judge(*own) for own in zip(observations, of_members, trivial, left_out, folds, strict=True)]
     of_labels = None
     if labels is not None:
