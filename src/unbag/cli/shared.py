@@ -29,7 +29,7 @@ def plain_errors(debug: bool) -> Iterator[None]:
         if debug:
             console.print(traceback.format_exc(), markup=False)
             raise typer.Exit(1) from error
-        from unbag.tables.problems import TableError  # noqa: PLC0415 (only where something went wrong)
+        from unbag.problems import TableError  # noqa: PLC0415 (only where something went wrong)
 
         console.print(f"[red]{plain(str(error) or type(error).__name__)}[/red]")
         if not isinstance(error, OSError | RunError | TableError):  # those say where they come from
