@@ -39,7 +39,7 @@ napoleon_use_ivar = True
 
 
 def leave_out_results(app: Sphinx, name: str, source: list[str]) -> None:
-    """Say so where there are no results yet; `unbag reproduce --render` writes them."""
+    """Say so where there are no results yet; `unbag reproduce render` writes them."""
     if name == "experiments" and not (HERE / "results.md").exists():
         toctree = re.compile(r"^```{toctree}.*?^```$", flags=re.DOTALL | re.MULTILINE)
         source[0] = toctree.sub("*Nothing was run yet.*", source[0])

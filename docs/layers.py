@@ -15,16 +15,16 @@ LAYERS = {
     "command line": "cli __main__",
     "experiments": "experiments",
     "evidence": "demo benchmarks baselines datasets",
-    "files and pages": "tables report run_folder options",
-    "estimator": "unbag saving estimator fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
-    "predictor fitting fit_settings naming inputs targets",
+    "files and pages": "unbag tables report run_folder options",
+    "estimator": "saving estimator fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
+    "predictor fitting fit_settings naming inputs frames targets",
     "training": "examination diagnosis class_shares sampling families out_of_fold constant training models",
     "risks": "testing enumeration row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups published weights",
     "kernels": "kernels",
-    "foundations": "checks environment files findings histograms ids noise pages parts plain_json random_state "
-    "segments tallies terminal version",
+    "foundations": "checks columns environment features files findings histograms ids noise pages parts plain_json "
+    "problems random_state segments tallies terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 

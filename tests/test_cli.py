@@ -91,6 +91,26 @@ def test_without_a_command_the_help_is_shown():
     assert "Example: unbag demo" in call().output
 
 
+def test_commands_stand_in_panels_in_the_order_of_use():
+    words = call("-h").stdout.split()
+    named = [
+        *("Your", "data", "demo", "check", "fit", "report", "predict", "disaggregate", "protect"),
+        *("The", "paper", "reproduce", "Your", "machine", "bench"),
+    ]
+    place = words.index("Your")
+    for name in named:
+        place = words.index(name, place)
+
+
+def test_shells_complete_commands_and_choices(monkeypatch):
+    for line, expected in (("unbag repro", "reproduce"), ("unbag fit --method ", "likelihood")):
+        monkeypatch.setenv("_UNBAG_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        shown = CliRunner().invoke(cli.app, [], prog_name="unbag")
+        assert expected in shown.stdout.split()
+
+
 def test_the_table_goes_to_stdout_and_progress_to_stderr(calls):
     result = call("bench", "engine", "--threads", "2")
     assert calls == [(2, False)]

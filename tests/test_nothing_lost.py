@@ -11,9 +11,9 @@ import pytest
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import AggregateClassifier
+from unbag.features import Preparation
 from unbag.files import locked, raise_if_input
 from unbag.run_folder import Run
-from unbag.tables.features import Preparation
 
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
 

@@ -43,7 +43,9 @@ def test_every_option_is_one_of_the_command_line():
         shown = {one.name: one for one in commands[command].params}
         assert {*OPTIONS} & {*shown} == names
         for name in names:
-            assert shown[name].help == option_of(OPTIONS[name]).help
+            option = option_of(OPTIONS[name])
+            assert shown[name].help.startswith(option.help)
+            assert all(choice in shown[name].help for choice in option.choices)
             assert f"--{name.replace('_', '-')}" in shown[name].opts
 
 

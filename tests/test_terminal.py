@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
-from unbag.tables.problems import Problem, fail
+from unbag.problems import Problem, fail
 from unbag.terminal import JOINERS, Terminal, plain, visible
 
 HOSTILE = {

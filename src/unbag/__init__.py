@@ -21,6 +21,7 @@ from unbag.aggregates import TripletComparison as TripletComparison
 from unbag.checks import ImpossibleObservation as ImpossibleObservation
 from unbag.diagnosis import diagnose as diagnose
 from unbag.findings import Finding as Finding
+from unbag.findings import UnbagWarning as UnbagWarning
 from unbag.groups import Groups as Groups
 from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
 from unbag.risks import UnbiasedRisk as UnbiasedRisk
@@ -30,8 +31,8 @@ from unbag.version import __version__ as __version__
 if TYPE_CHECKING:
     from unbag.estimator import AggregateClassifier as AggregateClassifier
     from unbag.fit_diagnosis import DivergenceWarning as DivergenceWarning
-    from unbag.fit_diagnosis import UnbagWarning as UnbagWarning
     from unbag.saving import load as load
+    from unbag.tables.read_tables import read_tables as read_tables
 
 __all__ = [
     "Aggregate",
@@ -59,6 +60,7 @@ __all__ = [
     "UnbiasedRisk",
     "diagnose",
     "load",
+    "read_tables",
     "target",
 ]
 
@@ -67,8 +69,8 @@ __all__ = [
 _LATE = {
     "AggregateClassifier": "unbag.estimator",
     "DivergenceWarning": "unbag.fit_diagnosis",
-    "UnbagWarning": "unbag.fit_diagnosis",
     "load": "unbag.saving",
+    "read_tables": "unbag.tables.read_tables",
 }
 
 

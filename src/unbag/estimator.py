@@ -17,10 +17,9 @@ from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
 from unbag.families import is_network
 from unbag.families.cross_fit import OutOfFold
-from unbag.findings import Finding
+from unbag.findings import Finding, UnbagWarning
 from unbag.fit_diagnosis import (
     DivergenceWarning,
-    UnbagWarning,
     combine_findings,
     describe_divergence,
     diagnose_model,
@@ -29,6 +28,7 @@ from unbag.fit_diagnosis import (
 )
 from unbag.fitted_attributes import keep_folds, keep_split
 from unbag.fitting import CrossPrepared, Prepared, first_seed, prepare, prepare_folds
+from unbag.frames import fit_frame, read_frame
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
 from unbag.predictor import Predictor
@@ -132,8 +132,10 @@ class AggregateClassifier(Predictor):
         Names of the classes, in the order of the columns of probabilities.
     n_features_in_, feature_names_in_
         How many features there are, and their names if all are strings.
+    preparation_ : Preparation or None
+        How the columns of a table of pandas, polars or Arrow become numbers; see :meth:`get_feature_names_out`.
     input_shape_ : tuple
-        Shape of one row.
+        Shape of one row, in numbers.
     models_ : list
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
         module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
@@ -253,7 +255,10 @@ class AggregateClassifier(Predictor):
         Parameters
         ----------
         X
-            A table, ``(n, features)``, of numpy, pandas, polars or torch; or images.
+            A table of pandas, polars or Arrow: numbers, booleans and dates, in days since 1970, become a column each,
+            text and categories one of 0 and 1 for each value. Missing numbers become the median of rows in groups, and
+            a further column marks them (trees read them as they are); missing text is a category. Errors count rows
+            from 1. Or numbers, ``(n, features)``, of numpy or torch; or images.
         y
             What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
             a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
@@ -288,13 +293,15 @@ class AggregateClassifier(Predictor):
         Where :func:`unbag.diagnose` was asked already, ``findings`` is what it said of all sets.
         """
         device = check_device(self.device)
-        rows = read_rows(self, X, reset=True)
-        names = getattr(self, "feature_names_in_", None)
-        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
-            message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
-            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
+        frame = read_frame(X)
+        rows = read_rows(self, X, reset=True) if frame is None else frame
         given = {"sample_weight": sample_weight, "group_weights": group_weights, "sampling": self.sampling}
         sets = read_sets(self.aggregate, y, groups, len(rows), **given)
+        if frame is not None:
+            rows = fit_frame(self, X, frame, [one.groups for one in sets], checked=findings is not None)
+        if is_network(self.model) and (vanishing := name_vanishing(rows, self._column_names())):
+            message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
+            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
@@ -305,7 +312,7 @@ class AggregateClassifier(Predictor):
             observations.append(shares.as_observations(len(rows), most, seed))
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
         if findings is None:
-            findings = diagnose_sets(sets, observations, rows, names)
+            findings = diagnose_sets(sets, observations, rows, self._column_names())
         self.diagnosis_: list[Finding] = []
         known = {"names": named, "borders": shares is not None}
         self._report(combine_findings(findings, sets, observations, len(rows), **known))

@@ -27,3 +27,7 @@ class Finding:
     kind: str
     message: str
     fatal: bool = False
+
+
+class UnbagWarning(UserWarning):
+    """Something that observations cannot tell, see :func:`unbag.diagnose`, or that a model cannot see."""

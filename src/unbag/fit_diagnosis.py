@@ -12,15 +12,11 @@ from unbag.class_shares import ClassShares
 from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
 from unbag.examination import LeftOut, examine
 from unbag.families.cross_fit import OutOfFold
-from unbag.findings import Finding
+from unbag.findings import Finding, UnbagWarning
 from unbag.inputs import RawObservations
 from unbag.row_diagnosis import diagnose_rows
 from unbag.sampling import find_unexpected_answers, find_unused_classes, says_random
 from unbag.training import Observations
-
-
-class UnbagWarning(UserWarning):
-    """Something that observations cannot tell, see :func:`unbag.diagnose`, or that a model cannot see."""
 
 
 class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types

@@ -20,6 +20,7 @@ from unbag.alignment import align
 from unbag.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.class_shares import count_of_shares
 from unbag.families import is_network, takes_missing
+from unbag.frames import encode_frame
 from unbag.groups import Groups
 from unbag.sampling import weights_by_answer
 from unbag.targets import is_target, read_target
@@ -75,6 +76,10 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
 
     Whole numbers that float32 cannot hold, and float64, stay float64: scaling takes differences first.
     """
+    if reset:
+        estimator.preparation_ = None
+    elif estimator.preparation_ is not None:
+        return encode_frame(estimator, X)
     if isinstance(X, Tensor):
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
     raise_if_masked(X, "X")
@@ -99,22 +104,15 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
 
 
 def _refuse_text(X: Any) -> None:
-    """Name the columns of a table that hold text or dates, if there are any."""
-    if hasattr(X, "iloc"):  # of pandas
-        columns = [X.iloc[:, place] for place in range(X.shape[1])]
-    elif hasattr(X, "get_columns"):  # of polars
-        columns = X.get_columns()
-    else:
-        columns = list(np.atleast_2d(np.asarray(X)).T)
-    texts = [next(filter(_is_text, np.asarray(column).tolist()), None) for column in columns]
+    """Name the columns of an array that hold text or dates, if there are any."""
+    columns = np.atleast_2d(np.asarray(X)).T
+    texts = [next(filter(_is_text, column.tolist()), None) for column in columns]
     held = torch.tensor([text is not None for text in texts])
     if bool(held.any()):
-        names = [getattr(column, "name", None) for column in columns]
-        where = format_indices("column", held, lambda at: str(at) if names[at] is None else f"{at} ({names[at]})")
         first = texts[int(held.nonzero()[0])]
         raise ValueError(
-            f"X must hold numbers, but there are values such as {first!r} in {where}; make numbers of text and dates, "
-            "for example with sklearn.preprocessing.OneHotEncoder or pandas.get_dummies, or leave the column out"
+            f"X must hold numbers, but there are values such as {first!r} in {format_indices('column', held)}; hand in "
+            "a table of pandas or polars, whose text and dates become numbers, or leave the column out"
         )
 
 

@@ -14,6 +14,7 @@ from pydantic import StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass as model
 
 from unbag.aggregates import AGGREGATES
+from unbag.losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,21 @@ class Option:
         A short form, such as ``-a``.
     name
         What people call it, if not as the field.
+    choices
+        The words that it takes, if it takes no others.
     """
 
     help: str
     panel: str | None = None
     flag: str | None = None
     name: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
 Published = partial(Option, panel="Counts as they were published")
+RELATIONS = ("<", ">", "<=", ">=")
+UNITS = ("counts", "proportions", "percentages")
 Names = tuple[str, ...]
 Auto = Literal["auto"]
 
@@ -70,7 +76,7 @@ class Source:
         str | None, Column("The column of weights: 2 counts a group, pair or triplet twice, 0 leaves it out.")
     ] = None
     relation: Annotated[
-        str | None, Column("What 1 means for ranks: that the first is < (or >, <=, >=) the second.")
+        str | None, Column("What 1 means for ranks, of the first and the second", choices=RELATIONS)
     ] = None
     sampling: Annotated[
         Names | None,
@@ -79,9 +85,7 @@ class Source:
             "share of 1 among random ones, 0.04."
         ),
     ] = None
-    unit: Annotated[
-        str | None, Published("What classes are told in: counts, proportions or percentages; found where they add up.")
-    ] = None
+    unit: Annotated[str | None, Published("What classes are told in; found where they add up", choices=UNITS)] = None
     decimal: Annotated[
         str | None, Published("What stands before decimals: . or ,; found where the file leaves no doubt.")
     ] = None
@@ -123,18 +127,24 @@ class Training:
     The seed is its ``random_state``, and a number unless another is given: a run can be repeated.
     """
 
-    model: Annotated[str, Setting("auto, linear, mlp or trees; auto mixes those that explain left-out groups.")] = (
-        "auto"
-    )
-    method: Annotated[str, Setting("auto, uum or likelihood.")] = "auto"
-    loss: Annotated[str, Setting("Loss of uum, for example gce.")] = "cross_entropy"
+    model: Annotated[
+        str,
+        Setting(
+            "What to fit; auto mixes those that explain left-out groups",
+            choices=("auto", "linear", "logistic", "mlp", "trees"),
+        ),
+    ] = "auto"
+    method: Annotated[str, Setting("What to minimise", choices=("auto", "uum", "likelihood"))] = "auto"
+    loss: Annotated[str, Setting("Loss of uum", choices=tuple(LOSSES))] = "cross_entropy"
     epochs: Annotated[StrictInt | Auto, Setting("Most visits to each group; auto goes by progress.")] = "auto"
     warm_up: Annotated[StrictInt | Auto, Setting("Epochs of likelihood first.")] = "auto"
-    weights: Annotated[str, Setting("Of uum: auto, current or remembered.")] = "auto"
+    weights: Annotated[str, Setting("Weights of uum", choices=("auto", "current", "remembered"))] = "auto"
     batch_size: Annotated[StrictInt | Auto, Setting("Groups a step.")] = "auto"
     learning_rate: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
     weight_decay: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
-    scaling: Annotated[str, Setting("auto, standard, table or none.")] = "auto"
+    scaling: Annotated[str, Setting("Mean and scale of columns", choices=("auto", "standard", "table", "none"))] = (
+        "auto"
+    )
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
     n_folds: Annotated[

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.families import Model, takes_missing
+from unbag.features import Preparation
 from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
@@ -47,6 +48,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     folds_: list[list[int]] | None
     held_out_: list[list[int] | None]
     temperature_: float
+    preparation_: Preparation | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
 
@@ -195,9 +197,22 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        return [
-            *find_shift(self.feature_statistics_, Moments.of(rows.numpy()), getattr(self, "feature_names_in_", None))
-        ]
+        return [*find_shift(self.feature_statistics_, Moments.of(rows.numpy()), self._column_names())]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns of numbers that models see.
+
+        Those of a table of pandas, polars or Arrow are made of its columns, as in ``"town = Ulm"`` and ``"age is
+        missing"``; those of an array are ``x0``, ``x1`` and so on.
+
+        Parameters
+        ----------
+        input_features
+            Names of the columns of X; for arrays they are taken, and others must be those of fit.
+        """
+        check_is_fitted(self, "models_")
+        given = _check_feature_names_in(self, input_features)
+        return given if self.preparation_ is None else np.array(self.preparation_.encoded_names, dtype=object)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder, as JSON and safetensors, or LightGBM's text for trees, which :func:`unbag.load` reads.
@@ -208,6 +223,12 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
         check_is_fitted(self, "models_")
         save(self, folder, overwrite=overwrite)
+
+    def _column_names(self) -> Sequence[Any] | None:
+        """Return the names of the columns of numbers, for messages; None where there are none."""
+        return (
+            getattr(self, "feature_names_in_", None) if self.preparation_ is None else self.preparation_.encoded_names
+        )
 
     def _named_models(self) -> list[Any]:
         """Return for each fitted model its name, or what the caller gave for it."""

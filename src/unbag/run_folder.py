@@ -13,10 +13,10 @@ from typing import Any
 from unbag.environment import date, versions
 from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_atomic
 
-FORMAT = 2
+FORMAT = 3
 
 SUMMARY, REPORT = "summary.json", "report.html"
-FILES = ("preparation.json", SUMMARY, "model/model.json", REPORT)
+FILES = (SUMMARY, "model/model.json", REPORT)
 """What a run writes beside its head, the weights of the model, and checkpoints while it goes on."""
 
 
@@ -39,11 +39,6 @@ class Run:
     def model(self) -> Path:
         """Where the classifier is saved."""
         return self.folder / "model"
-
-    @property
-    def preparation(self) -> Path:
-        """How features are made of columns."""
-        return self.folder / "preparation.json"
 
     @property
     def checkpoint(self) -> Path:

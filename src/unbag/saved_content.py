@@ -13,6 +13,7 @@ import numpy as np
 
 from unbag.aggregates import AGGREGATES
 from unbag.families.choice import AUTO, CANDIDATES, TREES
+from unbag.features import Kind, Preparation
 from unbag.fit_settings import read_settings
 from unbag.fitting import HOOKS
 from unbag.inputs import NAMES
@@ -166,13 +167,12 @@ def _check_mixture(fitted: dict[str, Any], n_models: int) -> None:
 def _check_fitted(fitted: dict[str, Any]) -> None:
     for name, (is_right, expected) in _FITTED.items():
         _need(is_right(fitted[name]), name, expected, fitted[name])
-    shape, features = fitted["input_shape_"], fitted["n_features_in_"]
-    _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
-    names = fitted["feature_names"]
+    shape, features, names = fitted["input_shape_"], fitted["n_features_in_"], fitted["feature_names"]
+    _check_preparation(fitted["preparation"], shape, features)
     _need(names is None or len(names) == features, "feature_names", f"{features} names", names)
     for name, own in (fitted["feature_statistics_"] or {}).items():
-        right = _is_list(own, _is_number) and len(own) == features and _all(isfinite, own)
-        _need(right, f"feature_statistics_.{name}", f"{features} finite numbers", own)
+        right = _is_list(own, _is_number) and len(own) == shape[0] and _all(isfinite, own)
+        _need(right, f"feature_statistics_.{name}", f"{shape[0]} finite numbers", own)
     n_classes = len(fitted["classes"]["names"])
     numbers = list(range(n_classes))
     for order in fitted["orders"]:
@@ -193,6 +193,28 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
         _check_names("diagnosis", found, ("kind", "message", "fatal"))
         right = _is_text(found["kind"]) and _is_text(found["message"]) and isinstance(found["fatal"], bool)
         _need(right, "diagnosis", "a list of findings with kind, message and fatal", found)
+
+
+def _check_preparation(described: Any, shape: list[int], features: int) -> None:
+    """Refuse columns of a table that do not become as many columns of numbers as models read."""
+    if described is None:
+        _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
+        return
+    for one in described:
+        _check_names("preparation", one, ("name", "kind", "fill", "marked", "values"))
+        right = (
+            _is_text(one["name"])
+            and one["kind"] in get_args(Kind)
+            and (one["fill"] is None or (_is_number(one["fill"]) and isfinite(one["fill"])))
+            and isinstance(one["marked"], bool)
+            and _is_list(one["values"], lambda value: value is None or _is_text(value))
+            and len({*one["values"]}) == len(one["values"])
+        )
+        _need(right, "preparation", "a list of columns with name, kind, fill, marked and values", one)
+    names = [one["name"] for one in described]
+    _need(len({*names}) == features == len(names), "preparation", f"{features} columns of different names", names)
+    width = len(Preparation.from_plain(described).encoded_names)
+    _need(shape == [width], "input_shape_", f"[{width}], as many columns as preparation makes", shape)
 
 
 def _check_classes(entry: dict[str, Any], spare: int) -> int:
@@ -304,6 +326,7 @@ _FITTED: Rules = {
     ),
     "classes": (lambda value: isinstance(value, dict), "a table with names and dtype"),  # checked before
     "feature_names": (lambda value: value is None or _is_list(value, _is_text), "null, or a list of names"),
+    "preparation": (lambda value: value is None or isinstance(value, list), "null, or a list of columns"),
     "orders": (lambda value: isinstance(value, list) and len(value) > 0, "a list with an order for each model"),
     "diagnosis": (lambda value: isinstance(value, list), "a list of findings"),
     "model_weights_": (lambda value: _is_list(value, lambda one: _is_share(one) and one > 0), "a list of weights"),

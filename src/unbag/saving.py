@@ -23,6 +23,7 @@ from unbag.checks import check_device
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
+from unbag.features import Preparation
 from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.findings import Finding
 from unbag.out_of_fold import Estimate
@@ -31,7 +32,7 @@ from unbag.predictor import Predictor
 from unbag.saved_content import LOCAL, OWN, check_content, make_aggregates, read_classes
 from unbag.saved_weights import read_models, weights_as_bytes
 
-FORMAT = 3
+FORMAT = 4
 HEAD = "model.json"
 
 FITTED = (
@@ -150,6 +151,8 @@ def _describe(classifier: Predictor) -> dict[str, Any]:
     dtype = classes.dtype.str if classes.dtype.kind in "biufU" else "O"
     fitted["classes"] = {"names": names, "dtype": dtype}
     fitted["feature_names"] = list(getattr(classifier, "feature_names_in_", [])) or None
+    prepared = classifier.preparation_
+    fitted["preparation"] = None if prepared is None else prepared.as_plain()
     fitted["orders"] = [order.tolist() for order in classifier.orders_]
     fitted["diagnosis"] = [asdict(found) for found in classifier.diagnosis_]
     accuracy = classifier.estimated_accuracy_
@@ -173,6 +176,8 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
     classifier.classes_ = read_classes(fitted["classes"])
     if fitted["feature_names"] is not None:
         classifier.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
+    prepared = fitted["preparation"]
+    classifier.preparation_ = None if prepared is None else Preparation.from_plain(prepared)
     classifier.orders_ = [np.array(order) for order in fitted["orders"]]
     classifier.diagnosis_ = [Finding(**found) for found in fitted["diagnosis"]]
     accuracy = fitted["estimated_accuracy"]

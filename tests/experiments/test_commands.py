@@ -45,8 +45,23 @@ def test_a_cell_is_run_and_shown_beside_the_paper(tiny, tmp_path):
     assert "in 2 trials; the paper: 78.71 ± 4.20" in shown.stdout
     assert "1 done" in shown.stdout
     assert len(read(tmp_path / "mine")) == 2
-    again = call(*VEHICLE, "--trials", "2", "--epochs", "2", "--device", "cpu", "--results", "mine")
+    again = call("run", *VEHICLE, "--trials", "2", "--epochs", "2", "--device", "cpu", "--results", "mine")
     assert "nothing is missing" in again.stdout
+
+
+@pytest.mark.parametrize("name", ["list", "render", "smoke"])
+def test_flags_of_old_say_where_they_went(name):
+    shown = call("--table", "mil", f"--{name}")
+    assert shown.exit_code == 2
+    assert f"--{name} has become a command: unbag reproduce {name}" in shown.stderr
+
+
+def test_help_lists_what_the_plan_lets_choose():
+    for name in ("list", "run", "smoke"):
+        for _ in range(2):  # the same again
+            shown = " ".join(call(name, "-h").stdout.replace("│", " ").split())
+            assert "Only this protocol: paper, copies_together, ten_fold." in shown
+            assert "Only this table: similarity_uci, triplet_uci" in shown
 
 
 def test_short_runs_have_a_folder_of_their_own(tiny, tmp_path):
@@ -77,18 +92,18 @@ def test_failures_are_told_and_show_in_the_exit_code(monkeypatch):
 
 def test_cells_are_listed_in_order_with_how_far_they_are(tiny):
     call(*VEHICLE, "--trials", "1", "--epochs", "1", "--device", "cpu")
-    shown = call("--table", "similarity_uci", "--epochs", "1", "--list").stdout.splitlines()
+    shown = call("list", "--table", "similarity_uci", "--epochs", "1").stdout.splitlines()
     assert len(shown) == 25
     assert shown[0] == "0/10  similarity_uci, msplice, log_likelihood"
     assert any(line.startswith("1/10  similarity_uci, vehicle, uum: ") for line in shown)
-    assert len(call("--list").stdout.splitlines()) == len(select())
+    assert len(call("list").stdout.splitlines()) == len(select())
 
 
 def test_a_list_does_not_wait_for_what_only_trials_and_pages_need():
     """In a process of its own: what other tests have imported is there already."""
     code = (
         "import sys; from unbag.cli import app\n"
-        "app(['reproduce', '--table', 'mil', '--list'], standalone_mode=False)\n"
+        "app(['reproduce', 'list', '--table', 'mil'], standalone_mode=False)\n"
         "late = {'matplotlib', 'pandas', 'pyarrow', 'scipy', 'sklearn', 'triton'}\n"
         "print(*sorted(late & set(sys.modules)), file=sys.stderr)"
     )
@@ -105,7 +120,7 @@ def test_a_single_seed_is_run_and_the_time_is_told_beforehand(tiny):
 
 
 def test_a_number_of_groups_can_be_asked_for():
-    shown = call("--table", "similarity_sizes", "--groups", "30000", "--method", "uum", "--list").stdout
+    shown = call("list", "--table", "similarity_sizes", "--groups", "30000", "--method", "uum").stdout
     assert shown == "0/5  similarity_sizes, cifar10, 30,000 groups, uum\n"
 
 
@@ -137,12 +152,12 @@ def test_devices(monkeypatch):
 def test_rendering_is_left_to_its_module(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(render, "write", lambda *folders: asked.append([str(folder) for folder in folders]))
-    assert call("--render").exit_code == 0
+    assert call("render").exit_code == 0
     assert asked == [["results", "docs"]]
 
 
 def test_all_cells_of_a_table_run_for_a_moment_and_leave_nothing(tmp_path):
-    shown = call("--smoke", "--table", "similarity_noinit")
+    shown = call("smoke", "--table", "similarity_noinit")
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[-1] == f"{len(select(tables=['similarity_noinit']))} done"
     assert not list(tmp_path.iterdir())

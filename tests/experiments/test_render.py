@@ -358,7 +358,7 @@ def test_a_page_of_somebody_else_is_not_replaced(tmp_path):
     page = tmp_path / "docs" / "results.md"
     page.parent.mkdir()
     page.write_text("# My results")
-    with pytest.raises(FileExistsError, match=r"results.md was not made by unbag reproduce --render"):
+    with pytest.raises(FileExistsError, match=r"results.md was not made by unbag reproduce render"):
         write(tmp_path, page.parent)
     assert page.read_text() == "# My results"
     page.unlink()
@@ -373,7 +373,7 @@ def test_readme_quotes_the_first_lines_of_the_results():
     lines = page.splitlines()[2:7]
     assert [line[:3] for line in lines] == [f"{number}. " for number in range(1, 6)]
     quoted = readme.partition(CLAIMS[0])[2].partition(CLAIMS[1])[0]
-    assert quoted.strip().splitlines() == lines, "run unbag reproduce --render"
+    assert quoted.strip().splitlines() == lines, "run unbag reproduce render"
 
 
 def test_readme_is_rendered_with_the_pages(tmp_path):

@@ -66,7 +66,7 @@ def result_of(kind: str, folder: Path) -> dict[str, object]:
     (weights,) = (folder / "model").glob("weights-*")
     model = json.loads((folder / "model" / "model.json").read_text())["content"]
     model["fitted"]["history_"] = _timeless(model["fitted"]["history_"])
-    files = {name: (folder / name).read_bytes() for name in ("preparation.json", f"model/{weights.name}")}
+    files = {name: (folder / name).read_bytes() for name in (f"model/{weights.name}",)}
     left = sorted(path.name for path in folder.rglob("*") if path.is_file() and "checkpoint" not in path.parts)
     return {**files, "model": model, "status": run["status"], "plan": run["plan"], "left": left}
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from table_files import BAGS, PAIRS, PEOPLE, RANKS, TRIPLETS, WARDS, call, write, write_parquet
 
-DAY = datetime.date(2020, 1, 1)
 IDS = [f"w{i // 3}" for i in range(12)]
 AGES = [20 + 7 * (i // 3) + i % 3 for i in range(12)]
 
@@ -190,15 +189,15 @@ BROKEN = {
         [],
         r"people\.parquet, row 1, column ward: 0\.5 is no id",
     ),
-    "dates as a feature": (
-        both(instances=PEOPLE.replace("Ulm", "2020-01-01").replace("Bonn", "2021-02-03")),
+    "times as a feature": (
+        both(instances=PEOPLE.replace("Ulm", "12:30:00").replace("Bonn", "14:00:00")),
         [],
-        r"people\.csv, column town: the column holds dates or times .* leave it out with --exclude town",
+        r"people\.csv, column town: the column holds times .* leave it out with --exclude town",
     ),
-    "dates in Parquet": (
-        lambda f: (parquet_people(f, born=[DAY] * 12), wards(f)),
+    "times in Parquet": (
+        lambda f: (parquet_people(f, slept=[datetime.timedelta(hours=8)] * 12), wards(f)),
         [],
-        r"column born: the column holds dates",
+        r"column slept: the column holds times",
     ),
     "a column without values": (
         both(instances=PEOPLE.replace("Ulm", "").replace("Bonn", "")),

@@ -8,9 +8,9 @@ import pytest
 import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
-from unbag import estimator
+from unbag import estimator, features, frames
 from unbag.run_folder import Run
-from unbag.tables import check_tables, checking, features, fit_tables, load, make_plan
+from unbag.tables import check_tables, checking, fit_tables, load, make_plan
 from unbag.tables.load import gather
 
 
@@ -197,7 +197,7 @@ def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path
 
         return count
 
-    for module in (checking, features):
+    for module in (checking, features, frames):
         monkeypatch.setattr(module, "feature_problems", counted(module, "feature_problems"))
     for module, name in ((load, "diagnose"), (estimator, "diagnose_checked")):
         monkeypatch.setattr(module, name, counted(module, name))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from unbag.problems import TableError
 from unbag.tables.column_roles import columns_of_instances, columns_of_source
 from unbag.tables.plan import make_plan
-from unbag.tables.problems import TableError
 
 
 def understand(instances, groups, **options):

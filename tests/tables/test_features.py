@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import math
 from pathlib import Path
 from statistics import median
@@ -12,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.tables.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
-from unbag.tables.problems import TableError, raise_errors
-from unbag.tables.read import Table, plain_types
+from unbag.columns import Table, plain_types
+from unbag.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
+from unbag.problems import TableError, raise_errors
 
 FILE = Path("people.csv")
 
@@ -73,20 +75,17 @@ def test_the_encoding_is_that_of_plain_loops(train, new):
 
 
 @given(rows_strategy)
-def test_a_preparation_is_the_same_after_saving(tmp_path_factory, rows):
-    path = tmp_path_factory.mktemp("saved") / "preparation.json"
+def test_a_preparation_is_the_same_after_saving(rows):
     names = ["age", "town"]
     columns = {"age": pa.array([row["age"] for row in rows], pa.float64())}
     columns["town"] = pa.array([row["town"] for row in rows], pa.string())
     preparation = fit_preparation(table(**columns), names)
-    preparation.save(path)
-    assert Preparation.load(path) == preparation
+    assert Preparation.from_plain(json.loads(json.dumps(preparation.as_plain()))) == preparation
 
 
-def test_missing_numbers_can_be_left_missing(tmp_path):
+def test_missing_numbers_can_be_left_missing():
     table = Table(FILE, pa.table({"age": [30, None, 50], "town": ["Bonn", None, "Ulm"], "ill": [True, None, False]}))
-    fit_preparation(table, ["age", "town", "ill"], keep_missing=True).save(tmp_path / "preparation.json")
-    preparation, tally = Preparation.load(tmp_path / "preparation.json"), Tally()
+    preparation, tally = fit_preparation(table, ["age", "town", "ill"], keep_missing=True), Tally()
     nan = float("nan")
     expected = [[30, 1, 0, 0, 1], [nan, 0, 0, 1, nan], [50, 0, 1, 0, 0]]
     np.testing.assert_array_equal(preparation.encode(table, tally), expected)
@@ -110,12 +109,12 @@ def test_what_training_rows_did_not_have_is_counted():
 def test_booleans_numbers_as_categories_and_dictionaries():
     given_table = table(
         smoker=[True, None, False],
-        code=pa.array([1.0, 2.0, None]),
+        code=pa.array([1.0, 2.0, None]).dictionary_encode(),
         town=pa.array(["Ulm", "Ulm", "Bonn"]).dictionary_encode(),
         small=pa.array(np.array([1, 2, 3], np.float16)),
         large=pa.array(["x", "", "x"], pa.large_string()),
     )
-    preparation = fit_preparation(given_table, given_table.names, categorical=["code"])
+    preparation = fit_preparation(given_table, given_table.names)
     assert preparation.encoded_names == [
         *("smoker", "smoker is missing", "code = 1", "code = 2", "code is missing"),
         *("town = Bonn", "town = Ulm", "small", "large = x", "large is missing"),
@@ -128,15 +127,55 @@ def test_booleans_numbers_as_categories_and_dictionaries():
 
 
 def test_decimals_and_fractions_as_categories():
-    assert kind_of(plain_types(pa.table({"x": pa.array([1], pa.decimal128(5, 2))}), "f").column("x"), False) == "number"
-    fractions = fit_preparation(table(x=[0.5, 1.5]), ["x"], categorical=["x"])
+    assert kind_of(plain_types(pa.table({"x": pa.array([1], pa.decimal128(5, 2))}), "f").column("x")) == "number"
+    fractions = fit_preparation(table(x=pa.array([0.5, 1.5]).dictionary_encode()), ["x"])
     assert fractions.encoded_names == ["x = 0.5", "x = 1.5"]
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e39])
 def test_numbers_too_large_are_named_when_fitting_and_when_predicting(value):
     with pytest.raises(TableError, match=r"people\.csv, row 2, column age: .* infinite, or too large"):
-        raise_errors(feature_problems(table(age=[1.0, value]), "age", False))
+        raise_errors(feature_problems(table(age=[1.0, value]), "age"))
     preparation = fit_preparation(table(age=[1.0, 2.0]), ["age"])
     with pytest.raises(TableError, match=r"people\.csv, row 102, column age: .* infinite, or too large"):
         preparation.encode(table(age=[1.0, value]), first_row=100)
+
+
+def test_dates_are_days_since_1970_whatever_their_type():
+    days = [datetime.date(1970, 1, 2), None, datetime.date(2020, 6, 1)]
+    noon = [None if day is None else datetime.datetime(day.year, day.month, day.day, 12) for day in days]
+    there = table(
+        day=days,
+        noon=noon,
+        fine=pa.array(noon, pa.timestamp("ns")),
+        zoned=pa.array(noon, pa.timestamp("s", "Europe/Berlin")),  # of the same moments
+    )
+    preparation = fit_preparation(there, there.names)
+    assert [one.kind for one in preparation.features] == ["date"] * 4
+    later = (days[2] - datetime.date(1970, 1, 1)).days
+    middle = (1 + later) / 2
+    X = preparation.encode(there)
+    assert X[:, 0].tolist() == [1, middle, later]
+    for column in (2, 4, 6):
+        assert X[:, column].tolist() == [1.5, middle + 0.5, later + 0.5]
+    assert X[:, 1::2].tolist() == [[0] * 4, [1] * 4, [0] * 4]
+
+
+def test_dates_may_be_text_when_predicting_and_nothing_else():
+    preparation = fit_preparation(table(day=[datetime.date(1970, 1, 2)]), ["day"])
+    assert preparation.encode(table(day=["1970-01-03", "1970-01-01T12:00:00"])).tolist() == [[2], [0.5]]
+    assert preparation.encode(table(day=["1970-01-03T00:00:00Z", None])).tolist() == [[2], [1]]
+    assert preparation.encode(table(day=pa.nulls(2))).tolist() == [[1], [1]]
+    with pytest.raises(TableError, match=r"row 2, column day: the column held dates .* but 'soon' here; write dates"):
+        preparation.encode(table(day=["1970-01-03", "soon"]))
+    with pytest.raises(TableError, match=r"row 1, column day: the column held dates .* but 7 here; write dates"):
+        preparation.encode(table(day=[7]))
+    numbers = fit_preparation(table(age=[1.0]), ["age"])
+    with pytest.raises(TableError, match=r"row 2, column age: the column held numbers .*date\(1970, 1, 2\) here"):
+        numbers.encode(table(age=[None, datetime.date(1970, 1, 2)]))
+
+
+@pytest.mark.parametrize("value", [datetime.time(12), datetime.timedelta(1)])
+def test_times_are_no_feature(value):
+    with pytest.raises(TableError, match=r"column time: the column holds times .*; leave it out, or make numbers"):
+        raise_errors(feature_problems(table(time=[value]), "time"))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unbag.columns import Table
+from unbag.problems import TableError
 from unbag.tables.ids import find, repeated, shared_keys, written_differently
-from unbag.tables.problems import TableError
-from unbag.tables.read import Table
 
 
 def match(left, right):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from table_files import call, write
 
@@ -88,7 +89,7 @@ def test_labelled_rows_and_known_shares_name_classes_and_tell_borders(files):
             assert result.exit_code == 0, result.output
             clf = unbag.load(out / "model")
             assert clf.symmetry_ == "none"
-            assert (clf.predict(X).astype(int) == y).mean() > 0.9
+            assert (clf.predict(pd.DataFrame(X, columns=clf.feature_names_in_)).astype(int) == y).mean() > 0.9
             assert "class_shares" in str(clf) if place else isinstance(clf.aggregate, list)
 
 

@@ -40,7 +40,7 @@ def test_a_bar_shows_epoch_loss_and_score_in_a_terminal():
     shown = shown_by(console)
     assert "digits" in shown
     assert "3/3" in shown
-    assert summary(trained.history[-1]) in shown
+    assert summary(trained.history) in shown
     assert re.search(r"loss \d\.\d+, score -\d\.\d+", shown)
     assert re.search(r"\d:\d\d:\d\d", shown)  # time left
 
@@ -78,7 +78,7 @@ def test_without_progress_epochs_are_logged_and_nothing_is_printed(caplog, capsy
     assert [record.name for record in caplog.records] == ["unbag"] * 3
     assert [record.levelname for record in caplog.records] == ["INFO"] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        f"epoch {number + 1} of 3, {summary(entry)}" for number, entry in enumerate(trained.history)
+        f"epoch {number} of 3, {summary(trained.history[:number])}" for number in (1, 2, 3)
     ]
     assert capsys.readouterr() == ("", "")
 
@@ -94,14 +94,29 @@ def test_a_bar_logs_too(caplog):
     [
         ([1.0], None, "loss 1"),
         ([1.0, 2.0], None, "loss 1.5"),
-        ([0.123456], [-0.98765], "loss 0.1235, score -0.9877"),
-        ([1.0, 1.0, 1.0], [-2.0, float("nan"), -1.0], "loss 1, score -1"),
-        ([1.0, 1.0], [float("nan"), -1.0], "loss 1, score -1"),
+        ([0.123456], [-0.98765], "loss 0.1235, score -0.9877, the best so far"),
+        ([1.0, 1.0, 1.0], [-2.0, float("nan"), -1.0], "loss 1, score -1, the best so far"),
+        ([1.0, 1.0], [float("nan"), -1.0], "loss 1, score -1, the best so far"),
+        ([1.0, 1.0], [[-2.0, -1.0], [0.0, 0.0]], "loss 1, score -1, the best so far"),
         ([1.0], [float("nan")], "loss 1, score nan"),
     ],
 )
 def test_summary(loss, score, said):
-    assert summary({"loss": loss, "score": score}) == said
+    assert summary([{"epoch": 0, "loss": loss, "score": score}]) == said
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([[-1.0], [-0.5]], "score -0.5, the best so far"),
+        ([[-0.5], [-1.0]], "score -1, best -0.5 in epoch 1"),
+        ([[-0.5], [-0.5], [-1.0]], "score -1, best -0.5 in epoch 2"),  # which was trained for longer
+        ([None, [-0.5], [float("nan")]], "score nan, best -0.5 in epoch 2"),
+    ],
+)
+def test_summary_of_several_epochs_names_the_best(scores, said):
+    history = [{"epoch": epoch, "loss": [1.0], "score": score} for epoch, score in enumerate(scores)]
+    assert summary(history) == f"loss 1, {said}"
 
 
 def test_scores_of_any_precision_are_shown():

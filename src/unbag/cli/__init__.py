@@ -15,18 +15,21 @@ app = typer.Typer(
     help="Learn a classifier for single instances when only groups of them carry labels.",
     epilog="Example: unbag demo",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog="Example: unbag demo --out unbag-demo")(report.demo)
-app.command(epilog="Example: unbag report unbag-demo --out digits.html")(report.report)
-app.command(epilog="Example: unbag check people.csv wards.csv")(tables.check)
-app.command(epilog="Example: unbag fit people.csv wards.csv --aggregate label_proportions --out run")(tables.fit)
-app.command(epilog="Example: unbag predict run people.csv --out predicted.csv")(tables.predict)
-app.command(epilog="Example: unbag disaggregate run people.csv wards.csv --out labels.csv")(tables.disaggregate)
-app.command(epilog="Example: unbag protect wards.csv --epsilon 1 --out protected.csv")(protect.protect)
-app.add_typer(bench.app, name="bench")
-app.command(epilog="Example: unbag reproduce --table mil --dataset fox --budget 9m")(reproduce.reproduce)
+for command, example in (
+    (report.demo, "unbag demo --out unbag-demo"),
+    (tables.check, "unbag check people.csv wards.csv"),
+    (tables.fit, "unbag fit people.csv wards.csv --aggregate label_proportions --out run"),
+    (report.report, "unbag report unbag-demo --out digits.html"),
+    (tables.predict, "unbag predict run people.csv --out predicted.csv"),
+    (tables.disaggregate, "unbag disaggregate run people.csv wards.csv --out labels.csv"),
+    (protect.protect, "unbag protect wards.csv --epsilon 1 --out protected.csv"),
+):
+    app.command(epilog=f"Example: {example}", rich_help_panel="Your data")(command)
+app.add_typer(reproduce.app, name="reproduce", rich_help_panel="The paper")
+app.add_typer(bench.app, name="bench", rich_help_panel="Your machine")
 
 
 def _show_version(wanted: bool) -> None:

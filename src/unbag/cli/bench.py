@@ -13,7 +13,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from unbag.cli.shared import check_writable, plain_errors
+from unbag.cli.shared import check_writable, choosing_from, plain_errors
 from unbag.environment import versions
 from unbag.files import write_atomic
 from unbag.terminal import Terminal, plain
@@ -40,14 +40,14 @@ def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 
     _bench("training", ctx.obj, json_file, threads, quick)
 
 
-@app.command(epilog="Example: unbag bench fits --set vehicle --budget 9m")
+@app.command(
+    cls=choosing_from("unbag.experiments.fits.plan"), epilog="Example: unbag bench fits --set vehicle --budget 9m"
+)
 def fits(  # noqa: PLR0917 (options are given by name)
     ctx: typer.Context,
-    names: Annotated[
-        Names, typer.Option("--set", help="Only this set; may be given several times, as the next two.")
-    ] = None,
-    size: Annotated[list[int] | None, typer.Option(help="Only groups of this size.")] = None,
-    method: Annotated[Names, typer.Option(help="Only this method.")] = None,
+    names: Annotated[Names, typer.Option("--set", help="Only this set")] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Only groups of this size")] = None,
+    method: Annotated[Names, typer.Option(help="Only this method")] = None,
     draws: Annotated[int, typer.Option(min=1, help="How often to draw the rows of tables, and the folds of bags.")] = 1,
     final: Annotated[
         bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")
@@ -66,6 +66,8 @@ def fits(  # noqa: PLR0917 (options are given by name)
     """Fit tables and bags by default, by single methods and with all labels, and save how good each fit is.
 
     Several processes may share the folder of results. Data sets are found in the folder that UNBAG_DATA names.
+
+    --set, --size and --method may be given several times.
     """
     start = time.monotonic()  # waiting for torch is part of the budget
     with plain_errors(debug=ctx.obj):

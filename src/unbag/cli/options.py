@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,6 +13,7 @@ from unbag.options import Plan, Source, Training, option_of, options_of, plain_t
 
 OF_FILES = {**options_of(Source), **options_of(Plan)}
 OPTIONS = {**OF_FILES, **options_of(Training)}
+DEFAULTS = {field.name: field.default for kind in (Source, Plan, Training) for field in fields(kind)}
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -52,9 +53,15 @@ def split(names: str) -> list[str]:
 
 
 def _as_typer(name: str, hint: Any) -> Any:
-    option, kind, default = option_of(hint), plain_type(hint), asdict(Training()).get(name)
+    option, kind, default = option_of(hint), plain_type(hint), DEFAULTS.get(name)
     assert option is not None
     flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
-    shown = False if default is None or kind is bool else str(default)
-    info = typer.Option(*flags, help=option.help, rich_help_panel=option.panel, show_default=shown)
+    shown = False if default in (None, ()) or kind is bool else str(default)
+    info = typer.Option(
+        *flags,
+        help=f"{option.help}: {', '.join(option.choices)}." if option.choices else option.help,
+        rich_help_panel=option.panel,
+        show_default=shown,
+        autocompletion=(lambda: list(option.choices)) if option.choices else None,
+    )
     return Annotated[(str if kind is tuple else kind) | None, info]

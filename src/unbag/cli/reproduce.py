@@ -8,73 +8,143 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from unbag.cli.shared import plain_errors
+from unbag.cli.shared import choosing_from, plain_errors
+
+
+class Commands(TyperGroup):
+    """Commands of which ``run`` is meant where options come first; flags that became commands are refused."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the name of a command and what follows it."""
+        for name in ("list", "render", "smoke"):
+            if f"--{name}" in args:
+                ctx.fail(f"--{name} has become a command: unbag reproduce {name}")
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+OfPlan = choosing_from("unbag.experiments.plan")
+app = typer.Typer(cls=Commands, help="Run the paper's experiments anew, and compare.", no_args_is_help=True)
 
 Names = list[str] | None
+Table = Annotated[Names, typer.Option(help="Only this table")]
+DataSet = Annotated[Names, typer.Option(help="Only this data set")]
+Method = Annotated[Names, typer.Option(help="Only this method")]
+Problem = Annotated[Names, typer.Option(help="Only this kind of observation")]
+Protocol = Annotated[Names, typer.Option(help="Only this protocol")]
+Groups = Annotated[list[int] | None, typer.Option(help="Only this number of groups, where a table compares them.")]
+Trials = Annotated[
+    int | None, typer.Option(min=1, help="Only the first trials of each cell.", show_default="all that are planned")
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Epochs in place of the plan's, into results/epochs-N.", show_default="the plan's"),
+]
+Results = Annotated[
+    Path | None, typer.Option(help="The folder of results; what it has is not run again.", show_default="results")
+]
 
 
-def reproduce(  # noqa: PLR0917 (options are given by name)
+@app.command("list", cls=OfPlan, epilog="Example: unbag reproduce list --table mil")
+def list_cells(  # noqa: PLR0917 (options are given by name)
     ctx: typer.Context,
-    table: Annotated[Names, typer.Option(help="Only this table; may be given several times, as the next five.")] = None,
-    dataset: Annotated[Names, typer.Option(help="Only this data set.")] = None,
-    method: Annotated[Names, typer.Option(help="Only this method.")] = None,
-    problem: Annotated[Names, typer.Option(help="Only this kind of observation.")] = None,
-    protocol: Annotated[Names, typer.Option(help="Only this protocol: paper, copies_together or ten_fold.")] = None,
-    groups: Annotated[
-        list[int] | None, typer.Option(help="Only this number of groups, where a table compares them.")
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Only the first trials of each cell; if not given, all that are planned.")
-    ] = None,
+    table: Table = None,
+    dataset: DataSet = None,
+    method: Method = None,
+    problem: Problem = None,
+    protocol: Protocol = None,
+    groups: Groups = None,
+    trials: Trials = None,
+    epochs: Epochs = None,
+    results: Results = None,
+) -> None:
+    """List the cells of the tables, the most important first, and how far they are.
+
+    Options that choose cells, down to --groups, may be given several times.
+    """
+    with plain_errors(debug=ctx.obj):
+        cells = _select(table, dataset, method, problem, protocol, groups, epochs)
+        overview = import_module("unbag.experiments.overview")
+        overview.show_list(cells, overview.folder_for(results, epochs), trials=trials)
+
+
+@app.command(cls=OfPlan, epilog="Example: unbag reproduce run --table mil --dataset fox --budget 9m")
+def run(  # noqa: PLR0917 (as above)
+    ctx: typer.Context,
+    table: Table = None,
+    dataset: DataSet = None,
+    method: Method = None,
+    problem: Problem = None,
+    protocol: Protocol = None,
+    groups: Groups = None,
+    trials: Trials = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="The seed of a single trial of each cell; may be given several times."),
+        typer.Option(min=0, help="The seed of a single trial of each cell."),
     ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Epochs in place of the plan's; if --results is not given, into results/epochs-N."),
+    epochs: Epochs = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="cpu|cuda", help="Where to train.", show_default="a GPU where there is one")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; if not given, a GPU where there is one.")] = None,
     budget: Annotated[str | None, typer.Option(help="Stop with everything saved after so long: 90s, 9m, 1.5h.")] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="The folder of results, if not results; what it has is not run again.")
-    ] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Run every cell for a moment, on tiny made-up data.")] = False,
-    list_only: Annotated[bool, typer.Option("--list", help="List the cells and how far they are; run none.")] = False,
-    render: Annotated[
-        bool, typer.Option("--render", help="Write the comparison with the paper to the folder docs; run nothing.")
-    ] = False,
+    results: Results = None,
 ) -> None:
-    """Run what is missing of the paper's tables, the most important first, and save every finished trial.
+    """Run what is missing of the tables, the most important first, and save every finished trial.
 
     A run that was stopped goes on where it was. Data sets are found in the folder that UNBAG_DATA names.
+
+    Options that choose cells, down to --groups, and --seed may be given several times.
     """
     start = time.monotonic()  # waiting for torch is part of the budget
     with plain_errors(debug=ctx.obj):
-        overview = import_module("unbag.experiments.overview")
-        folder = overview.folder_for(results, epochs)
-        if render:
-            import_module("unbag.experiments.render").write(folder, Path("docs"))
-            return
-        cells = import_module("unbag.experiments.plan").select(
-            tables=table or (),
-            names=dataset or (),
-            methods=method or (),
-            problems=problem or (),
-            protocols=protocol or (),
-            groups=groups or (),
-            epochs=epochs,
-        )
-        if list_only:
-            overview.show_list(cells, folder, trials=trials)
-            return
-        commands = import_module("unbag.experiments.commands")
-        if smoke:
-            _exit(commands.run_smoke(cells))
-        else:
-            asked = {"trials": trials, "seeds": seed or (), "device": device, "budget": budget}
-            _exit(commands.run(cells, folder, **asked, start=start))
+        cells = _select(table, dataset, method, problem, protocol, groups, epochs)
+        folder = import_module("unbag.experiments.overview").folder_for(results, epochs)
+        asked = {"trials": trials, "seeds": seed or (), "device": device, "budget": budget}
+        _exit(import_module("unbag.experiments.commands").run(cells, folder, **asked, start=start))
+
+
+@app.command(epilog="Example: unbag reproduce render")
+def render(ctx: typer.Context, results: Results = None) -> None:
+    """Write the comparison with the paper to the folder docs."""
+    with plain_errors(debug=ctx.obj):
+        folder = import_module("unbag.experiments.overview").folder_for(results, None)
+        import_module("unbag.experiments.render").write(folder, Path("docs"))
+
+
+@app.command(cls=OfPlan, epilog="Example: unbag reproduce smoke --table similarity_noinit")
+def smoke(  # noqa: PLR0917 (as above)
+    ctx: typer.Context,
+    table: Table = None,
+    dataset: DataSet = None,
+    method: Method = None,
+    problem: Problem = None,
+    protocol: Protocol = None,
+    groups: Groups = None,
+) -> None:
+    """Run every cell for a moment, on tiny made-up data, and keep nothing.
+
+    Options may be given several times.
+    """
+    with plain_errors(debug=ctx.obj):
+        cells = _select(table, dataset, method, problem, protocol, groups)
+        _exit(import_module("unbag.experiments.commands").run_smoke(cells))
+
+
+def _select(  # noqa: PLR0917 (in the order of the options)
+    tables: Names,
+    names: Names,
+    methods: Names,
+    problems: Names,
+    protocols: Names,
+    groups: list[int] | None,
+    epochs: int | None = None,
+) -> Any:
+    asked = {"tables": tables, "names": names, "methods": methods, "problems": problems, "protocols": protocols}
+    chosen = {name: one or () for name, one in {**asked, "groups": groups}.items()}
+    return import_module("unbag.experiments.plan").select(**chosen, epochs=epochs)
 
 
 def _exit(summary: Any) -> None:

@@ -6,9 +6,12 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from unbag.run_folder import RunError
 from unbag.terminal import Terminal, plain
@@ -26,7 +29,7 @@ def plain_errors(debug: bool) -> Iterator[None]:
         if debug:
             console.print(traceback.format_exc(), markup=False)
             raise typer.Exit(1) from error
-        from unbag.tables.problems import TableError  # noqa: PLC0415 (only where something went wrong)
+        from unbag.problems import TableError  # noqa: PLC0415 (only where something went wrong)
 
         console.print(f"[red]{plain(str(error) or type(error).__name__)}[/red]")
         if not isinstance(error, OSError | RunError | TableError):  # those say where they come from
@@ -43,3 +46,17 @@ def check_writable(path: Path) -> None:
         raise FileNotFoundError(f"the folder {folder} does not exist; make it first or name a file elsewhere")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
+
+
+def choosing_from(plan: str) -> type[TyperCommand]:
+    """Return a kind of command whose help ends options with what the plan in a module, slow to import, lets choose."""
+
+    class Choosing(TyperCommand):
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            for name, choices in import_module(plan).choices().items():
+                for option in (one for one in self.params if isinstance(one, TyperOption)):
+                    if f"--{name}" in option.opts:
+                        option.help = f"{str(option.help).partition(':')[0]}: {', '.join(choices)}."
+            super().format_help(ctx, formatter)
+
+    return Choosing

@@ -94,8 +94,8 @@ def fit(
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
     options = given({**options, **files})
     with plain_errors(debug=ctx.obj):
+        from unbag.problems import fail  # noqa: PLC0415
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
-        from unbag.tables.problems import fail  # noqa: PLC0415
 
         if config is not None:
             options = {**read_config(config), **options}

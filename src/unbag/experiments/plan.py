@@ -275,6 +275,18 @@ class Work:
         return sorted(work, key=lambda one: one._rank)
 
 
+def choices() -> dict[str, tuple[str, ...]]:
+    """Return the names that cells can be chosen by, for each option."""
+    in_parts = dict.fromkeys(name for part in PARTS for name in part.datasets)
+    return {
+        "table": TABLES,
+        "dataset": tuple(dict.fromkeys((*in_parts, *datasets.NAMES))),
+        "method": tuple(METHODS),
+        "problem": tuple(dict.fromkeys(one for part in PARTS for one in part.problems)),
+        "protocol": PROTOCOLS,
+    }
+
+
 def select(
     *,
     tables: Sequence[str] = (),
@@ -296,17 +308,11 @@ def select(
     >>> [cell.protocol for cell in cells]
     ['paper', 'copies_together', 'ten_fold']
     """
-    placed = tuple(dict.fromkeys(name for part in PARTS for name in part.datasets))
-    known = {
-        "table": (tables, TABLES),
-        "dataset": (names, tuple(dict.fromkeys((*placed, *datasets.NAMES)))),
-        "method": (methods, tuple(METHODS)),
-        "problem": (problems, tuple(dict.fromkeys(one for part in PARTS for one in part.problems))),
-        "protocol": (protocols, PROTOCOLS),
-    }
-    for option, (given, allowed) in known.items():
-        for name in given:
+    asked = {"table": tables, "dataset": names, "method": methods, "problem": problems, "protocol": protocols}
+    for option, allowed in choices().items():
+        for name in asked[option]:
             check_choice(option, name, allowed)
+    placed = {name for part in PARTS for name in part.datasets}
     found: dict[Cell, None] = {}
     for part in PARTS:
         if tables and part.table not in tables:
@@ -323,5 +329,5 @@ def select(
             ):
                 found[replace(cell, epochs=epochs)] = None
     if not found:
-        raise ValueError("no cell of any table fits all of these options; see them all with --list")
+        raise ValueError("no cell of any table fits all of these options; see them all with unbag reproduce list")
     return list(found)

@@ -29,7 +29,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 CLAIMS = ("<!-- the first lines of docs/results.md -->", "<!-- end of these lines -->")
 """Between these marks, README quotes the results."""
 
-MADE = "Made by `unbag reproduce --render`"
+MADE = "Made by `unbag reproduce render`"
 """By these words of the page in Markdown, an earlier one is known."""
 
 
@@ -47,9 +47,7 @@ def write(results: Path, docs: Path) -> list[Path]:
     """
     notes, page = results / NOTES, docs / "results.md"
     if page.exists() and MADE not in page.read_text("utf-8", errors="replace"):
-        raise FileExistsError(
-            f"{page} was not made by unbag reproduce --render, and is not replaced; move it elsewhere"
-        )
+        raise FileExistsError(f"{page} was not made by unbag reproduce render, and is not replaced; move it elsewhere")
     pages = render(
         compare(read(results), PAPER, select()),
         before=read_before(results),

@@ -77,7 +77,7 @@ class Run:
                 "seconds": time.perf_counter() - begun,
             }
             self.history.append(entry)
-            progress.epoch(entry, most)
+            progress.epoch(self.history, most)
             self.finished = patience is not None and place - max(self.best_round, self.first) >= patience
         return self
 

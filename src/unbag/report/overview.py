@@ -85,9 +85,14 @@ def _careful(summary: dict[str, Any]) -> list[str]:
     ]
     if any(one["likelihood"]["impossible"] for one in summary["sets"]):
         said.append("The model rules out some of the observations altogether; see below.")
+    return [*said, *say_unfinished(summary)]
+
+
+def say_unfinished(summary: dict[str, Any]) -> list[str]:
+    """Say if the model was still getting better when training ended."""
     training = summary["training"]
     # Where held-out groups share rows with the others, they do not notice when the model has learned enough.
     shared = any(one["judged"]["rows_also_trained_on"] > 0.5 for one in summary["sets"])
-    if training["scored"] and not shared and training["best_epoch"] + 1 == training["most_epochs"]:
-        said.append("The last epoch was the best: training for more epochs may help.")
-    return said
+    if not training["scored"] or shared or training["best_epoch"] + 1 < training["epochs"]:
+        return []
+    return ["The last epoch was the best: training for more epochs may help."]

@@ -118,7 +118,8 @@ def summarise(
 def _describe_data(
     clf: Any, log_probs: Tensor, observations: Sequence[Observations], classes: list[str]
 ) -> dict[str, Any]:
-    names = [str(name) for name in getattr(clf, "feature_names_in_", [])]
+    given = clf._column_names()
+    names = [] if given is None else [str(name) for name in given]
     return {
         "rows": len(log_probs),
         "rows_in_groups": len(torch.cat([one.groups.members for one in observations]).unique()),

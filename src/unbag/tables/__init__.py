@@ -31,11 +31,15 @@ Columns are found by their names, in which capitals, spaces and dashes do not ma
   ``higher`` or ``farther``, are read as what they say.
 
 All other columns of the first file are features. Missing numbers become the median of the training rows, and a further
-feature marks them; text becomes a feature of 0 and 1 for each category. Ids in CSV files are text, as they are written.
+feature marks them; dates are days since 1970; text becomes a feature of 0 and 1 for each category. Ids in CSV files are
+text, as they are written.
 """
 
+from unbag.columns import Table as Table
 from unbag.options import Plan as Plan
 from unbag.options import Source as Source
+from unbag.problems import Problem as Problem
+from unbag.problems import TableError as TableError
 from unbag.run_folder import Run as Run
 from unbag.tables.checking import Checked as Checked
 from unbag.tables.checking import check_tables as check_tables
@@ -45,7 +49,6 @@ from unbag.tables.plan import make_plan as make_plan
 from unbag.tables.plan import read_config as read_config
 from unbag.tables.predict import disaggregate_table as disaggregate_table
 from unbag.tables.predict import predict_table as predict_table
-from unbag.tables.problems import Problem as Problem
-from unbag.tables.problems import TableError as TableError
-from unbag.tables.read import Table as Table
 from unbag.tables.read import read_table as read_table
+from unbag.tables.read_tables import Tables as Tables
+from unbag.tables.read_tables import read_tables as read_tables

@@ -9,7 +9,7 @@ from typing import Literal
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import parameters
 from unbag.options import Source
-from unbag.tables.problems import Problem, fail
+from unbag.problems import Problem, fail
 
 NEUTRAL = ("z", "label", "observed")
 """Names that leave 1 what it is by default."""

@@ -11,7 +11,7 @@ from math import inf, isfinite
 import numpy as np
 import pyarrow as pa
 
-from unbag.tables.ids import is_missing
+from unbag.columns import is_missing
 
 MARKS = (".", ",")
 """What stands before decimals; the other one stands between thousands."""

@@ -10,18 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.columns import is_missing
+from unbag.features import feature_problems, fit_preparation, kind_of
 from unbag.findings import Finding
 from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
+from unbag.problems import Problem, TableError, fail
 from unbag.row_diagnosis import find_copies, find_few_groups, read_table
 from unbag.symmetry import CheckedSet
+from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.csv_files import NUMBER
-from unbag.tables.features import Preparation, feature_problems, fit_preparation, kind_of
-from unbag.tables.ids import codes_of, is_missing
+from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate
 from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
-from unbag.tables.problems import Problem, TableError
 
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9
@@ -69,9 +71,17 @@ def check_tables(plan: Plan) -> Checked:
         return Checked({}, error.problems)
     problems = [*found.problems, *examine_features(found), *examine_observations(found)]
     if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(found, prepare_rows(found)[1]))
+        problems += as_problems(examine_rows(found, encode_rows(found)))
     order = {"error": 0, "warning": 1, "note": 2}
     return Checked(_understood(found), sorted(problems, key=lambda one: order[one.severity]))
+
+
+def refuse_doubt(found: Gathered) -> None:
+    """Refuse to train on observations whose kind was only guessed."""
+    for one in found.observed:
+        if not one.columns.certain:
+            kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
+            raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
 
 
 def examine_features(found: Gathered) -> Iterator[Problem]:
@@ -79,11 +89,10 @@ def examine_features(found: Gathered) -> Iterator[Problem]:
     column = found.columns.group
     group = None if column is None else codes_of(found.instances.column(column))  # of each row, -1 for none
     for name in found.columns.features:
-        categorical = name in found.plan.categorical
-        errors = list(feature_problems(found.instances, name, categorical))
+        errors = list(feature_problems(found.instances, name, f"leave it out with --exclude {name}"))
         yield from errors
         if not errors:
-            yield from _suspicious(found, name, categorical, group)
+            yield from _suspicious(found, name, group)
 
 
 def examine_observations(found: Gathered) -> Iterator[Problem]:
@@ -107,18 +116,17 @@ def say_finding(finding: Finding) -> str:
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def prepare_rows(found: Gathered) -> tuple[Preparation, np.ndarray]:
-    """Return how columns are turned into numbers, and the rows as such."""
+def encode_rows(found: Gathered) -> np.ndarray:
+    """Return the rows as numbers, as the estimator sees them."""
     from unbag.families import is_network  # noqa: PLC0415 (slow to import)
 
     preparation = fit_preparation(
         found.instances,
         found.columns.features,
-        found.plan.categorical,
         found.member_rows,
         keep_missing=not is_network(found.plan.training.model),  # trees read them as they are
     )
-    return preparation, preparation.encode(found.instances)
+    return preparation.encode(found.instances)
 
 
 def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
@@ -138,14 +146,14 @@ def as_problems(findings: Sequence[Finding]) -> list[Problem]:
     return [Problem("note" if one.kind == "few_groups" else "warning", say_finding(one)) for one in findings]
 
 
-def _suspicious(found: Gathered, name: str, categorical: bool, group: np.ndarray | None) -> Iterator[Problem]:
+def _suspicious(found: Gathered, name: str, group: np.ndarray | None) -> Iterator[Problem]:
     table = found.instances
     column = table.column(name)
     missing = is_missing(column)
     if missing.any():
         fate = (
             "they are a category of their own"
-            if kind_of(column, categorical) == "category"
+            if kind_of(column) == "category"
             else "trees take them as they are"
             if found.plan.training.model == "trees"
             else "the median stands for them, and a further feature marks them"
@@ -207,12 +215,7 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
 def _understood(found: Gathered) -> dict[str, Any]:
     """Return how the files were read, as JSON can hold it."""
     table = found.instances
-    kinds = {
-        name: kind_of(table.column(name), name in found.plan.categorical)
-        if not pa.types.is_temporal(table.column(name).type)
-        else "date or time"
-        for name in found.columns.features
-    }
+    kinds = {name: kind_of(table.column(name)) for name in found.columns.features}
     return {
         "instances": {
             "file": table.file,

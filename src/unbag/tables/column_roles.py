@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import find_kind, needs_arguments, parameters
 from unbag.options import Plan, Source
+from unbag.problems import fail, failing, list_some
 from unbag.tables.answers import NEUTRAL, NO_WORDS, Reading, read_name
-from unbag.tables.problems import fail, failing, list_some
 
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")

@@ -1,4 +1,4 @@
-"""Fit a classifier to the files of a plan, and keep it with its preparation and summary in a run folder."""
+"""Fit a classifier to the files of a plan, and keep it with its summary in a run folder."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
-from unbag.aggregates import LabelProportions
+from unbag.columns import Table, is_missing
 from unbag.files import write_atomic
-from unbag.groups import Groups
+from unbag.findings import UnbagWarning
 from unbag.options import Plan, Source
+from unbag.problems import Problem, fail
 from unbag.run_folder import Run
-from unbag.tables.checking import as_problems, examine_features, examine_observations, examine_rows, prepare_rows
-from unbag.tables.column_roles import kinds_of_size
-from unbag.tables.ids import is_missing, label_texts
-from unbag.tables.load import Gathered, gather
+from unbag.tables.checking import as_problems, encode_rows, examine_rows
+from unbag.tables.ids import label_texts
+from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
-from unbag.tables.problems import Problem, fail, raise_errors
-from unbag.tables.read import Table
+from unbag.tables.read_tables import as_tables, read_plan
 
 
 @dataclass(frozen=True)
@@ -69,25 +67,15 @@ def fit_tables(
     with run.opened(plan.as_dict(), force=force) as resumed:
         from unbag.estimator import AggregateClassifier  # noqa: PLC0415 (slow to import)
         from unbag.families import is_network  # noqa: PLC0415
-        from unbag.fit_diagnosis import UnbagWarning  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.set_sections import say_failures  # noqa: PLC0415
 
-        found = gather(plan)
-        _refuse_doubt(found)
-        problems = [*found.problems, *examine_features(found), *examine_observations(found)]
-        raise_errors(problems)
-        preparation, X = prepare_rows(found)
-        of_rows = examine_rows(found, X)
-        aggregates, z, groups, weights, sampling = as_sets(found)
-        inputs = describe_inputs(found)
-        unnamed = plan.names is not None and plan.classes is None
+        found, problems = read_plan(plan)
+        of_rows = examine_rows(found, encode_rows(found))
+        data, inputs = as_tables(found, problems), describe_inputs(found)
+        X, y, groups, weights = data.X, data.y, data.groups, data.group_weights
         clf = AggregateClassifier(
-            aggregate=aggregates,
-            n_classes=len(found.classes),
-            classes=None if unnamed else list(found.classes),
-            sampling=sampling,
-            class_shares=plan.shares,
+            **data.parameters,
             verbose=int(verbose),
             checkpoint=run.checkpoint if is_network(plan.training.model) else None,  # others begin anew
             **plan.training.parameters,
@@ -96,10 +84,9 @@ def fit_tables(
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
             findings = [*(finding for one in found.findings for finding in one), *of_rows]
             # What is refused here leaves the folder as it was.
-            train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
+            train = clf._prepare_fit(X, y, groups, group_weights=weights, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
             say_read(found)
-            preparation.save(run.preparation)
             before = len(clf.diagnosis_)
             train()
         if plan.names is not None:
@@ -109,11 +96,11 @@ def fit_tables(
         summary = summarise(
             clf,
             X,
-            z,
+            y,
             groups,
             group_weights=weights,
             title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
-            inputs=_in_words(inputs) | {"features made": len(preparation.encoded_names)},
+            inputs=_in_words(inputs) | {"features made": len(clf.get_feature_names_out())},
             labels=found.labels,
             labelled_rows=found.labelled_rows,
         )
@@ -122,19 +109,6 @@ def fit_tables(
         problems += as_problems([*of_rows, *clf.diagnosis_[before:]])
         problems += [Problem("warning", message) for message in say_failures(summary)]
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
-
-
-def as_sets(found: Gathered) -> tuple[Any, Any, Any, Any, Any]:
-    """Return aggregates, observations, groups, weights and sampling as the estimator takes them: lists if several."""
-    sets: list[tuple[Any, Any, Any, Any, Any]] = [
-        (one.aggregate, one.z, one.groups, one.group_weights, source.rates)
-        for one, source in zip(found.observed, found.plan.sources, strict=True)
-    ]
-    if found.learned_labels is not None:
-        labels, rows = found.learned_labels
-        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
-        sets.append((LabelProportions(), labels, of_one, None, None))
-    return sets[0] if len(sets) == 1 else tuple(map(list, zip(*sets, strict=True)))  # type: ignore[return-value]
 
 
 def describe_inputs(found: Gathered) -> dict[str, Any]:
@@ -183,20 +157,12 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     return {**inputs, "observations": said, "columns read as": read}
 
 
-def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:
+def _name_classes(clf: Any, X: pa.Table, table: Table, column: str) -> None:
     texts = label_texts(table, column)
     rows = np.flatnonzero(~is_missing(texts))
     if len(rows) == 0:
         raise fail("no row has a class to name the classes by", table.file, None, column)
     try:
-        clf.name_classes(X[rows], np.array(texts.take(pa.array(rows)).to_pylist()))
+        clf.name_classes(X.take(pa.array(rows)), np.array(texts.take(pa.array(rows)).to_pylist()))
     except ValueError as error:
         raise fail(str(error), table.file, None, column) from error
-
-
-def _refuse_doubt(found: Gathered) -> None:
-    """Refuse to train on observations whose kind was only guessed."""
-    for one in found.observed:
-        if not one.columns.certain:
-            kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
-            raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)

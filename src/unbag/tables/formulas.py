@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.problems import Problem
 from unbag.tables.csv_files import NUMBER
-from unbag.tables.problems import Problem
 
 # What a formula begins with, also in the wide forms that a spreadsheet understands. Apostrophes in front are counted
 # in, so that taking one away again gives back what was there.

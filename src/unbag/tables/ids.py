@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.tables.problems import Problem, fail, in_rows
-from unbag.tables.read import Table
+from unbag.columns import Table, is_missing, whole_numbers
+from unbag.problems import Problem, fail, in_rows
 
 WHOLE = r"^(0|-?[1-9][0-9]*)$"
 
@@ -71,16 +71,6 @@ def codes_of(values: pa.Array) -> np.ndarray:
 def find(keys: pa.Array, among: pa.Array) -> np.ndarray:
     """Return the place of each key among others, -1 where it is missing or unknown: (n,)."""
     return whole_numbers(pc.index_in(keys, value_set=among, skip_nulls=True))
-
-
-def whole_numbers(indices: pa.Array) -> np.ndarray:
-    """Return places as numpy has them, -1 for those that are missing."""
-    return indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def is_missing(values: pa.Array) -> np.ndarray:
-    """Return where there is no value: (n,)."""
-    return np.asarray(pc.is_null(values, nan_is_null=True).to_numpy(zero_copy_only=False))
 
 
 def missing_keys(table: Table, column: str) -> list[Problem]:

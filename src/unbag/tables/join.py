@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unbag.aggregates.registry import parameters
+from unbag.columns import Table, is_missing
+from unbag.options import RELATIONS
+from unbag.problems import Problem, in_rows, list_some
 from unbag.tables.column_roles import InstanceColumns, SourceColumns
-from unbag.tables.ids import find, is_missing, label_texts, written_differently
-from unbag.tables.plan import RELATIONS
-from unbag.tables.problems import Problem, in_rows, list_some
+from unbag.tables.ids import find, label_texts, written_differently
 from unbag.tables.proportions import Options, read_counts
-from unbag.tables.read import Table
 from unbag.tables.values import ColumnRead, Values
 
 NO, YES = ("0", "no", "n", "false", "f", "nein"), ("1", "yes", "y", "true", "t", "ja", "j")

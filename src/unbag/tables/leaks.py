@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from unbag.columns import as_categories, is_missing
+from unbag.features import as_numbers
+from unbag.problems import list_some
 from unbag.published import HIGH, LOW, MISSING
-from unbag.tables.features import as_categories, kind_of
-from unbag.tables.ids import codes_of, is_missing
+from unbag.tables.ids import codes_of
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
-from unbag.tables.problems import list_some
 from unbag.tallies import CHANCE, find_coding, find_coding_within, log_orders, once_in
 
 # A measured number may well decide a few bags. So many of either label it does not.
@@ -47,10 +48,8 @@ class Candidate:
 
     @cached_property
     def column(self) -> pa.Array:
-        """The values; those of categories as text."""
-        column = self.found.instances.column(self.name)
-        category = kind_of(column, self.name in self.found.plan.categorical) == "category"
-        return as_categories(column) if category else column
+        """The values."""
+        return self.found.instances.column(self.name)
 
     @cached_property
     def codes(self) -> np.ndarray:
@@ -142,7 +141,7 @@ class Candidate:
         few = min(yes.sum(), (~yes).sum())
         if few == 0 or (few < ENOUGH_BAGS and len(np.unique(self.codes[members])) > 2):
             return None
-        numbers = self.column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)[members]
+        numbers = as_numbers(self.column)[members]
         for sign, extreme, least, most in (
             (1, "maximum", "at least", "at most"),
             (-1, "minimum", "at most", "at least"),

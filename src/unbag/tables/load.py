@@ -14,18 +14,19 @@ import pyarrow.compute as pc
 import torch
 
 from unbag.class_shares import ClassShares, read_class_shares
+from unbag.columns import Table, as_categories, is_missing
 from unbag.diagnosis import diagnose, drop_answered
 from unbag.findings import Finding
 from unbag.options import Plan
+from unbag.problems import Problem, fail, failing, in_rows, list_some
 from unbag.sampling import weights_by_answer
 from unbag.symmetry import symmetry_of
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
-from unbag.tables.ids import find, is_missing, label_texts
+from unbag.tables.ids import find, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
-from unbag.tables.problems import Problem, fail, failing, in_rows, list_some
 from unbag.tables.proportions import Options
-from unbag.tables.read import Table, TableFile, open_table
+from unbag.tables.read import TableFile, open_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +70,9 @@ class Gathered:
 
     @property
     def member_rows(self) -> np.ndarray:
-        """The rows that are in any group, from 0, sorted."""
-        return np.unique(
-            np.concatenate([one.groups.members.numpy() for one in self.observed if one.groups is not None])
-        )
+        """The rows that are in any group, or labelled to be learned from, from 0, sorted."""
+        members = [one.groups.members.numpy() for one in self.observed if one.groups is not None]
+        return np.unique(np.concatenate([*members, *([] if self.learned_labels is None else self.learned_labels[1:])]))
 
 
 def gather(plan: Plan) -> Gathered:
@@ -117,7 +117,7 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
     keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled, *plan.categorical}
-    instances = file.read(as_text=[name for name in keys if name is not None])
+    instances = _with_categories(file.read(as_text=[name for name in keys if name is not None]), plan.categorical)
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
     for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
@@ -144,6 +144,14 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
     return Gathered(
         plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *found, *wrong]
     )
+
+
+def _with_categories(table: Table, names: Sequence[str]) -> Table:
+    """Return a table in which some columns of numbers are text."""
+    data = table.data
+    for name in names:
+        data = data.set_column(table.names.index(name), name, as_categories(table.column(name)))
+    return Table(table.path, data)
 
 
 def _classes(

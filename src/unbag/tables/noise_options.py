@@ -6,10 +6,8 @@ from math import isfinite
 from typing import Any
 
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
-from unbag.options import Source
-from unbag.tables.problems import fail, failing
-
-UNITS = ("counts", "proportions", "percentages")
+from unbag.options import UNITS, Source
+from unbag.problems import fail, failing
 
 
 def check_published(source: Source) -> None:
@@ -20,7 +18,7 @@ def check_published(source: Source) -> None:
     >>> from pathlib import Path
     >>> check_published(Source(Path("wards.csv"), noise="laplace", epsilon=0.5))
     Traceback (most recent call last):
-    unbag.tables.problems.TableError: wards.csv: --epsilon tells the scale of noise together with --sensitivity, ...
+    unbag.problems.TableError: wards.csv: --epsilon tells the scale of noise together with --sensitivity, ...
     """
     file = str(source.file)
     if source.unit is not None and source.unit not in UNITS:

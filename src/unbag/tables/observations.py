@@ -10,13 +10,13 @@ import torch
 
 from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
+from unbag.columns import Table
 from unbag.groups import Groups
+from unbag.problems import Problem, failing, in_rows
 from unbag.tables.answers import NO_WORDS
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.grouped import read_grouped
 from unbag.tables.join import Match, read_numbers
-from unbag.tables.problems import Problem, failing, in_rows
-from unbag.tables.read import Table
 from unbag.tables.tuples import as_lower, read_tuples
 from unbag.tables.values import ColumnRead
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unbag.tables.problems import fail
+from unbag.problems import fail
 
 MAGIC = b"PAR1"
 SUFFIXES = (".parquet", ".pq")

@@ -11,12 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from unbag.aggregates.registry import find_kind
-from unbag.options import Plan, Source, Training, options_of, plain_type
+from unbag.options import RELATIONS, Plan, Source, Training, options_of, plain_type
+from unbag.problems import fail, failing
 from unbag.tables.noise_options import check_published
-from unbag.tables.problems import fail, failing
 from unbag.tables.published_files import beside, read_published
-
-RELATIONS = ("<", ">", "<=", ">=")
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """What a file of settings may have besides options."""
@@ -42,11 +40,11 @@ def read_config(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no file {path}; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise fail(f"this is no TOML that can be read: {error}", str(path)) from error
-    _check_keys(content, {**FILES, **SOURCE, **PLAN, **TRAINING}, str(path))
+    check_keys(content, {**FILES, **SOURCE, **PLAN, **TRAINING}, str(path))
     for one in content.get("also", []):
         if not isinstance(one, dict) or "file" not in one:
             raise fail("each entry of also needs a file, as in {file = 'pairs.csv', aggregate = '...'}", str(path))
-        _check_keys(one, {"file": Path, **SOURCE, "published": Path}, str(path))
+        check_keys(one, {"file": Path, **SOURCE, "published": Path}, str(path))
     for one in (content, *content.get("also", [])):
         one |= {
             name: str(path.parent / one[name])
@@ -83,7 +81,7 @@ def make_plan(options: dict[str, Any]) -> Plan:
 def _make_source(options: dict[str, Any]) -> Source:
     file, named = Path(options["file"]), options.get("published")
     told = read_published(file, named and Path(named))
-    _check_keys(told, SOURCE, str(named or beside(file)))
+    check_keys(told, SOURCE, str(named or beside(file)))
     own = {**told, **_pick(options, SOURCE)}
     if own.get("epsilon") is not None and own.get("noise") is None:
         own["noise"] = "laplace"  # as likely as geometric noise of the same scale, but for a constant
@@ -103,7 +101,8 @@ def _pick(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: options[name] for name in names if name in options}
 
 
-def _check_keys(content: dict[str, Any], known: dict[str, Any], file: str) -> None:
+def check_keys(content: dict[str, Any], known: dict[str, Any], file: str) -> None:
+    """Refuse settings that are not among those known, or of another type."""
     for name, value in content.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

@@ -15,19 +15,20 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from unbag.aggregates.registry import is_built_in
+from unbag.columns import Table
+from unbag.features import Preparation, Tally
 from unbag.files import atomic_file, raise_if_input, remove_drafts
 from unbag.options import Plan
+from unbag.problems import Problem, fail, list_some, raise_errors
 from unbag.run_folder import Run
 from unbag.shift import Moments, find_shift
 from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, raise_if_text
-from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
-from unbag.tables.problems import Problem, fail, list_some, raise_errors
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.read import Table, open_table
+from unbag.tables.read import open_table
 
 Write = Callable[[pa.Table], None]
 
@@ -71,7 +72,8 @@ def predict_table(
     tuple
         How many rows there were, and notes of what training rows did not have.
     """
-    content, preparation, clf = _load(run, device)
+    content, clf = _load(run, device)
+    preparation, of_numbers = clf.preparation_, _without_preparation(clf)
     check_format(out)
     raise_if_input(out, [instances, *run.inputs])
     with open_table(instances) as file:
@@ -88,7 +90,8 @@ def predict_table(
             for piece in file.stream(list(dict.fromkeys([*kept, *preparation.names])), types):
                 table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
                 X = preparation.encode(table, tally, done)
-                write(formulas.escape(with_results(piece.select(kept), clf.predict_proba(X), clf.classes_, results)))
+                probs = of_numbers.predict_proba(X)
+                write(formulas.escape(with_results(piece.select(kept), probs, clf.classes_, results)))
                 own = Moments.of(X)
                 seen = own if seen is None else seen + own
                 done += len(table)
@@ -138,7 +141,8 @@ def disaggregate_table(
     tuple
         How many lines were written, and notes.
     """
-    content, preparation, clf = _load(run, device)
+    content, clf = _load(run, device)
+    preparation, of_numbers = clf.preparation_, _without_preparation(clf)
     check_format(out)
     raise_if_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
@@ -152,9 +156,8 @@ def disaggregate_table(
         raise fail("no group is left", one.table.file)
     tally = Tally()
     X = preparation.encode(found.instances, tally)
-    alone = copy.copy(clf)
-    alone.aggregate = one.aggregate  # of several that were learned from, the one that was observed here
-    posterior = alone.disaggregate(X, one.z, groups=one.groups)
+    of_numbers.aggregate = one.aggregate  # of several that were learned from, the one that was observed here
+    posterior = of_numbers.disaggregate(X, one.z, groups=one.groups)
     kept, order = _memberships(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, kept.column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
@@ -215,17 +218,24 @@ def writing(out: Path) -> Iterator[Write]:
                 writer.close()
 
 
-def _load(run: Run, device: str) -> tuple[dict[str, Any], Preparation, Any]:
-    """Return what a finished run notes of itself, how it prepares rows, and its classifier, which belong together."""
+def _load(run: Run, device: str) -> tuple[dict[str, Any], Any]:
+    """Return what a finished run notes of itself, and its classifier, which belong together."""
     from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
     content = run.read_finished()
     # No class of the caller's own is made from what a folder says; for predictions, none is needed.
     built_in = all(is_built_in(one["aggregate"]) for one in content["inputs"]["observations"])
     classifier = load(run.model, device=device, aggregate=None if built_in else "label_proportions")
-    parts = Preparation.load(run.preparation), classifier
     run.check_files(content)
-    return content, *parts
+    return content, classifier
+
+
+def _without_preparation(clf: Any) -> Any:
+    """Return a classifier of columns that are numbers already; files have their own places to name in errors."""
+    found = copy.copy(clf)
+    found.preparation_, found.n_features_in_ = None, clf.input_shape_[0]
+    vars(found).pop("feature_names_in_", None)
+    return found
 
 
 def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:

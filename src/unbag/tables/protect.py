@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from unbag.columns import Table
 from unbag.files import raise_if_input
+from unbag.problems import Problem, fail, in_rows, raise_errors
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.column_roles import GROUP, SIZE, find_column
 from unbag.tables.predict import check_format, writing
-from unbag.tables.problems import Problem, fail, in_rows, raise_errors
 from unbag.tables.published_files import write_published
-from unbag.tables.read import Table, open_table
+from unbag.tables.read import open_table
 
 
 @dataclass(frozen=True)

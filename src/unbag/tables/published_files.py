@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unbag.files import write_atomic
-from unbag.tables.problems import fail
+from unbag.problems import fail
 
 KEYS = ("unit", "decimal", "noise", "noise_scale", "rounded_to", "suppressed_below")
 """Options of a file of observations that can stand there."""

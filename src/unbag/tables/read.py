@@ -9,36 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from unbag.columns import Table, plain_types
+from unbag.problems import fail
 from unbag.tables.csv_files import CsvFile
 from unbag.tables.parquet_files import MAGIC, SUFFIXES, ParquetFiles
-from unbag.tables.problems import fail
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A table that was read, and the file it came from."""
-
-    path: Path
-    data: pa.Table
-
-    @property
-    def file(self) -> str:
-        """What to call the file in a sentence."""
-        return str(self.path)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return list(self.data.column_names)
-
-    def __len__(self) -> int:
-        return int(self.data.num_rows)
-
-    def column(self, name: str) -> pa.Array:
-        """Return a column in one piece."""
-        return self.data.column(name).combine_chunks()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,28 +84,6 @@ def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
     """
     with open_table(path) as file:
         return file.read(as_text)
-
-
-def plain_types(data: pa.Table, file: str) -> pa.Table:
-    """Return a table of the few types that all else works with: dictionaries are looked up, empty text is missing."""
-    columns = [_plain(data.column(place), name, file) for place, name in enumerate(data.column_names)]
-    return pa.table(columns, names=data.column_names)
-
-
-def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
-        return column.cast(pa.float64())
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        column, kind = column.cast(pa.string()), pa.string()
-    if pa.types.is_string(kind):
-        return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        raise fail(f"the column is of type {kind}, which is no single number or word; leave it out", file, None, name)
-    return column
 
 
 def _checked(table: TableFile) -> TableFile:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from unbag.columns import Table, is_missing
 from unbag.groups import Groups
-from unbag.tables.ids import find, is_missing, missing_keys, repeated, shared_keys
+from unbag.problems import Problem, in_rows
+from unbag.tables.ids import find, missing_keys, repeated, shared_keys
 from unbag.tables.join import Match, Strangers
-from unbag.tables.problems import Problem, in_rows
-from unbag.tables.read import Table
 from unbag.tables.values import Values
 
 

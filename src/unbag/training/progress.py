@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -22,9 +23,9 @@ class LogProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         return None
 
-    def epoch(self, entry: dict[str, Any], epochs: int) -> None:
-        """Take note of a finished epoch, given its entry in the history."""
-        logger.info("epoch %d of %d, %s", entry["epoch"] + 1, epochs, summary(entry))
+    def epoch(self, history: Sequence[dict[str, Any]], epochs: int) -> None:
+        """Take note of a finished epoch, the last of the history."""
+        logger.info("epoch %d of %d, %s", history[-1]["epoch"] + 1, epochs, summary(history))
 
 
 class ProgressBar(LogProgress):
@@ -51,23 +52,40 @@ class ProgressBar(LogProgress):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._progress.stop()
 
-    def epoch(self, entry: dict[str, Any], epochs: int) -> None:
+    def epoch(self, history: Sequence[dict[str, Any]], epochs: int) -> None:
         """Move the bar on by an epoch."""
-        super().epoch(entry, epochs)
-        self._progress.update(self._task, completed=entry["epoch"] + 1, total=epochs, summary=summary(entry))
+        super().epoch(history, epochs)
+        done = history[-1]["epoch"] + 1
+        self._progress.update(self._task, completed=done, total=epochs, summary=summary(history))
 
 
-def summary(entry: dict[str, Any]) -> str:
-    """Say in a few words how an epoch went: the mean loss of the replicas and, by the first criterion, the best score.
+def summary(history: Sequence[dict[str, Any]]) -> str:
+    """Say how the last epoch went: the mean loss of the replicas, the best score, and which epoch had the best so far.
+
+    The score is that of the first criterion; of equal ones the later is the better, as it is for what is kept.
 
     Examples
     --------
-    >>> summary({"loss": [0.5, 0.7], "score": [-1.25, -1.5]})
-    'loss 0.6, score -1.25'
+    >>> first, second = {"epoch": 0, "loss": [0.5, 0.7], "score": [-1.25, -1.5]}, {"loss": [0.5], "score": [-1.375]}
+    >>> summary([first])
+    'loss 0.6, score -1.25, the best so far'
+    >>> summary([first, second])
+    'loss 0.5, score -1.375, best -1.25 in epoch 1'
     """
+    entry = history[-1]
     said = f"loss {sum(entry['loss']) / len(entry['loss']):.4g}"
     if entry["score"] is None:
         return said
-    scores = entry["score"][0] if isinstance(entry["score"][0], list) else entry["score"]
-    best = max((score for score in scores if not math.isnan(score)), default=math.nan)
-    return f"{said}, score {best:.4g}"
+    scored = [(score, one) for one in history if not math.isnan(score := _best_score(one))]
+    said += f", score {_best_score(entry):.4g}"
+    if not scored:
+        return said
+    best, of = max(reversed(scored), key=lambda one: one[0])
+    return f"{said}, the best so far" if of is entry else f"{said}, best {best:.4g} in epoch {of['epoch'] + 1}"
+
+
+def _best_score(entry: dict[str, Any]) -> float:
+    """Return the score of the best replica; NaN where none has one."""
+    scores = entry["score"] or [math.nan]
+    scores = scores[0] if isinstance(scores[0], list) else scores
+    return max((score for score in scores if not math.isnan(score)), default=math.nan)

@@ -132,7 +132,7 @@ class Run:
                 resume(self, checkpoint)
             while not self.finished:
                 self.epoch(checkpoint)
-                shown.epoch(self.history[-1], self.settings.epochs)
+                shown.epoch(self.history, self.settings.epochs)
 
     def epoch(self, checkpoint: Checkpoint | None) -> None:
         """Visit every group once, from where the run is."""

@@ -77,6 +77,11 @@ def cells_of(name: str, draw: int = 0) -> list[Cell]:
     return [*found, Cell(name, "all_labels", 1, "random", draw)]
 
 
+def choices() -> dict[str, tuple[str, ...]]:
+    """Return the names that cells can be chosen by, for each option."""
+    return {"set": tuple(SETS), "size": tuple(map(str, SIZES)), "method": METHODS}
+
+
 def select(
     sets: Collection[str] = (),
     sizes: Collection[int] = (),
@@ -89,13 +94,9 @@ def select(
 
     Without names of sets, those of development, and the others only where ``final`` says so.
     """
-    for name in sets:
-        check_choice("set", name, tuple(SETS))
-    for size in sizes:
-        if size not in SIZES:
-            raise ValueError(f"size must be one of {', '.join(map(str, SIZES))}, got {size}")
-    for method in methods:
-        check_choice("method", method, METHODS)
+    for option, asked in (("set", sets), ("size", map(str, sizes)), ("method", methods)):
+        for name in asked:
+            check_choice(option, name, choices()[option])
     chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
     return [
         cell

@@ -1,27 +1,24 @@
-"""Feature encoding: from the columns of a table to a matrix; fitted on training rows, kept as JSON."""
+"""Feature encoding: from the columns of a table to a matrix; fitted on training rows, saved with the model."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.files import read_regular, write_atomic
-from unbag.tables.ids import is_missing, whole_numbers
-from unbag.tables.problems import Problem, fail, in_rows
-from unbag.tables.read import Table
+from unbag.columns import Table, as_categories, is_missing, whole_numbers
+from unbag.problems import Problem, fail, in_rows
 
-FORMAT = 1
 MOST_CATEGORIES = 1000
 LARGEST = float(np.finfo(np.float32).max)
 
-Kind = Literal["number", "boolean", "category"]
+MICROSECONDS_A_DAY = 86_400_000_000
+
+Kind = Literal["number", "boolean", "date", "category"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,8 @@ class Feature:
     name
         Of the column.
     kind
-        ``"number"`` and ``"boolean"`` become one column, ``"category"`` one of 0 and 1 for each of its values.
+        ``"number"``, ``"boolean"`` and ``"date"``, in days since 1970, become one column, ``"category"`` one of 0 and 1
+        for each of its values.
     fill
         The number that stands for a missing one: the median of the training rows; None leaves it missing, as NaN.
     marked
@@ -91,6 +89,7 @@ class Preparation:
 
     Examples
     --------
+    >>> from pathlib import Path
     >>> table = Table(Path("people.csv"), pa.table({"age": [30, None, 50], "town": ["Bonn", "Ulm", "Bonn"]}))
     >>> preparation = fit_preparation(table, ["age", "town"])
     >>> preparation.encoded_names
@@ -116,7 +115,7 @@ class Preparation:
     @property
     def csv_types(self) -> dict[str, pa.DataType]:
         """The types in which a CSV file is to be read, so that no part of it is understood differently."""
-        kinds = {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string()}
+        kinds = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.string(), "category": pa.string()}
         return {one.name: kinds[one.kind] for one in self.features}
 
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
@@ -133,32 +132,18 @@ class Preparation:
             start += width
         return X
 
-    def save(self, path: Path) -> None:
-        """Write the preparation as JSON."""
-        content = {"format": FORMAT, "features": [asdict(one) for one in self.features]}
-        write_atomic(path, json.dumps(content, indent=1).encode())
+    def as_plain(self) -> list[dict[str, Any]]:
+        """Return the same as JSON can hold it."""
+        return [{**asdict(one), "values": list(one.values)} for one in self.features]
 
     @classmethod
-    def load(cls, path: Path) -> Preparation:
-        """Read what :meth:`save` has written."""
-        try:
-            content = json.loads(read_regular(path))
-            if content["format"] != FORMAT:
-                raise fail(f"it was written by another version of unbag, in format {content['format']}", str(path))
-            return cls(tuple(Feature(**{**one, "values": tuple(one["values"])}) for one in content["features"]))
-        except FileNotFoundError:
-            raise FileNotFoundError(f"there is no {path}; fit the run again") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise fail(f"the file is cut short or was altered: {error}; fit the run again", str(path)) from error
+    def from_plain(cls, content: Sequence[dict[str, Any]]) -> Preparation:
+        """Return what :meth:`as_plain` has described."""
+        return cls(tuple(Feature(**{**one, "values": tuple(one["values"])}) for one in content))
 
 
 def fit_preparation(
-    table: Table,
-    names: Sequence[str],
-    categorical: Sequence[str] = (),
-    rows: np.ndarray | None = None,
-    *,
-    keep_missing: bool = False,
+    table: Table, names: Sequence[str], rows: np.ndarray | None = None, *, keep_missing: bool = False
 ) -> Preparation:
     """Learn from training rows how to turn columns into numbers, in which :func:`feature_problems` finds no error.
 
@@ -166,50 +151,45 @@ def fit_preparation(
     ``keep_missing`` leaves missing numbers as they are, for a model that reads NaN.
     """
     taken = None if rows is None else pa.array(rows)
-    return Preparation(tuple(_fit(table, name, name in categorical, taken, keep_missing) for name in names))
+    return Preparation(tuple(_fit(table, name, taken, keep_missing) for name in names))
 
 
-def kind_of(column: pa.Array, categorical: bool) -> Kind:
+def kind_of(column: pa.Array) -> Kind:
     """Return how a column is to be read.
 
     Examples
     --------
-    >>> kind_of(pa.array([1, 2]), False), kind_of(pa.array([1, 2]), True), kind_of(pa.array(["a"]), False)
-    ('number', 'category', 'category')
+    >>> kind_of(pa.array([1, 2])), kind_of(pa.array(["a"])), kind_of(pa.array([True]))
+    ('number', 'category', 'boolean')
     """
-    if categorical or pa.types.is_string(column.type):
+    if pa.types.is_string(column.type):
         return "category"
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        return "date"
     return "boolean" if pa.types.is_boolean(column.type) else "number"
 
 
-def feature_problems(table: Table, name: str, categorical: bool) -> Iterator[Problem]:
-    """Yield what keeps a column from being learned from."""
+def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -> Iterator[Problem]:
+    """Yield what keeps a column from being learned from; ``leave_out`` is how to go on without it."""
     column = table.column(name)
-    advice = f"leave it out with --exclude {name}"
-    if pa.types.is_temporal(column.type):
-        yield Problem(
-            "error",
-            f"the column holds dates or times ({column.type}), which are no feature as they are; {advice}, or make "
-            "numbers of them, such as an age in days, a weekday or a month",
-            table.file,
-            None,
-            name,
-        )
+    if pa.types.is_time(column.type) or pa.types.is_duration(column.type):
+        message = f"the column holds times ({column.type}), which are no feature as they are; {leave_out}, or make "
+        yield Problem("error", f"{message}numbers of them, such as hours or days", table.file, None, name)
     elif pa.types.is_null(column.type):
-        yield Problem("error", f"the column has no values at all; {advice}", table.file, None, name)
-    elif kind_of(column, categorical) == "category":
+        yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
+    elif kind_of(column) == "category":
         distinct = pc.count_distinct(column).as_py()
         if distinct > MOST_CATEGORIES:
             yield Problem(
                 "error",
                 f"the column holds {distinct:,} different texts, for example {column.drop_null()[0].as_py()!r}: an id, "
-                f"free text, or numbers written as text (with a decimal comma?), not categories; {advice}",
+                f"free text, or numbers written as text (with a decimal comma?), not categories; {leave_out}",
                 table.file,
                 None,
                 name,
             )
     else:
-        values = _floats(column)
+        values = as_numbers(column)
         yield from in_rows(
             np.abs(values) > LARGEST,  # NaN is missing, and not larger
             lambda row: f"{values[row]} is infinite, or too large to compute with; mend it, or leave it empty",
@@ -218,27 +198,28 @@ def feature_problems(table: Table, name: str, categorical: bool) -> Iterator[Pro
         )
 
 
-def as_categories(column: pa.Array) -> pa.Array:
-    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same."""
-    if pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-        if bool(np.all(np.isnan(values) | (values == np.rint(values)))):
-            return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64()).cast(pa.string())
-    return column.cast(pa.string())
+def as_numbers(column: pa.Array) -> np.ndarray:
+    """Return numbers, NaN where they are missing; dates in days since 1970."""
+    if kind_of(column) == "date":
+        zone = getattr(column.type, "tz", None)
+        passed = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
+        return np.asarray(passed.cast(pa.float64()).to_numpy(zero_copy_only=False)) / MICROSECONDS_A_DAY
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
 
 
-def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None, keep_missing: bool) -> Feature:
+def _fit(table: Table, name: str, rows: pa.Array | None, keep_missing: bool) -> Feature:
     column = table.column(name)
     if rows is not None:
         column = column.take(rows)
-    kind = kind_of(column, categorical)
+    kind = kind_of(column)
     if kind == "category":
-        text = as_categories(column)
-        values: list[str | None] = sorted(text.drop_null().unique().to_pylist())
-        return Feature(name, kind, values=(*values, *([None] if text.null_count else [])))
+        values: list[str | None] = sorted(column.drop_null().unique().to_pylist())
+        return Feature(name, kind, values=(*values, *([None] if column.null_count else [])))
     if keep_missing:
         return Feature(name, kind, None)
-    numbers = _floats(column)
+    numbers = as_numbers(column)
     missing = np.isnan(numbers)
     fill = 0.0 if missing.all() else float(np.median(numbers[~missing]))
     return Feature(name, kind, fill, marked=bool(missing.any()))
@@ -247,23 +228,26 @@ def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None, keep
 def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
     column = table.column(one.name)
     if one.kind == "category":
-        text = as_categories(column)
-        among = pa.array(one.values, pa.string())
-        place = whole_numbers(pc.index_in(text, value_set=among))
+        place = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(one.values, pa.string())))
         known = place >= 0
         out[np.flatnonzero(known), place[known]] = 1
         tally.count(tally.unknown, one.name, int((~known).sum()))
         return
-    if pa.types.is_string(column.type) or pa.types.is_temporal(column.type):
+    if one.kind == "date" and pa.types.is_string(column.type):
+        column = _parse_dates(column)
+    fits = kind_of(column) == "date" if one.kind == "date" else not pa.types.is_temporal(column.type)
+    if pa.types.is_string(column.type) or not fits:
         present = np.flatnonzero(~is_missing(column))
-        row = int(present[0]) if len(present) else 0
-        raise fail(
-            f"the column held numbers when the model was fitted, but {column[row].as_py()!r} here; write numbers",
-            table.file,
-            first_row + row + 1,
-            one.name,
-        )
-    numbers = _floats(column)
+        if len(present):
+            row, held = int(present[0]), "dates" if one.kind == "date" else "numbers"
+            raise fail(
+                f"the column held {held} when the model was fitted, but {column[row].as_py()!r} here; write {held}",
+                table.file,
+                first_row + row + 1,
+                one.name,
+            )
+        column = pa.nulls(len(column), pa.float64())
+    numbers = as_numbers(column)
     wrong = np.abs(numbers) > LARGEST
     if wrong.any():
         row = int(wrong.argmax())
@@ -284,8 +268,20 @@ def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row
         tally.count(tally.filled, one.name, int(missing.sum()))
 
 
-def _floats(column: pa.Array) -> np.ndarray:
-    """Return numbers, NaN where they are missing."""
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+def _parse_dates(text: pa.Array) -> pa.Array:
+    """Return dates that are written by ISO 8601; where one is not, the first such text, the others missing."""
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        try:
+            return text.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    bad = next(row for row, one in enumerate(text) if not _is_date(one))
+    return pa.array([None] * bad + [text[bad].as_py()] + [None] * (len(text) - bad - 1), pa.string())
+
+
+def _is_date(value: pa.Scalar) -> bool:
+    try:
+        value.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return False
+    return True

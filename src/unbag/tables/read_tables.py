@@ -1,0 +1,116 @@
+"""Files in, as ``unbag fit`` reads them, for callers of the estimator."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from unbag.aggregates import LabelProportions
+from unbag.findings import UnbagWarning
+from unbag.groups import Groups
+from unbag.problems import Problem, raise_errors
+from unbag.tables.checking import examine_features, examine_observations, refuse_doubt
+from unbag.tables.load import Gathered, gather
+from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What the estimator takes of files: ``AggregateClassifier(**parameters).fit(X, y, groups, ...)``."""
+
+    X: pa.Table
+    """The columns to learn from; ``X.to_pandas()`` and ``polars.from_arrow(X)`` are the same."""
+    y: Any
+    """What was observed of each group; a list for several files, as the next two."""
+    groups: Any
+    group_weights: Any
+    parameters: dict[str, Any]
+    """Of the classifier: aggregate, n_classes, classes, sampling and class_shares."""
+    labels: np.ndarray | None
+    """True classes, used for evaluation alone, of the rows with these numbers."""
+    labelled_rows: np.ndarray | None
+    instances: pa.Table
+    """All columns of the instances."""
+    problems: list[Problem]
+    """Warnings and notes, as ``unbag check`` lists them; there are no errors."""
+
+
+def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Tables:
+    r"""Read a file of instances and one of observations as ``unbag fit`` does, ready for the estimator.
+
+    Parameters
+    ----------
+    instances
+        One row per instance: CSV, Parquet, or a folder of Parquet files.
+    groups
+        One row per group, pair or triplet, with what was observed of it.
+    options
+        Those of ``unbag check``, with underscores: ``aggregate="multiple_instance"``, ``exclude=["name"]``,
+        ``group="ward"``, ``noise="laplace:2"``; further files as ``also=[{"file": "pairs.csv", "aggregate": ...}]``.
+
+    Returns
+    -------
+    Tables
+        ``X``, ``y``, ``groups`` and ``group_weights`` for fit, and ``parameters`` for the classifier.
+
+    Examples
+    --------
+    >>> import tempfile, unbag
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> rows = [f"{ward},{3 * (ward % 2) + place % 2},{'north' if place else 'south'}\n"
+    ...         for ward in range(30) for place in range(3)]
+    >>> _ = (folder / "people.csv").write_text("ward,age,town\n" + "".join(rows))
+    >>> _ = (folder / "wards.csv").write_text(
+    ...     "ward,ill,well\n" + "".join(f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(30)))
+    >>> data = unbag.read_tables(folder / "people.csv", folder / "wards.csv")
+    >>> clf = unbag.AggregateClassifier(**data.parameters, model="linear", epochs=2, random_state=0)
+    >>> clf.fit(data.X, data.y, groups=data.groups).get_feature_names_out().tolist()
+    ['age', 'town = north', 'town = south']
+    """
+    known = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
+    check_keys(options, known, "read_tables")
+    found, problems = read_plan(make_plan({"instances": instances, "groups": groups, **options}))
+    for one in problems:
+        if one.severity == "warning":
+            warnings.warn(str(one), UnbagWarning, stacklevel=2)
+    return as_tables(found, problems)
+
+
+def read_plan(plan: Any) -> tuple[Gathered, list[Problem]]:
+    """Read the files of a plan, and what is worth knowing of them; raise where they cannot be learned from."""
+    found = gather(plan)
+    refuse_doubt(found)
+    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    raise_errors(problems)
+    return found, problems
+
+
+def as_tables(found: Gathered, problems: list[Problem]) -> Tables:
+    """Return files that were read as the estimator takes them; labels to learn from are one more set."""
+    plan = found.plan
+    sets: list[tuple[Any, Any, Any, Any, Any]] = [
+        (one.aggregate, one.z, one.groups, one.group_weights, source.rates)
+        for one, source in zip(found.observed, plan.sources, strict=True)
+    ]
+    if found.learned_labels is not None:
+        labels, rows = found.learned_labels
+        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
+        sets.append((LabelProportions(), labels, of_one, None, None))
+    own: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
+    aggregate, y, groups, weights, sampling = own
+    parameters = {
+        "aggregate": aggregate,
+        "n_classes": len(found.classes),
+        # Names that a column of labels tells are given when the model is fitted.
+        "classes": None if plan.names is not None and plan.classes is None else list(found.classes),
+        "sampling": sampling,
+        "class_shares": plan.shares,
+    }
+    X = found.instances.data.select(found.columns.features)
+    return Tables(X, y, groups, weights, parameters, found.labels, found.labelled_rows, found.instances.data, problems)
