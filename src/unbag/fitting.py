@@ -19,7 +19,7 @@ from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.models import build
 from unbag.symmetry import find_symmetry
-from unbag.training import Objective, Observations, Settings
+from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
@@ -207,8 +207,15 @@ def _networks(
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
         objective=objective,
-        hooks={name: choices[name] for name in HOOKS},
+        hooks=_hooks(choices, settings, can_choose=can_choose),
     )
+
+
+def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> dict[str, Any]:
+    hooks = {name: choices[name] for name in HOOKS}
+    if hooks["stopping"] is None and can_choose and settings.steps is not None and settings.patience is not None:
+        hooks["stopping"] = Plateau(settings.patience, settings.patient_from)
+    return hooks
 
 
 def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool) -> Family:

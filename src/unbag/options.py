@@ -267,3 +267,16 @@ def plain_type(annotation: Any) -> type:
         kinds = [one for one in get_args(annotation) if one is not NoneType and get_origin(one) is not Literal]
         return plain_type(kinds[0])
     return get_origin(annotation) or annotation
+
+
+def words_of(annotation: Any) -> list[str]:
+    """Return the words that may stand in place of a value.
+
+    Examples
+    --------
+    >>> words_of(StrictInt | Literal["auto"] | None), words_of(Path)
+    (['auto'], [])
+    """
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [word for one in get_args(annotation) for word in words_of(one)]
