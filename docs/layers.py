@@ -21,7 +21,7 @@ LAYERS = {
     "training": "examination diagnosis class_shares sampling families out_of_fold constant training models",
     "risks": "testing enumeration row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",
-    "groups": "alignment groups published weights",
+    "groups": "alignment groups pooling published weights",
     "kernels": "kernels",
     "foundations": "checks environment files findings histograms ids noise pages parts plain_json random_state "
     "segments tallies terminal version",

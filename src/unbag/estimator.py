@@ -13,19 +13,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
+from unbag.aggregates import LabelProportions
 from unbag.checks import check_device
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
 from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
 from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
+from unbag.families.choice import AUTO, architecture
 from unbag.families.cross_fit import CrossFitted
 from unbag.findings import Finding
-from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
+from unbag.fitting import HOOKS, Prepared, first_seed, prepare, prepare_folds
+from unbag.groups import Groups
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
-from unbag.out_of_fold import estimate_accuracy
-from unbag.predictor import Predictor
+from unbag.out_of_fold import estimate_accuracy, fit_mixture
+from unbag.pooling import pool
+from unbag.predictor import Predictor, bag_log_probs
 from unbag.row_diagnosis import diagnose_rows
 from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_classes, says_random
 from unbag.shift import describe_features
@@ -33,6 +37,9 @@ from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
 from unbag.training.trained import side_by_side
+
+BAG_FOLDS = 8
+"""Of pooled columns: bags are few, and there is one row of each."""
 
 
 class UnbagWarning(UserWarning):
@@ -144,6 +151,10 @@ class AggregateClassifier(Predictor):
         ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
     temperature_ : float
         By which logits are divided; 1 without folds.
+    bag_model_, bag_weight_
+        Of bags, with ``model="auto"``: a classifier of mean, least and largest value of each column in a bag, which
+        tells labels of bags beside what their members do, and how much it counts in :meth:`predict_groups`, by
+        left-out bags; None and 0 for all else, or where it does not help. Rows are predicted without it.
     estimated_accuracy_ : Estimate or None
         How often predictions for new rows should be right, with an interval over groups, from left-out groups; None
         where none was left out.
@@ -310,6 +321,9 @@ class AggregateClassifier(Predictor):
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
         self.diagnosis_ = self._diagnose(sets, observations, rows, findings, named=named)
         rows, observations = rows.to(device), [one.to(device) for one in observations]
+        pooled = self._takes_pooled(rows, observations)
+        if pooled and self.time_limit is not None:
+            choices["time_limit"] = self.time_limit / 2
         over_folds = prepare_folds(choices, rows, observations, seed)
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 
@@ -329,6 +343,9 @@ class AggregateClassifier(Predictor):
             if rows.ndim == 2:
                 own = [one.groups.to("cpu") for one in observations[: len(sets)]]
                 self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
+            self.bag_model_, self.bag_weight_ = None, 0.0
+            if pooled:
+                self._fit_bags(rows, observations[0].to("cpu"), choices["time_limit"], seed)
             self._examine(rows, observations)
             self._diagnose_fit(rows, observations[: len(sets)], shares)
             return self
@@ -428,7 +445,7 @@ class AggregateClassifier(Predictor):
 
     def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
         self.models_, self.orders_ = found.models, found.orders
-        self.model_names_ = [name if isinstance(self.model, str) else None for name in found.names]
+        self.model_names_ = [architecture(name) if isinstance(self.model, str) else None for name in found.names]
         self.model_weights_, self.model_folds_ = found.weights, found.folds
         self.temperature_ = found.temperature
         self.estimated_accuracy_ = found.accuracy
@@ -451,6 +468,34 @@ class AggregateClassifier(Predictor):
             {"scaling": one.scalings[one.best], "best_epoch": epoch, "score": one.scores[one.best]}
             for one, epoch in zip(fits, trained.best_epoch, strict=True)
         ]
+
+    def _takes_pooled(self, rows: Tensor, observations: Sequence[Observations]) -> bool:
+        """Whether a second model may learn the labels of bags from their pooled columns."""
+        automatic = isinstance(self.model, str) and self.model == AUTO
+        return automatic and rows.ndim == 2 and len(observations) == 1 and observations[0].aggregate.pooled
+
+    def _fit_bags(self, rows: Tensor, one: Observations, time_limit: float | None, seed: int) -> None:
+        """Learn the labels of bags from pooled columns, and weigh that by left-out bags beside what members tell."""
+        weights, z = one.weights.numpy(), one.z.long()
+        own = {"aggregate": "label_proportions", "n_classes": 2, "random_state": seed, "time_limit": time_limit}
+        own["n_folds"] = BAG_FOLDS if self.n_folds == AUTO else self.n_folds
+        of_instances = dict.fromkeys(("classes", "class_shares", "sampling", "checkpoint", *HOOKS))
+        model = AggregateClassifier(**{**self.get_params(deep=False), **of_instances, **own})
+        columns = pool(rows, one.groups)
+        with warnings.catch_warnings():  # what is to be said of the observations is said already
+            warnings.simplefilter("ignore", UnbagWarning)
+            model.fit(columns.numpy(), z.numpy(), sample_weight=weights)
+        labels = Observations(
+            LabelProportions(),
+            Groups.from_sizes([1] * len(z)),
+            torch.nn.functional.one_hot(z, 2),
+            2,
+            group_weights=one.group_weights,
+        )
+        (of_members,) = self._out_of_fold_log_probs(rows, [one])
+        by_columns = model._out_of_fold_log_probs(columns, [labels])
+        self.bag_weight_ = fit_mixture([labels], [[bag_log_probs(one, of_members)], by_columns])[1]
+        self.bag_model_ = model if self.bag_weight_ else None
 
     def _align(self, first: Tensor, other: Tensor) -> np.ndarray:
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, MATCH, TREES, architecture, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.models import build
+from unbag.objectives import proportion_divergence
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.scaling import ScalingName
@@ -34,7 +35,7 @@ N_FOLDS = 4
 # has improved for so long.
 LEAST_STEPS, MOST_STEPS = 20, 500
 PATIENCE = 10
-MOST_LOOKS = 300
+MOST_LOOKS, MOST_ROUNDS = 150, 300
 # Without left-out groups nothing tells when to stop.
 LOOKS_WITHOUT_SCORE = 10
 ROUNDS_WITHOUT_SCORE = 50
@@ -108,21 +109,32 @@ def prepare_folds(
         raise ValueError(
             "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
         )
-    names = [name for name in CANDIDATES if name != TREES or (X.ndim == 2 and has_lightgbm())] if automatic else [model]
+    names = _candidates(X, counting) if automatic else [model]
     if automatic and bool(X.isnan().any()):
         names = [name for name in names if name == TREES]
         if not names:
             raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
     candidates = {}
     for name in names:
-        own = {**choices, "model": name}
+        own = {**choices, "model": architecture(name) if automatic else name}
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
             own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
-        candidates[called] = _family(own, X, counting, can_choose=True)
+        objective = proportion_divergence if automatic and name == MATCH else None
+        candidates[called] = _family(own, X, counting, objective, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
+
+
+def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
+    """Return the names of the models that an automatic one chooses from."""
+    counted = all(one.aggregate.outcome == "class_counts" for one in observations)
+    fit = {
+        TREES: X.ndim == 2 and has_lightgbm(),
+        MATCH: counted and any(one.groups.max_size > 1 for one in observations),
+    }
+    return [name for name in CANDIDATES if fit.get(name, True)]
 
 
 def prepare(
@@ -228,7 +240,7 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
         raise ValueError(f"{name_of(model)} is not trained by steps; leave {given[0]}= out, or take a network")
     settings = read_settings(choices, observations, can_choose=can_choose)
     shared: dict[str, Any] = {
-        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_LOOKS if can_choose else ROUNDS_WITHOUT_SCORE,
+        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_ROUNDS if can_choose else ROUNDS_WITHOUT_SCORE,
         "patience": settings.patience if choices["patience"] != AUTO else 30,
         "n_restarts": _restarts(choices),
         "verbose": bool(choices["verbose"]),

@@ -20,6 +20,7 @@ from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import choose_names, match_classes
 from unbag.out_of_fold import mix, temper
+from unbag.pooling import pool
 from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
@@ -49,6 +50,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     temperature_: float
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
+    bag_model_: Predictor | None
+    """What tells the labels of bags from their pooled columns."""
+    bag_weight_: float
+    """Of that one beside what the members of a bag tell of it."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -114,9 +119,12 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         ndarray
             With z, the probability of each of these observations, ``(groups,)``. Without, what is to be expected: the
             probability of 1 where observations are 0 or 1, ``(groups,)``; of counts the expected ones, of each class
-            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates.
+            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates. Of bags, the mean of
+            what their members tell and what ``bag_model_`` does, by ``bag_weight_``.
         """
         log_probs = self._log_probs(X)
+        if self.bag_model_ is not None:
+            return self._predict_bags(read_rows(self, X, reset=False), log_probs, groups, z)
         if z is not None:
             seen = self._observations(z, groups, len(log_probs))
             found = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
@@ -124,6 +132,15 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if not self._has_sets():
             return _expect(find_aggregate(self.aggregate), log_probs, groups)
         return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]
+
+    def _predict_bags(self, rows: Tensor, log_probs: Tensor, groups: Groups, z: Any) -> np.ndarray:
+        """Return the probability of bags being positive, or of what is asked for, by members and pooled columns."""
+        assert self.bag_model_ is not None
+        seen = self._observations([1] * len(groups) if z is None else z, groups, len(rows))[0]
+        by_members = bag_log_probs(seen, seen.groups.gather(log_probs))
+        by_columns = self.bag_model_._mixed_log_probs(pool(rows, seen.groups))
+        probs = mix([by_members, by_columns], [1 - self.bag_weight_, self.bag_weight_]).exp()
+        return probs.gather(1, seen.checked.long()[:, None])[:, 0].numpy()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
         """Return the accuracy on plain labels, or the log-likelihood per group on observations of groups.
@@ -258,6 +275,14 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def _observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
         return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows, **weights)]
+
+
+def bag_log_probs(one: Observations, log_probs: Tensor) -> Tensor:
+    """Return the log-probability of 0 and of 1 for each bag, ``(groups, 2)``, from those of its members' classes."""
+    answers = (torch.full_like(one.checked, answer) for answer in (0, 1))
+    return torch.stack(
+        [one.aggregate.checked_evidence(log_probs, one.groups.segments, z).log_likelihood for z in answers], 1
+    )
 
 
 def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:

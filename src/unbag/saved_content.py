@@ -47,7 +47,7 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     ``defaults`` are all settings that a classifier has, each with the value that it takes where the file has none;
     ``spare`` bytes may be taken beside the content.
     """
-    _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights"))
+    _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights", "bags"))
     versions, own, weights = content["versions"], content["own"], content["weights"]
     _need(isinstance(versions, dict) and _all(_is_text, versions.values()), "versions", "names of versions", versions)
     _need(_is_list(own, lambda name: name in OWN), "own", f"a list of some of {', '.join(OWN)}", own)
@@ -58,6 +58,15 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     size = _check_classes(content["fitted"]["classes"], spare)
     _check_fitted(content["fitted"])
     _check_mixture(content["fitted"], sum(one["n"] for one in weights))
+    if (bags := content["bags"]) is not None:
+        _check_names("bags", bags, ("weight", "content"))
+        _need(_is_share(bags["weight"]), "bags.weight", "a number from 0 to 1", bags["weight"])
+        size += spare - check_content(bags["content"], defaults, spare)
+        _need(bags["content"]["bags"] is None, "bags.content.bags", "null", bags["content"]["bags"])
+        columns, of_bags = (one["fitted"]["n_features_in_"] for one in (content, bags["content"]))
+        _need(of_bags == 3 * columns, "bags.content.fitted.n_features_in_", f"three times {columns}", of_bags)
+        classes = bags["content"]["fitted"]["classes"]["names"]
+        _need(len(classes) == 2, "bags.content.fitted.classes.names", "two names", classes)
     return spare - size
 
 

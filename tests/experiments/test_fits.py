@@ -21,7 +21,7 @@ from unbag.experiments.fits import cells, methods, page, runner
 from unbag.experiments.fits.comparison import places, scopes, standing
 from unbag.experiments.fits.grouping import SIZES, count, group, n_training_rows, sizes_of, split
 from unbag.experiments.fits.methods import Learned, learn, why_not
-from unbag.experiments.fits.plan import Cell, cells_of, select, skipped
+from unbag.experiments.fits.plan import Cell, cells_of, effort, select, skipped
 from unbag.experiments.fits.sets import SETS, TABLES, Data, load
 from unbag.experiments.work_claims import claim
 from unbag.out_of_fold import Estimate
@@ -127,6 +127,8 @@ def test_cells_are_chosen_by_set_size_method_and_draw():
         ("similar", 1),
     ]
     assert {cell.seed for cell in select(["musk1"], draws=2)} == set(range(20))
+    efforts = [effort(cell) for cell in select()]
+    assert efforts == sorted(efforts, reverse=True)
     assert len({cell.key for cell in select(final=True, draws=2)}) == len(select(final=True, draws=2))
     for wrong in ({"sets": ["iris"]}, {"sizes": [5]}, {"methods": ["forests"]}):
         with pytest.raises(ValueError, match="must be one of"):
@@ -227,11 +229,6 @@ def test_bags_are_ranked(method, monkeypatch):
     assert found["auc"] > 0.9
     assert found["accuracy"] >= 0.75
     assert found["groups"] == 36
-
-
-def test_a_constant_column_of_bags_stays_one():
-    found = methods.bag_statistics(np.full((55, 1), 0.1, np.float32), np.arange(1, 11))
-    assert np.ptp(found) < 1e-15
 
 
 def test_the_rows_of_a_fold_belong_to_their_bags(monkeypatch):

@@ -58,7 +58,10 @@ def _as_typer(name: str, hint: Any) -> Any:
     flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
     shown = False if default is None or kind is bool else str(default)
     words = words_of(hint)
-    parsed: dict[str, Any] = {"parser": partial(_read, kind, words), "metavar": "|".join([kind.__name__, *words]).upper()}
+    parsed: dict[str, Any] = {
+        "parser": partial(_read, kind, words),
+        "metavar": "|".join([kind.__name__, *words]).upper(),
+    }
     info = typer.Option(
         *flags, help=option.help, rich_help_panel=option.panel, show_default=shown, **(parsed if words else {})
     )

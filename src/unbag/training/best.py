@@ -127,7 +127,7 @@ class Plateau:
 
     epochs: int
     begins: int = 0
-    tolerance: float = 1e-3
+    tolerance: float = 2e-3
 
     def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
         """Say which replicas have risen too little, (replicas,)."""
