@@ -99,9 +99,9 @@ class AggregateClassifier(Predictor):
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
     n_folds
-        Leave out every group once, in so many folds whose models are averaged, with one temperature that left-out
-        groups choose. ``"auto"``: 4 for ``model="auto"``. None, and ``"auto"`` for other models: hold out one part of
-        the groups.
+        Leave out every group once, in so many folds whose models are averaged, with temperatures that left-out groups
+        choose. ``"auto"``: for ``model="auto"`` 4, or 8 where there are at most 40 groups. None, and ``"auto"`` for
+        other models: hold out one part of the groups.
     validation_fraction
         The share of groups that is held out to choose epoch, scaling and replica by. Groups that share rows with
         others are split like any, and their scores are too good for new rows. Of 20 groups or fewer, none is held out:
@@ -149,8 +149,8 @@ class AggregateClassifier(Predictor):
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
         module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
         ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
-    temperature_ : float
-        By which logits are divided; 1 without folds.
+    model_temperatures_, temperature_
+        By which the logits of each model are divided, and those of their mean; 1 without folds.
     bag_model_, bag_weight_
         Of bags, with ``model="auto"``: a classifier of mean, least and largest value of each column in a bag, which
         tells labels of bags beside what their members do, and how much it counts in :meth:`predict_groups`, by
@@ -422,7 +422,7 @@ class AggregateClassifier(Predictor):
             self.orders_[1:] = [self._align(first, other) for other in others]
         self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
         self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
-        self.temperature_ = 1.0
+        self.model_temperatures_, self.temperature_ = [1.0] * len(self.models_), 1.0
         self.candidates_: list[dict[str, Any]] = []
         self.folds_, self.model_folds_ = None, None
         self.scaling_ = fitted.scalings[fitted.best]
@@ -447,7 +447,7 @@ class AggregateClassifier(Predictor):
         self.models_, self.orders_ = found.models, found.orders
         self.model_names_ = [architecture(name) if isinstance(self.model, str) else None for name in found.names]
         self.model_weights_, self.model_folds_ = found.weights, found.folds
-        self.temperature_ = found.temperature
+        self.model_temperatures_, self.temperature_ = found.temperatures, found.temperature
         self.estimated_accuracy_ = found.accuracy
         self.candidates_ = found.candidates
         self.folds_ = []

@@ -29,7 +29,8 @@ HOOKS = ("optimiser", "schedule", "stopping", "views")
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
-N_FOLDS = 4
+# Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
+N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
 
 # Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
 # has improved for so long.
@@ -97,7 +98,8 @@ def prepare_folds(
     n_folds, model = _whole(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
-        n_folds = N_FOLDS if automatic else None
+        few = max(len(one.groups) for one in observations) <= FEW_GROUPS
+        n_folds = (N_FOLDS_OF_FEW if few else N_FOLDS) if automatic else None
     if n_folds is None:
         if automatic:
             raise ValueError('model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model')

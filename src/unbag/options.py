@@ -138,7 +138,7 @@ class Training:
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
     n_folds: Annotated[
-        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 for the automatic model.")
+        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 or 8 for the automatic model.")
     ] = "auto"
     validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
     patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"

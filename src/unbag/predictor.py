@@ -47,7 +47,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     """Which fold of the groups each model has left out."""
     folds_: list[list[int]] | None
     held_out_: list[list[int] | None]
+    model_temperatures_: list[float]
+    """By which the logits of each model are divided."""
     temperature_: float
+    """By which those of their mean are."""
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
     bag_model_: Predictor | None
@@ -243,7 +246,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def _mix(self, log_probs: list[Tensor], weights: Sequence[float]) -> Tensor:
         total = sum(weights)
         mixed = log_probs[0] if len(log_probs) == 1 else mix(log_probs, [weight / total for weight in weights])
-        return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
+        return temper(mixed, self.temperature_)
 
     def _log_probs_by_fold(self, rows: Tensor) -> dict[int, Tensor]:
         """Return for each fold what the models that have left it out say of rows; empty without folds."""
@@ -268,7 +271,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return found
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
-        return [model.log_probs(rows)[:, order] for model, order in zip(self.models_, self.orders_, strict=True)]
+        found = zip(self.models_, self.orders_, self.model_temperatures_, strict=True)
+        return [temper(model.log_probs(rows)[:, order], temperature) for model, order, temperature in found]
 
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)

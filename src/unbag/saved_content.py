@@ -151,7 +151,7 @@ def _check_weights(weights: Any, models: list[str | None]) -> None:
 
 def _check_mixture(fitted: dict[str, Any], n_models: int) -> None:
     """Refuse what does not say of each model in the mean of probabilities its order, weight and fold."""
-    for name in ("orders", "model_weights_", "model_folds_"):
+    for name in ("orders", "model_weights_", "model_temperatures_", "model_folds_"):
         found = fitted[name]
         right = (name == "model_folds_" and found is None) or len(found) == n_models
         _need(right, name, f"a list with one entry for each of {n_models} models", found)
@@ -264,6 +264,10 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
+def _is_temperature(value: Any) -> bool:
+    return _is_number(value) and 0.01 <= value <= 100
+
+
 def _is_shares(value: Any) -> bool:
     return value is None or _is_number(value) or (isinstance(value, dict) and _all(_is_number, value.values()))
 
@@ -320,7 +324,8 @@ _FITTED: Rules = {
         lambda value: value is None or _is_list(value, lambda one: _is_list(one, lambda fold: _is_whole(fold, -1))),
         "null, or a list with the folds of its groups for each set",
     ),
-    "temperature_": (lambda value: _is_number(value) and 0.01 <= value <= 100, "a number from 0.01 to 100"),
+    "temperature_": (_is_temperature, "a number from 0.01 to 100"),
+    "model_temperatures_": (lambda value: _is_list(value, _is_temperature), "a list of numbers from 0.01 to 100"),
     "candidates_": (lambda value: isinstance(value, list), "a list of candidates"),
     "estimated_accuracy": (lambda value: value is None or isinstance(value, dict), "null, or a table"),
 }

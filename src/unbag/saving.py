@@ -37,6 +37,7 @@ HEAD = "model.json"
 FITTED = (
     *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
     *("held_out_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_", "feature_statistics_"),
+    "model_temperatures_",
 )
 """What fit has found out and JSON can hold as it is."""
 

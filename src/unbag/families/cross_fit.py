@@ -43,7 +43,10 @@ class CrossFitted:
     """For each model, which of its outputs each class is read from."""
     folds: list[int]
     """Which fold each model has left out."""
+    temperatures: list[float]
+    """By which the logits of each model are divided."""
     temperature: float
+    """By which those of their mean are."""
     numbers: list[Tensor]
     """For each set, by which fold each group was left out."""
     log_probs: list[Tensor]
@@ -108,9 +111,12 @@ def cross_fit(
         by_fold = torch.stack(said[first : first + len(folds)])
         of_members = [fold_of_members(sets[place], numbers[place]) for place in judged]
         left_out.append([by_fold[own, members_of_sets[place]] for own, place in zip(of_members, judged, strict=True)])
+    # A candidate that is too sure of itself may still be the one that tells classes apart best.
+    temperatures = [fit_temperature(judges, own) for own in left_out]
+    left_out = [[temper(one, own) for one in said] for said, own in zip(left_out, temperatures, strict=True)]
     weights = fit_mixture(judges, left_out)
     mixed = [mix(own, weights) for own in zip(*left_out, strict=True)]
-    temperature = fit_temperature(judges, mixed)
+    temperature = 1.0 if max(weights) == 1 else fit_temperature(judges, mixed)
     tempered = [temper(own, temperature) for own in mixed]
     shares = [weight / len(folds) for weight in weights for _ in folds]
     kept = [place for place, share in enumerate(shares) if share]
@@ -120,6 +126,7 @@ def cross_fit(
         weights=[shares[place] for place in kept],
         orders=[orders[place] for place in kept],
         folds=[place % len(folds) for place in kept],
+        temperatures=[temperatures[place // len(folds)] for place in kept],
         temperature=temperature,
         numbers=numbers,
         log_probs=tempered,

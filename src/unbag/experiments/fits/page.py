@@ -58,7 +58,7 @@ def render(lines: Lines) -> dict[str, str]:
 
     Examples
     --------
-    >>> "0 of 96 cells" in render({})["defaults.md"]
+    >>> "0 of 86 cells" in render({})["defaults.md"]
     True
     """
     found = places(lines)

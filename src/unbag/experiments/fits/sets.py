@@ -44,7 +44,6 @@ TABLES = {
     "diabetes": Declared(442, development=False),  # five ranges of a number that columns hardly predict
     "mnist": Declared(IMAGES, development=False),
     "fashion-mnist": Declared(IMAGES, development=False),
-    "kuzushiji-mnist": Declared(IMAGES, development=False),
 }
 BAGS = {
     "musk1": Declared(92, development=True),
