@@ -17,10 +17,10 @@ QUICK = {"epochs": 15, "learning_rate": 0.03, "random_state": 0, "n_folds": 3}
 def bags():
     """Make bags whose label follows from the mean of a column, which no member tells."""
     rng = np.random.default_rng(0)
-    shift = np.repeat([-1.0, 1.0], 30)
-    noise = rng.normal(size=(60, 4)) * 5
-    X = np.stack([noise - noise.mean(1, keepdims=True) + shift[:, None], rng.normal(size=(60, 4))], -1)
-    return X.reshape(-1, 2), (shift > 0).astype(int), Groups.from_sizes([4] * 60)
+    shift = np.repeat([-1.0, 1.0], 15)
+    noise = rng.normal(size=(30, 4)) * 5
+    X = np.stack([noise - noise.mean(1, keepdims=True) + shift[:, None], rng.normal(size=(30, 4))], -1)
+    return X.reshape(-1, 2), (shift > 0).astype(int), Groups.from_sizes([4] * 30)
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,15 @@ def test_a_constant_column_stays_one():
 
 def test_pooled_columns_tell_what_members_do_not(fitted, bags):
     X, z, groups = bags
-    assert fitted.bag_weight_ > 0.5
+    constant, of_members, of_columns = fitted.bag_weights_
+    assert of_columns > abs(of_members)
     positive = fitted.predict_groups(X, groups)
     assert ((positive > 0.5) == z).mean() > 0.9
-    np.testing.assert_allclose(fitted.predict_groups(X, groups, z=np.zeros(60, int)), 1 - positive, atol=1e-12)
+    np.testing.assert_allclose(fitted.predict_groups(X, groups, z=np.zeros(30, int)), 1 - positive, atol=1e-12)
     by_columns = fitted.bag_model_.predict_proba(pool(torch.from_numpy(X), groups))[:, 1]
-    none = fitted.predict_proba(X)[:, 0].reshape(60, 4).prod(1)
-    weight = fitted.bag_weight_
-    np.testing.assert_allclose(positive, weight * by_columns + (1 - weight) * (1 - none), atol=1e-6)
+    by_members = 1 - fitted.predict_proba(X)[:, 0].reshape(30, 4).prod(1)
+    odds = constant + of_members * by_members + of_columns * by_columns
+    np.testing.assert_allclose(positive, 1 / (1 + np.exp(-odds)), atol=1e-6)
 
 
 def test_the_model_of_bags_is_saved(fitted, bags, tmp_path):

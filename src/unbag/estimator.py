@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from unbag.fitting import HOOKS, Prepared, first_seed, prepare, prepare_folds
 from unbag.groups import Groups
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
-from unbag.out_of_fold import estimate_accuracy, fit_mixture
+from unbag.out_of_fold import estimate_accuracy
 from unbag.pooling import pool
 from unbag.predictor import Predictor, bag_log_probs
 from unbag.row_diagnosis import diagnose_rows
@@ -38,8 +39,8 @@ from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
 from unbag.training.trained import side_by_side
 
-BAG_FOLDS = 8
-"""Of pooled columns: bags are few, and there is one row of each."""
+BAG_FOLDS, BAG_PENALTY = 8, 10.0
+"""Of pooled columns: bags are few, and there is one row of each. And how freely two probabilities are weighed."""
 
 
 class UnbagWarning(UserWarning):
@@ -151,10 +152,11 @@ class AggregateClassifier(Predictor):
         ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
     model_temperatures_, temperature_
         By which the logits of each model are divided, and those of their mean; 1 without folds.
-    bag_model_, bag_weight_
+    bag_model_, bag_weights_
         Of bags, with ``model="auto"``: a classifier of mean, least and largest value of each column in a bag, which
-        tells labels of bags beside what their members do, and how much it counts in :meth:`predict_groups`, by
-        left-out bags; None and 0 for all else, or where it does not help. Rows are predicted without it.
+        tells labels of bags beside what their members do; and the log-odds of :meth:`predict_groups`: a constant, the
+        weight of the probability that members tell, and that of the other, from left-out bags. None for all else. Rows
+        are predicted without it.
     estimated_accuracy_ : Estimate or None
         How often predictions for new rows should be right, with an interval over groups, from left-out groups; None
         where none was left out.
@@ -343,7 +345,7 @@ class AggregateClassifier(Predictor):
             if rows.ndim == 2:
                 own = [one.groups.to("cpu") for one in observations[: len(sets)]]
                 self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
-            self.bag_model_, self.bag_weight_ = None, 0.0
+            self.bag_model_, self.bag_weights_ = None, None
             if pooled:
                 self._fit_bags(rows, observations[0].to("cpu"), choices["time_limit"], seed)
             self._examine(rows, observations)
@@ -416,13 +418,13 @@ class AggregateClassifier(Predictor):
         trained = fitted.trained
         self.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
+        self.model_temperatures_, self.temperature_ = [1.0] * len(self.models_), 1.0
         if len(self.models_) > 1:
             members = torch.cat([one.groups.members for one in observations]).unique()
             first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
             self.orders_[1:] = [self._align(first, other) for other in others]
         self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
         self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
-        self.model_temperatures_, self.temperature_ = [1.0] * len(self.models_), 1.0
         self.candidates_: list[dict[str, Any]] = []
         self.folds_, self.model_folds_ = None, None
         self.scaling_ = fitted.scalings[fitted.best]
@@ -475,7 +477,7 @@ class AggregateClassifier(Predictor):
         return automatic and rows.ndim == 2 and len(observations) == 1 and observations[0].aggregate.pooled
 
     def _fit_bags(self, rows: Tensor, one: Observations, time_limit: float | None, seed: int) -> None:
-        """Learn the labels of bags from pooled columns, and weigh that by left-out bags beside what members tell."""
+        """Learn the labels of bags from pooled columns, and what to make of that and of members by left-out bags."""
         weights, z = one.weights.numpy(), one.z.long()
         own = {"aggregate": "label_proportions", "n_classes": 2, "random_state": seed, "time_limit": time_limit}
         own["n_folds"] = BAG_FOLDS if self.n_folds == AUTO else self.n_folds
@@ -485,17 +487,12 @@ class AggregateClassifier(Predictor):
         with warnings.catch_warnings():  # what is to be said of the observations is said already
             warnings.simplefilter("ignore", UnbagWarning)
             model.fit(columns.numpy(), z.numpy(), sample_weight=weights)
-        labels = Observations(
-            LabelProportions(),
-            Groups.from_sizes([1] * len(z)),
-            torch.nn.functional.one_hot(z, 2),
-            2,
-            group_weights=one.group_weights,
-        )
+        labels = Observations(LabelProportions(), Groups.from_sizes([1] * len(z)), torch.nn.functional.one_hot(z, 2), 2)
         (of_members,) = self._out_of_fold_log_probs(rows, [one])
-        by_columns = model._out_of_fold_log_probs(columns, [labels])
-        self.bag_weight_ = fit_mixture([labels], [[bag_log_probs(one, of_members)], by_columns])[1]
-        self.bag_model_ = model if self.bag_weight_ else None
+        (by_columns,) = model._out_of_fold_log_probs(columns, [labels])
+        said = torch.stack([bag_log_probs(one, of_members)[:, 1], by_columns[:, 1]], 1).exp().numpy()
+        found = LogisticRegression(C=BAG_PENALTY).fit(said, z.numpy(), weights)
+        self.bag_model_, self.bag_weights_ = model, [float(found.intercept_[0]), *found.coef_[0].tolist()]
 
     def _align(self, first: Tensor, other: Tensor) -> np.ndarray:
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""

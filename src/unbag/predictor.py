@@ -55,8 +55,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     symmetry_: Symmetry
     bag_model_: Predictor | None
     """What tells the labels of bags from their pooled columns."""
-    bag_weight_: float
-    """Of that one beside what the members of a bag tell of it."""
+    bag_weights_: list[float] | None
+    """Log-odds of a bag: a constant, and the weights of what its members tell, and of what that model does."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -122,8 +122,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         ndarray
             With z, the probability of each of these observations, ``(groups,)``. Without, what is to be expected: the
             probability of 1 where observations are 0 or 1, ``(groups,)``; of counts the expected ones, of each class
-            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates. Of bags, the mean of
-            what their members tell and what ``bag_model_`` does, by ``bag_weight_``.
+            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates. Of bags, by what
+            their members tell and what ``bag_model_`` does.
         """
         log_probs = self._log_probs(X)
         if self.bag_model_ is not None:
@@ -139,11 +139,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def _predict_bags(self, rows: Tensor, log_probs: Tensor, groups: Groups, z: Any) -> np.ndarray:
         """Return the probability of bags being positive, or of what is asked for, by members and pooled columns."""
         assert self.bag_model_ is not None
+        assert self.bag_weights_ is not None
         seen = self._observations([1] * len(groups) if z is None else z, groups, len(rows))[0]
-        by_members = bag_log_probs(seen, seen.groups.gather(log_probs))
-        by_columns = self.bag_model_._mixed_log_probs(pool(rows, seen.groups))
-        probs = mix([by_members, by_columns], [1 - self.bag_weight_, self.bag_weight_]).exp()
-        return probs.gather(1, seen.checked.long()[:, None])[:, 0].numpy()
+        by_members = bag_log_probs(seen, seen.groups.gather(log_probs))[:, 1].exp()
+        by_columns = self.bag_model_._mixed_log_probs(pool(rows, seen.groups))[:, 1].exp()
+        constant, of_members, of_columns = self.bag_weights_
+        odds = constant + of_members * by_members + of_columns * by_columns
+        return torch.where(seen.checked.bool(), odds, -odds).sigmoid().numpy()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
         """Return the accuracy on plain labels, or the log-likelihood per group on observations of groups.

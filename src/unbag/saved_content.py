@@ -59,8 +59,9 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     _check_fitted(content["fitted"])
     _check_mixture(content["fitted"], sum(one["n"] for one in weights))
     if (bags := content["bags"]) is not None:
-        _check_names("bags", bags, ("weight", "content"))
-        _need(_is_share(bags["weight"]), "bags.weight", "a number from 0 to 1", bags["weight"])
+        _check_names("bags", bags, ("weights", "content"))
+        right = _is_list(bags["weights"], _is_number) and len(bags["weights"]) == 3
+        _need(right, "bags.weights", "three numbers", bags["weights"])
         size += spare - check_content(bags["content"], defaults, spare)
         _need(bags["content"]["bags"] is None, "bags.content.bags", "null", bags["content"]["bags"])
         columns, of_bags = (one["fitted"]["n_features_in_"] for one in (content, bags["content"]))

@@ -114,10 +114,10 @@ def load(
     content, spare = _read_head(folder / HEAD)
     own = {"model": model, "aggregate": aggregate, "loss": loss}
     classifier = _unpack(folder, content, spare, device, own)
-    classifier.bag_model_, classifier.bag_weight_ = None, 0.0
+    classifier.bag_model_, classifier.bag_weights_ = None, None
     if (bags := content["bags"]) is not None:
         classifier.bag_model_ = _unpack(folder, bags["content"], spare, device, {})
-        classifier.bag_weight_ = bags["weight"]
+        classifier.bag_weights_ = bags["weights"]
     return classifier
 
 
@@ -150,7 +150,7 @@ def _pack(classifier: Predictor) -> tuple[dict[str, Any], dict[str, bytes]]:
     content["bags"] = None
     if classifier.bag_model_ is not None:
         packed, others = _pack(classifier.bag_model_)
-        content["bags"] = {"weight": classifier.bag_weight_, "content": packed}
+        content["bags"] = {"weights": classifier.bag_weights_, "content": packed}
         files |= others
     return content, files
 
