@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, fields
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def fill(
     left = [cell for cell in cells if cell not in there]
     tell(f"{len(left)} cells are missing in {folder / TABLE}.jsonl")
 
-    @lru_cache(maxsize=2)
+    @cache
     def attempt(name: str) -> sets.Data | str:
         try:
             return load(name)
