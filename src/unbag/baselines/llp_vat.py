@@ -93,6 +93,7 @@ class LLPVAT(Method):
     source = "Tsai and Lin, Learning from Label Proportions with Consistency Regularization, ACML 2020"
     in_paper = False
     named_only = True
+    accelerated = False
     problems = ("label_proportions",)
 
     weight: float = 0.05

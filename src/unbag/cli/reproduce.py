@@ -20,7 +20,7 @@ def reproduce(  # noqa: PLR0917 (options are given by name)
     dataset: Annotated[Names, typer.Option(help="Only this data set.")] = None,
     method: Annotated[Names, typer.Option(help="Only this method.")] = None,
     problem: Annotated[Names, typer.Option(help="Only this kind of observation.")] = None,
-    protocol: Annotated[Names, typer.Option(help="Only this protocol, such as paper, ten_fold or groups_of_64.")] = None,
+    protocol: Annotated[Names, typer.Option(help="Only this protocol, such as paper or groups_of_64.")] = None,
     groups: Annotated[
         list[int] | None, typer.Option(help="Only this number of groups, where a table compares them.")
     ] = None,

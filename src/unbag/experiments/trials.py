@@ -221,7 +221,7 @@ def train_choices(
         objective=method.objective,
         n_criteria=len(SELECTIONS),
         keep_diverged=True,
-        accelerate=accelerate,
+        accelerate=accelerate if method.accelerated else None,
     )
 
 
