@@ -134,7 +134,7 @@ def view(comparison: Comparison, titles: Mapping[str, str], before: Sequence[Map
     of_table = {name: [row for row in rows if row.key.table == name] for name in TABLES}
     of_table |= {name: list(found) for name, found in groupby(rows, key=lambda row: row.key.table)}
     return View(
-        claims=claims([row for row in rows if not row.is_beyond]),
+        claims=claims(rows),
         summary=summary_table(rows),
         shortfalls=shortfall_table(rows),
         sections=tuple(_section(name, found, titles) for name, found in of_table.items()),
