@@ -23,6 +23,7 @@ from unbag.diagnosis import diagnose as diagnose
 from unbag.findings import Finding as Finding
 from unbag.groups import Groups as Groups
 from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
+from unbag.risks import NoisyLikelihood as NoisyLikelihood
 from unbag.risks import UnbiasedRisk as UnbiasedRisk
 from unbag.targets import target as target
 from unbag.version import __version__ as __version__
@@ -50,6 +51,7 @@ __all__ = [
     "MultipleInstance",
     "NegativeLogLikelihood",
     "Noisy",
+    "NoisyLikelihood",
     "OrdinalRank",
     "OrdinalTriplet",
     "PairwiseSimilarity",

@@ -12,7 +12,17 @@ from unbag.experiments.fits.page import MISSING, write_pages
 from unbag.experiments.plots import line_plot
 from unbag.experiments.provenance import provenance
 from unbag.experiments.published.cells import FOLDS, PENALTIES, ROWS
-from unbag.experiments.published.plan import DRAWS, EPSILONS, GROUPS, METHODS, PLACES, PUBLISHED, SENSITIVITY, SETS, Cell
+from unbag.experiments.published.plan import (
+    DRAWS,
+    EPSILONS,
+    GROUPS,
+    METHODS,
+    PLACES,
+    PUBLISHED,
+    SENSITIVITY,
+    SETS,
+    Cell,
+)
 from unbag.experiments.published.runner import read
 from unbag.experiments.render import markdown_table
 from unbag.experiments.result_tables import provenance_table
