@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +48,13 @@ PICTURE, SAID_PICTURE = "results/defaults.svg", "results/defaults_said.svg"
 
 def write(results: Path, docs: Path) -> list[Path]:
     """Write the page and its pictures, and return their paths; the same results give the same bytes."""
-    pages = render(read(results))
-    (docs / PICTURE).parent.mkdir(parents=True, exist_ok=True)
+    return write_pages(render(read(results)), docs)
+
+
+def write_pages(pages: Mapping[str, str], docs: Path) -> list[Path]:
+    """Write texts by their paths in a folder, and return these."""
     for name, text in pages.items():
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(docs / name, text.encode())
     return [docs / name for name in pages]
 
