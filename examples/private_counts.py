@@ -1,7 +1,8 @@
 """From exact counts to private ones, and from these to a classifier: what the noise leaves to learn.
 
 A hospital group may not hand out who is ill, nor how many of a ward are. It publishes counts with noise for
-differential privacy, drawn by OpenDP. Run it with ``python examples/private_counts.py``; it needs ``pip install "unbag[private]"``.
+differential privacy, drawn by OpenDP. Run it with ``python examples/private_counts.py``; it needs ``pip install
+"unbag[private]"``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def learn(z: torch.Tensor) -> float:
 print(f"from exact counts: {learn(published.exact(counts)):.3f} (area under the ROC curve of single patients)")
 
 # The same as: unbag protect wards.csv --epsilon 0.5 --sensitivity 2 --out protected.csv. Who is in a ward is known
-# here, so that the promise is about the class alone, and a person who moves from one class to the other changes two counts.
+# here, so that the promise is about the class alone, and a person who moves from one class to the other changes two
+# counts.
 protect_counts(folder / "wards.csv", folder / "protected.csv", Protection(epsilon=0.5, sensitivity=2), group="ward")
 noise = read_noise(tomllib.loads((folder / "protected.published.toml").read_text())["noise"])
 with open(folder / "protected.csv", newline="") as file:

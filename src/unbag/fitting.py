@@ -19,7 +19,7 @@ from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
 from unbag.models import build
-from unbag.objectives import proportion_divergence
+from unbag.objectives import match_proportions
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.scaling import ScalingName
@@ -108,7 +108,7 @@ def prepare_folds(
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
             own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
-        objective = proportion_divergence if automatic and name == MATCH else None
+        objective = match_proportions if automatic and name == MATCH else None
         candidates[called] = _family(own, X, counting, objective, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
 

@@ -131,3 +131,8 @@ def sum_probabilities(log_probs: Tensor, groups: Segments) -> Tensor:
     if groups.uniform_size is not None:
         return log_probs.view(len(groups), groups.uniform_size, -1).logsumexp(1)
     return torch.stack([groups.logsumexp(column) for column in log_probs.unbind(1)], 1)
+
+
+def match_proportions(logits: Tensor, groups: Segments, counts: Tensor) -> Tensor:
+    """Return the same as :func:`proportion_divergence` from logits: an objective."""
+    return proportion_divergence(logits.log_softmax(-1), groups, counts)

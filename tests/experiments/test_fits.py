@@ -386,9 +386,9 @@ EXPECTED = """
 4. Of 3 fits that say how accurate they are, 1 are within five points of the truth, and 1 say more than ten points too much without a warning.
 5. Bags: mean area under the ROC curve, less that of the better of a forest and an SVM on bag statistics: +3.0 points (mean of 1 sets).
 | all sets            | 2 of 86 |  1 of 2 (50 %) | -24.0 |       -12.2 |         -5.0 | 1 of 3 (33 %) |        1 |
-| vehicle         | random  |    80.5 |    70.5 |    79.5 |    81.0 |    75.5 |       90.0 |        -0.5 |      +5.5 |     2 |
-| vehicle         | similar | missing | missing | missing | missing | missing |       90.0 |           - |         - |     0 |
-| wine            | similar |    60.0 |    84.0 |    79.0 |    80.5 |    75.0 |    missing |       -24.0 |     +11.0 |     1 |
+| vehicle       | random  |    80.5 |    70.5 |    79.5 |    81.0 |    75.5 |       90.0 |        -0.5 |      +5.5 |     2 |
+| vehicle       | similar | missing | missing | missing | missing | missing |       90.0 |           - |         - |     0 |
+| wine          | similar |    60.0 |    84.0 |    79.0 |    80.5 |    75.0 |    missing |       -24.0 |     +11.0 |     1 |
 | fox            |    93.0 |    90.0 |    86.0 |          +3.0 |    10 |
 | tiger          | missing | missing | missing |             - |     0 |
 | mean of 1 sets |    93.0 |    90.0 |    86.0 |          +3.0 |     - |
@@ -410,8 +410,9 @@ def test_the_page_is_made_from_the_lines_alone_whatever_their_order(tmp_path):
         assert page.write(folder, folder / "docs") == [
             folder / "docs" / "defaults.md",
             folder / "docs" / "results" / "defaults.svg",
+            folder / "docs" / "results" / "defaults_said.svg",
         ]
-    for path in ("defaults.md", "results/defaults.svg"):
+    for path in ("defaults.md", "results/defaults.svg", "results/defaults_said.svg"):
         assert (tmp_path / "once" / "docs" / path).read_bytes() == (tmp_path / "again" / "docs" / path).read_bytes()
     root = ET.parse(tmp_path / "once" / "docs" / "results" / "defaults.svg").getroot()
     assert "1 of 2 at most one point below" in root.attrib["aria-label"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from unbag.baselines.base import Method
-from unbag.objectives import proportion_divergence
+from unbag.objectives import match_proportions
 from unbag.segments import Segments
 
 
@@ -33,7 +33,7 @@ class MeanProportion(Method):
 
     def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the divergence of each group."""
-        return proportion_divergence(outputs.log_softmax(-1), groups, z)
+        return match_proportions(outputs, groups, z)
 
 
 METHOD = MeanProportion()

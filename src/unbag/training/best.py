@@ -129,7 +129,7 @@ class Plateau:
     begins: int = 0
     tolerance: float = 2e-3
 
-    def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
+    def __call__(self, best: Best | None, history: Sequence[dict[str, Any]]) -> Tensor | bool:
         """Say which replicas have risen too little, (replicas,)."""
         if len(history) <= self.begins + self.epochs:
             return False
