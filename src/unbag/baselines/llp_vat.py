@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from unbag.baselines.base import Method, check_positive
-from unbag.baselines.mean_proportion import proportion_divergence
 from unbag.models import build
+from unbag.objectives import proportion_divergence
 from unbag.segments import Segments
 
 FIRST_STEP = 1e-3

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from unbag.baselines.base import Method, Task, check_positive
-from unbag.baselines.mean_proportion import sum_probabilities
 from unbag.baselines.targets import Targets, with_targets
 from unbag.groups import Groups
+from unbag.objectives import sum_probabilities
 from unbag.segments import Segments
 from unbag.training import Observations
 
