@@ -36,7 +36,7 @@ N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
 # has improved for so long.
 LEAST_STEPS, MOST_STEPS = 20, 500
 PATIENCE = 10
-MOST_LOOKS, MOST_ROUNDS = 150, 300
+MOST_LOOKS, MOST_ROUNDS = 200, 300
 # Without left-out groups nothing tells when to stop.
 LOOKS_WITHOUT_SCORE = 10
 ROUNDS_WITHOUT_SCORE = 50
