@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from unbag.cli import app
-from unbag.experiments.fits import cells, methods, page, runner
+from unbag.experiments.fits import cells, methods, page, runner, sets
 from unbag.experiments.fits.comparison import places, scopes, standing
 from unbag.experiments.fits.grouping import SIZES, count, group, n_training_rows, sizes_of, split
 from unbag.experiments.fits.methods import Learned, learn, why_not
@@ -65,6 +65,16 @@ def test_a_set_with_other_rows_than_declared_is_refused(monkeypatch):
     monkeypatch.setitem(SETS, "wine", SETS["digits"])
     with pytest.raises(ValueError, match="wine should have 1797 rows, or bags, and has 178"):
         load("wine")
+
+
+def test_rows_of_images_are_means_of_squares(monkeypatch):
+    X = np.random.default_rng(0).integers(0, 256, (12, 1, 4, 6), np.uint8)
+    monkeypatch.setattr(sets.datasets, "load", lambda name: Data(X, np.arange(12)))
+    monkeypatch.setattr(sets, "IMAGES", 5)
+    found = sets._load("mnist")
+    assert found.X.shape == (5, 6)
+    for row, label in zip(found.X, found.y, strict=True):
+        assert row[1] == pytest.approx(X[label, 0, :2, 2:4].mean() / 255)
 
 
 def test_test_rows_are_a_quarter_with_the_shares_of_the_classes():

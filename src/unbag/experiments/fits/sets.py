@@ -101,6 +101,6 @@ def _load(name: str) -> Data:
         return Data(found.X, found.y, found.bags)
     which = np.sort(np.random.default_rng(0).permutation(len(found.y))[:IMAGES])
     images = found.X[which].astype(np.float32) / 255
-    n, height, width = images.shape
+    n, _, height, width = images.shape  # of one channel
     squares = images.reshape(n, height // SIDE, SIDE, width // SIDE, SIDE)
     return Data(squares.mean((2, 4)).reshape(n, -1), found.y[which])
