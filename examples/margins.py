@@ -30,7 +30,9 @@ print(f"{n} people in {len(by_age)} age groups and in {len(by_place)} places")
 def learn(observed: list, groups: list) -> unbag.AggregateClassifier:
     """Learn from one table or several; a list of aggregates takes a list of observations and of groups."""
     kinds = ["label_proportions"] * len(groups)
-    clf = unbag.AggregateClassifier(kinds, "linear", learning_rate=0.05, epochs=25, random_state=0)
+    clf = unbag.AggregateClassifier(
+        kinds, "linear", method="likelihood", learning_rate=0.05, epochs=150, random_state=0
+    )
     return clf.fit(X, observed, groups=groups)
 
 

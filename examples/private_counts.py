@@ -46,7 +46,9 @@ with open(folder / "wards.csv", "w", newline="") as file:
 def learn(z: torch.Tensor) -> float:
     """Learn from what was published of each ward, and return how well single patients are ranked."""
     aggregate = unbag.PublishedCounts()
-    clf = unbag.AggregateClassifier(aggregate, "linear", learning_rate=0.05, epochs=25, random_state=0)
+    clf = unbag.AggregateClassifier(
+        aggregate, "linear", method="likelihood", learning_rate=0.05, epochs=150, random_state=0
+    )
     clf.fit(X, z, groups=unbag.Groups.from_ids(ward))
     return roc_auc_score(ill, clf.predict_proba(X)[:, 1])
 
