@@ -16,8 +16,8 @@ LAYERS = {
     "experiments": "experiments",
     "evidence": "demo benchmarks baselines datasets",
     "files and pages": "unbag tables report run_folder options",
-    "estimator": "saving estimator saved_weights saved_trees saved_content predictor fitting naming inputs "
-    "frames targets",
+    "estimator": "saving estimator fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
+    "predictor fitting fit_settings naming inputs frames targets",
     "training": "examination diagnosis class_shares sampling families out_of_fold constant training models",
     "risks": "testing enumeration row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",

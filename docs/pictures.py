@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from sklearn.datasets import make_blobs
 from torch import Tensor
 
 import unbag
@@ -159,6 +161,43 @@ def loop() -> Figure:
     return figure
 
 
+def rows_from_counts(ink: str = INK, pale: str = "#b8b8b8") -> Figure:
+    """Rows without labels and counts of cohorts on the left, a class for every row on the right: learned, not drawn."""
+    X, y = make_blobs(300, centers=[[0, 0], [4, 0], [0, 4]], random_state=0)
+    cohort = np.arange(300) // 6
+    counts = np.stack([np.bincount(y[cohort == c], minlength=3) for c in range(50)])
+    model = unbag.AggregateClassifier(model="linear", learning_rate=0.05, epochs=40, random_state=0)
+    model.fit(X, unbag.target(cohort, counts))
+    figure = Figure(figsize=(9.2, 3.1), layout="constrained")
+    figure.patch.set_alpha(0)  # whatever colour the page has
+    rows, known, learned = figure.subplots(1, 3, width_ratios=(1, 0.8, 1))
+    for axes, title in (
+        (rows, "rows without labels"),
+        (known, "counts of their groups"),
+        (learned, "a class for each row"),
+    ):
+        axes.set_title(title, fontsize=12, color=ink)
+        axes.set_axis_off()
+    rows.scatter(*X.T, s=12, color=pale, linewidths=0)
+    rows.scatter(*X[cohort == 0].T, s=34, facecolors="none", edgecolors=ink, linewidths=1.2, label="group 1")
+    rows.legend(loc="upper right", frameon=False, labelcolor=ink, fontsize=9, handletextpad=0.1)
+    learned.scatter(*X.T, s=12, color=np.array(COLOURS)[model.predict(X)], linewidths=0)
+    for line, group in enumerate(counts[:8]):
+        known.text(-1.1, line, f"group {line + 1}", ha="right", va="center", color=ink, fontsize=9)
+        known.scatter(range(6), [line] * 6, s=90, marker="s", color=np.repeat(COLOURS[:3], group), linewidths=0)
+    known.text(2.5, 8, "⋯", ha="center", va="center", color=ink, fontsize=12)
+    for x, sign in ((-4.6, "+"), (7.2, "→")):
+        known.text(x, 3.5, sign, ha="center", va="center", color=ink, fontsize=20, clip_on=False)
+    known.set_xlim(-4.2, 6.5)
+    known.set_ylim(8.5, -0.7)
+    return figure
+
+
+def rows_from_counts_dark() -> Figure:
+    """The same for dark pages."""
+    return rows_from_counts("#e6e6e6", "#6e6e6e")
+
+
 def information() -> Figure:
     """How much a group tells about each of its members, by size."""
     sizes = torch.arange(1, 65)
@@ -199,6 +238,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
         ordinal_triplet,
         at_least,
         loop,
+        rows_from_counts,
+        rows_from_counts_dark,
         information,
     )
 }

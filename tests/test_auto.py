@@ -102,7 +102,7 @@ def test_a_fit_is_examined_by_what_models_say_of_groups_they_have_not_seen(setti
         return np.array([1, 0]) if (fit < 0).any() else match_classes(fit, symmetry)
 
     with (
-        patch("unbag.estimator.examine", return_value=[]) as examined,
+        patch("unbag.fit_diagnosis.examine", return_value=[]) as examined,
         patch("unbag.estimator.match_classes", match),
     ):
         classifier.fit(X, same, pairs, group_weights=counts)

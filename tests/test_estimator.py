@@ -88,7 +88,7 @@ def test_every_kind_of_observation(name, k, size, n, method):
 
 
 def test_settings_of_the_paper_follow_the_kind_of_observation():
-    from unbag.fitting import read_settings  # noqa: PLC0415
+    from unbag.fit_settings import read_settings  # noqa: PLC0415
     from unbag.training import Observations  # noqa: PLC0415
 
     groups = Groups.from_tuples([[0, 1], [1, 2]])

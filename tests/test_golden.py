@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 import unbag
 from unbag import AggregateClassifier, Groups
-from unbag.fitting import LARGE
+from unbag.fit_settings import LARGE
 
 FILE = Path(__file__).with_name("golden.json")
 EPOCHS = 12

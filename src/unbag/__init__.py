@@ -30,7 +30,7 @@ from unbag.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from unbag.estimator import AggregateClassifier as AggregateClassifier
-    from unbag.estimator import DivergenceWarning as DivergenceWarning
+    from unbag.fit_diagnosis import DivergenceWarning as DivergenceWarning
     from unbag.saving import load as load
     from unbag.tables.read_tables import read_tables as read_tables
 
@@ -68,7 +68,7 @@ __all__ = [
 # These need scikit-learn, which takes about as long to import as everything else together: only when asked for.
 _LATE = {
     "AggregateClassifier": "unbag.estimator",
-    "DivergenceWarning": "unbag.estimator",
+    "DivergenceWarning": "unbag.fit_diagnosis",
     "load": "unbag.saving",
     "read_tables": "unbag.tables.read_tables",
 }

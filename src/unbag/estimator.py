@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag.checks import check_device
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
-from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
-from unbag.examination import LeftOut, examine
-from unbag.families import Fitted, is_network
-from unbag.families.cross_fit import CrossFitted, OutOfFold
+from unbag.families import is_network
+from unbag.families.cross_fit import OutOfFold
 from unbag.findings import Finding, UnbagWarning
-from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
+from unbag.fit_diagnosis import (
+    DivergenceWarning,
+    combine_findings,
+    describe_divergence,
+    diagnose_model,
+    diagnose_sets,
+    examine_left_out,
+)
+from unbag.fitted_attributes import keep_folds, keep_split
+from unbag.fitting import CrossPrepared, Prepared, first_seed, prepare, prepare_folds
 from unbag.frames import fit_frame, read_frame
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
-from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
-from unbag.row_diagnosis import diagnose_rows
-from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_classes, says_random
+from unbag.sampling import choose_rows
 from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.scaling import name_vanishing
-from unbag.training.trained import side_by_side
-
-
-class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
-    """A fitted model that explains groups worse than one which says the same of every row."""
 
 
 class AggregateClassifier(Predictor):
@@ -300,7 +299,8 @@ class AggregateClassifier(Predictor):
         sets = read_sets(self.aggregate, y, groups, len(rows), **given)
         if frame is not None:
             rows = fit_frame(self, X, frame, [one.groups for one in sets], checked=findings is not None)
-        if is_network(self.model) and (vanishing := name_vanishing(rows, self._column_names())):
+        names = self._column_names()
+        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
@@ -312,72 +312,61 @@ class AggregateClassifier(Predictor):
             most = max(len(one.groups) for one in observations)
             observations.append(shares.as_observations(len(rows), most, seed))
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
-        self.diagnosis_ = self._diagnose(sets, observations, rows, findings, named=named)
+        if findings is None:
+            findings = diagnose_sets(sets, observations, rows, names)
+        self.diagnosis_: list[Finding] = []
+        known = {"names": named, "borders": shares is not None}
+        self._report(combine_findings(findings, sets, observations, len(rows), **known))
         rows, observations = rows.to(device), [one.to(device) for one in observations]
-        over_folds = prepare_folds(choices, rows, observations, seed)
-        prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
+        prepared = prepare_folds(choices, rows, observations, seed) or prepare(choices, rows, observations, seed)
+        return partial(self._train, prepared, observations, sets, classes, shares, named=named)
 
-        def train() -> AggregateClassifier:
-            out_of_fold: dict[int, OutOfFold] = {}
-            if over_folds is not None:
-                fitted = over_folds.train(self._align)
-                out_of_fold = fitted.out_of_fold
-                self._keep_folds(fitted, observations)
-            elif prepared is not None:
-                self._keep(prepared.train(), rows, observations)
-                self._keep_split(prepared, rows)
-            self.classes_ = classes
-            if shares is not None and named:
-                order = self._name_by(shares.shares, rows)
-                out_of_fold = {n: OutOfFold(*(own[..., order] for own in one)) for n, one in out_of_fold.items()}
-            # Known shares are no set of the caller's.
-            self.held_out_ = self.held_out_[: len(sets)]
-            self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
-            self.feature_statistics_ = None
-            if rows.ndim == 2:
-                own = [one.groups.to("cpu") for one in observations[: len(sets)]]
-                self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
-            self._examine(observations, len(sets), out_of_fold)
-            self._diagnose_fit(rows, observations[: len(sets)], shares)
-            return self
-
-        return train
-
-    def _diagnose(
+    def _train(
         self,
-        sets: Sequence[RawObservations],
+        prepared: Prepared | CrossPrepared,
         observations: Sequence[Observations],
-        rows: Tensor,
-        findings: Sequence[Finding] | None,
+        sets: Sequence[RawObservations],
+        classes: np.ndarray,
+        shares: ClassShares | None,
         *,
         named: bool,
-    ) -> list[Finding]:
-        """Look for what the observations cannot tell, and what is suspicious about the rows.
+    ) -> AggregateClassifier:
+        """Train what is prepared, keep it, and look at it; known shares are the last set, and none of the caller's."""
+        rows, out_of_fold = prepared.X, {}
+        if isinstance(prepared, CrossPrepared):
+            fitted = prepared.train(self._align)
+            out_of_fold = fitted.out_of_fold
+            keep_folds(self, fitted, observations)
+        else:
+            keep_split(self, prepared.train(), prepared, observations, self._align)
+        self.classes_ = classes
+        if shares is not None and named:
+            order = self._name_by(shares.shares, rows)
+            out_of_fold = {n: OutOfFold(*(own[..., order] for own in one)) for n, one in out_of_fold.items()}
+        self.held_out_ = self.held_out_[: len(sets)]
+        self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
+        observations = [one.to("cpu") for one in observations]
+        own = observations[: len(sets)]
+        self.feature_statistics_ = None
+        if rows.ndim == 2:
+            self.feature_statistics_ = describe_features(rows.numpy(force=True), [one.groups for one in own])
+        _, by_constant = best_constant(observations)
+        score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
+        if diverged := describe_divergence(score, observations, by_constant):
+            warnings.warn(diverged, DivergenceWarning, stacklevel=3)
+        silent = "worse_than_constant" if diverged else ""
+        self._report(examine_left_out(own, by_constant, out_of_fold), silent=silent)
+        own = [one.counting() for one in own]
+        if (some := choose_rows(own)) is not None:
+            self._report(diagnose_model(self._mixed_log_probs(rows[some]), classes, shares, sets, own))
+        return self
 
-        A set that tells nothing may still stand beside others.
-        """
-        if findings is None:
-            own = [one.counting() for one in observations[: len(sets)]]
-            findings = [
-                found
-                for given, one, sampling in zip(sets, own, self._sampling(len(sets)), strict=True)
-                if given.labels is None
-                for found in diagnose_checked(one, sampling)
-            ]
-            if any(one.labels is None for one in sets):
-                findings += diagnose_rows(rows, own, self._column_names())
-        counted = any(one.labels is not None or one.aggregate.outcome.endswith("_counts") for one in sets)
-        borders = counted or self.class_shares is not None
-        findings = drop_answered(findings, names=named, borders=borders)
-        # What one set leaves out another may hold.
-        findings = [found for found in findings if found.kind != "rows_without_group"]
-        findings += find_rows_without_group([one.groups for one in observations], len(rows))
-        if len(sets) == 1 and (fatal := [found.message for found in findings if found.fatal]):
-            raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
-        for found in findings:
-            if found.kind != "unnamed_classes":
-                warnings.warn(found.message, UnbagWarning, stacklevel=4)
-        return findings
+    def _report(self, findings: Sequence[Finding], *, silent: str = "unnamed_classes") -> None:
+        """Keep findings, and warn of all but one kind; called by what fit calls."""
+        self.diagnosis_ += findings
+        for one in findings:
+            if one.kind != silent:
+                warnings.warn(one.message, UnbagWarning, stacklevel=4)
 
     def _name_by(self, shares: Tensor, rows: Tensor) -> np.ndarray:
         """Name classes that the groups leave unnamed by their shares, which training may have left at other classes.
@@ -390,112 +379,6 @@ class AggregateClassifier(Predictor):
         self.symmetry_ = "none"
         return order
 
-    def _sampling(self, n_sets: int) -> list[Any]:
-        return [None] * n_sets if self.sampling is None else self.sampling if self._has_sets() else [self.sampling]
-
-    def _diagnose_fit(self, rows: Tensor, observations: Sequence[Observations], shares: ClassShares | None) -> None:
-        """Look for signs in the model that groups were chosen by their answer, or that classes were not found."""
-        observations = [one.counting() for one in observations]
-        if (some := choose_rows(observations)) is None:
-            return
-        log_probs = self._mixed_log_probs(rows[some])
-        findings = [*find_unused_classes(log_probs, self.classes_, None if shares is None else shares.shares)]
-        for one, sampling in zip(observations, self._sampling(len(observations)), strict=True):
-            if not says_random(sampling):
-                findings += find_unexpected_answers(one.to("cpu"), log_probs)
-        self.diagnosis_ += findings
-        for found in findings:
-            warnings.warn(found.message, UnbagWarning, stacklevel=4)
-
-    def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
-        trained = fitted.trained
-        self.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if self.ensemble else [fitted.best])]
-        self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
-        if len(self.models_) > 1:
-            members = torch.cat([one.groups.members for one in observations]).unique()
-            first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
-            self.orders_[1:] = [self._align(first, other) for other in others]
-        self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
-        self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
-        self.temperature_ = 1.0
-        self.candidates_: list[dict[str, Any]] = []
-        self.folds_, self.model_folds_ = None, None
-        self.scaling_ = fitted.scalings[fitted.best]
-        self.history_ = trained.history
-        self.best_epoch_ = trained.best_epoch[fitted.best]
-        self.n_iter_ = len(trained.history)
-        self.replicas_ = [
-            {"scaling": scaling, "best_epoch": epoch, "score": score}
-            for scaling, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
-        ]
-
-    def _keep_split(self, prepared: Prepared, rows: Tensor) -> None:
-        """Keep which groups were held out, and how good the model is by them."""
-        self.held_out_ = prepared.held_out_groups
-        self.estimated_accuracy_ = None
-        if prepared.held_out:
-            held_out = [one.to("cpu") for one in prepared.held_out]
-            log_probs = [self._mixed_log_probs(rows[one.groups.members]) for one in held_out]
-            self.estimated_accuracy_ = estimate_accuracy(held_out, log_probs)
-
-    def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
-        self.models_, self.orders_ = found.models, found.orders
-        self.model_names_ = [name if isinstance(self.model, str) else None for name in found.names]
-        self.model_weights_, self.model_folds_ = found.weights, found.folds
-        self.temperature_ = found.temperature
-        self.estimated_accuracy_ = found.accuracy
-        self.candidates_ = found.candidates
-        self.folds_ = []
-        for one, numbers in zip(observations, found.numbers, strict=True):
-            of_all = torch.full((len(one.groups),), -1)  # a group of weight zero is in no fold
-            of_all[one.weights.cpu() > 0] = numbers
-            self.folds_.append(of_all.tolist())
-        self.held_out_ = [[place for place, fold in enumerate(own) if fold >= 0] or None for own in self.folds_]
-        chosen = max(found.candidates, key=lambda one: one["weight"])["model"]
-        fits = found.fitted[chosen]
-        trained = side_by_side([one.trained.take([one.best]) for one in fits])
-        best = int(np.nanargmax([max(one.scores) for one in fits]))
-        self.scaling_ = fits[best].scalings[fits[best].best]
-        self.history_ = trained.history
-        self.best_epoch_ = trained.best_epoch[best]
-        self.n_iter_ = len(trained.history)
-        self.replicas_ = [
-            {"scaling": one.scalings[one.best], "best_epoch": epoch, "score": one.scores[one.best]}
-            for one, epoch in zip(fits, trained.best_epoch, strict=True)
-        ]
-
     def _align(self, first: Tensor, other: Tensor) -> np.ndarray:
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
         return match_classes((first.T @ other).numpy(), self.symmetry_)
-
-    def _examine(self, observations: Sequence[Observations], n_sets: int, out_of_fold: Mapping[int, OutOfFold]) -> None:
-        """Warn where a constant prediction is better; with folds, of what else left-out groups tell, and keep it."""
-        observations = [one.to("cpu") for one in observations]
-        _, by_constant = best_constant(observations)
-        diverged = self._warn_of_divergence(observations, by_constant)
-        # A single split leaves out too few groups, by one model whose own uncertainty nothing tells.
-        left_out = [
-            LeftOut(observations[n].counting(), *predicted, by_constant[n][observations[n].weights > 0])
-            for n, predicted in out_of_fold.items()
-            if n < n_sets
-        ]
-        findings = examine(left_out)
-        self.diagnosis_ += findings
-        for found in findings:
-            if not (diverged and found.kind == "worse_than_constant"):
-                warnings.warn(found.message, UnbagWarning, stacklevel=4)
-
-    def _warn_of_divergence(self, observations: Sequence[Observations], by_constant: Sequence[Tensor]) -> bool:
-        """Warn where a constant prediction, the shares of the classes, explains groups better than the model."""
-        means = [one.mean(found).item() for one, found in zip(observations, by_constant, strict=True)]
-        constant = float(np.average(means, weights=[one.weight for one in observations]))
-        score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
-        if score < constant:
-            warnings.warn(
-                f"the model explains groups worse than a constant prediction: log-likelihood {score:,.4g} per group "
-                f"against {constant:,.4g}; do not rely on it: train for longer or with a lower learning_rate, and look "
-                "at the scale of the features",
-                DivergenceWarning,
-                stacklevel=5,
-            )
-        return score < constant

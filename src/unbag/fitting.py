@@ -17,9 +17,10 @@ from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, 
 from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
+from unbag.fit_settings import MOST_LOOKS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
 from unbag.models import build
 from unbag.symmetry import find_symmetry
-from unbag.training import Objective, Observations, Settings
+from unbag.training import Objective, Observations
 from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
@@ -29,23 +30,6 @@ HOOKS = ("optimiser", "schedule", "stopping", "views")
 TOO_FEW_TO_SPLIT = 20
 
 N_FOLDS = 4
-
-# Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
-# has improved for so long.
-LEAST_STEPS, MOST_STEPS = 20, 500
-PATIENCE = 10
-MOST_LOOKS = 300
-# Without left-out groups nothing tells when to stop.
-LOOKS_WITHOUT_SCORE = 10
-ROUNDS_WITHOUT_SCORE = 50
-
-ROWS_A_STEP = 1024
-AVERAGING = 0.99
-# Groups with more members than this are large.
-LARGE = 32
-# The rate, and what a weight loses at a step of that rate times itself.
-LINEAR_RATES = (3e-2, 0.1)
-RATES = (2e-3, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +77,7 @@ def prepare_folds(
     if not 0 <= choices["validation_fraction"] < 1:
         given = choices["validation_fraction"]
         raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {given!r}")
-    n_folds, model = _whole(choices["n_folds"]), choices["model"]
+    n_folds, model = as_int(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
         n_folds = N_FOLDS if automatic else None
@@ -232,90 +216,6 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
     return Classifiers(model, **shared)
 
 
-def read_settings(
-    choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool = True
-) -> Settings:
-    """Return the settings of the loop, with what is "auto" decided by the observations.
-
-    Parameters
-    ----------
-    choices
-        The estimator's parameters.
-    observations
-        What is learned from.
-    can_choose
-        Whether groups are left out by which progress can be told.
-    """
-    check_choice("method", choices["method"], (AUTO, "uum", "likelihood"))
-    check_choice("weights", choices["weights"], (AUTO, "current", "remembered"))
-    given = {name: _whole(choices[name]) for name in ("epochs", "warm_up", "batch_size", "patience")}
-    by_progress = given["epochs"] == AUTO
-    observations = [one.counting() for one in observations]
-    aggregates = [one.aggregate for one in observations]
-    epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
-    method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
-    for name in ("warm_up", "batch_size"):
-        if given[name] != AUTO:
-            Settings(**{name: given[name]})  # refused before anything is made of it, or where nothing is
-    if method == AUTO:
-        method = "likelihood" if by_progress and choices["loss"] == "cross_entropy" else "uum"
-    if method == "likelihood":
-        warm_up = epochs
-    elif warm_up == AUTO:
-        # Where a few rows are compared, or classes can be interchanged, weights that favour no class would teach
-        # nothing at first.
-        compared = any(one.size is not None for one in aggregates) or find_symmetry(observations) != "none"
-        warm_up = (PATIENCE if by_progress else epochs // 2) if compared else 0
-    if weights == AUTO:
-        # A label says all there is to say of its row: there is nothing to remember. In large groups, what the model
-        # said at the last visit is too old.
-        labels = all(one.groups.max_size == 1 for one in observations)
-        large = any(one.groups.max_size > LARGE for one in observations)
-        now = labels or large or any(one.weights == "current" for one in aggregates)
-        weights = "current" if now else "remembered"
-    batch_size = given["batch_size"]
-    if batch_size == AUTO:
-        batch_size = rows_to_groups(observations) if by_progress else 128
-    rates = LINEAR_RATES if choices["model"] in ("linear", "logistic") else RATES
-    rate, decay = (
-        usual if isinstance(given, str) and given == AUTO else given
-        for given, usual in zip(
-            (choices["learning_rate"], choices["weight_decay"]), rates if by_progress else (1e-3, 0.0), strict=True
-        )
-    )
-    one_pass = math.ceil(max((len(one.groups) for one in observations), default=1) / max(int(batch_size), 1))
-    return Settings(
-        epochs=epochs,
-        warm_up=warm_up,
-        loss=choices["loss"],
-        remember_from=0 if weights == "remembered" and warm_up != epochs else None,
-        batch_size=batch_size,
-        steps=min(max(LEAST_STEPS, one_pass), MOST_STEPS) if by_progress else None,
-        learning_rate=rate,
-        weight_decay=decay,
-        decoupled=by_progress,
-        averaging=AVERAGING if by_progress else 0.0,
-        patience=(PATIENCE if by_progress else 30) if given["patience"] == AUTO else given["patience"],
-    )
-
-
-def rows_to_groups(observations: Sequence[Observations]) -> int:
-    """Return how many groups of the set with the most groups have about as many rows as a step should have.
-
-    Examples
-    --------
-    >>> from unbag import Groups, LabelProportions
-    >>> counts = Observations(LabelProportions(), Groups.from_sizes([64] * 100), [[32, 32]] * 100, 2)
-    >>> rows_to_groups([counts])
-    16
-    """
-    most = max(observations, key=lambda one: len(one.groups), default=None)
-    if most is None:
-        return 1
-    n = len(most.groups)
-    return max(1, min(n, max(2, round(ROWS_A_STEP * n / len(most.groups.members)))))
-
-
 def first_seed(random_state: Any) -> int:
     """Return the seed that a fit starts from; for a whole number it is the same every time.
 
@@ -344,12 +244,7 @@ def _scalings(scaling: str, *, can_choose: bool) -> list[ScalingName]:
 
 
 def _restarts(choices: dict[str, Any]) -> int:
-    n = _whole(choices["n_restarts"])
+    n = as_int(choices["n_restarts"])
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"n_restarts must be a whole number of at least 1, got {n!r}")
     return n
-
-
-def _whole(value: Any) -> Any:
-    """Return a plain int for numpy's, as they come out of a grid of parameters."""
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

@@ -41,6 +41,8 @@ class RawObservations:
     z: Any
     labels: np.ndarray | None = None
     group_weights: Tensor | None = None
+    sampling: Any = None
+    """How groups were chosen by their answer; see :func:`unbag.sampling.weights_by_answer`."""
 
     def tells_n_classes(self) -> int | None:
         """Return how many classes there are, where the observations show it."""
@@ -66,7 +68,7 @@ class RawObservations:
             if self.z is None:
                 raise ValueError("sampling is by the answers of groups, but y holds labels; give sample_weight instead")
             weights = weights_by_answer(sampling, self.z, weights)
-        return replace(self, group_weights=weights)
+        return replace(self, group_weights=weights, sampling=sampling)
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:

@@ -116,8 +116,8 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor])
 
     The chance that a prediction is right is the posterior of the predicted class given the observation of its group:
     where groups are small this hardly depends on the model, for groups of one it is the accuracy itself, and where they
-    say little it is the confidence of the model, which :func:`fit_temperature` should have set right. A member counts by
-    the weights of its group and of its set.
+    say little it is the confidence of the model, which :func:`fit_temperature` should have set right. A member
+    counts by the weights of its group and of its set.
 
     Parameters
     ----------

@@ -14,7 +14,8 @@ import numpy as np
 from unbag.aggregates import AGGREGATES
 from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.features import Kind, Preparation
-from unbag.fitting import HOOKS, read_settings
+from unbag.fit_settings import read_settings
+from unbag.fitting import HOOKS
 from unbag.inputs import NAMES
 from unbag.models.build import MODELS
 from unbag.shift import STATISTICS

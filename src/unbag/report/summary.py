@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unbag.constant import best_constant
 from unbag.environment import versions
-from unbag.fitting import read_settings
+from unbag.fit_settings import read_settings
 from unbag.histograms import evenly, plain
 from unbag.inputs import read_rows, read_sets
 from unbag.report.group_metrics import describe_set
