@@ -171,11 +171,8 @@ def rows_from_counts(ink: str = INK, pale: str = "#b8b8b8") -> Figure:
     figure = Figure(figsize=(9.2, 3.1), layout="constrained")
     figure.patch.set_alpha(0)  # whatever colour the page has
     rows, known, learned = figure.subplots(1, 3, width_ratios=(1, 0.8, 1))
-    for axes, title in (
-        (rows, "rows without labels"),
-        (known, "counts of their groups"),
-        (learned, "a class for each row"),
-    ):
+    titles = {rows: "rows without labels", known: "counts of their groups", learned: "a class for each row"}
+    for axes, title in titles.items():
         axes.set_title(title, fontsize=12, color=ink)
         axes.set_axis_off()
     rows.scatter(*X.T, s=12, color=pale, linewidths=0)
@@ -194,7 +191,7 @@ def rows_from_counts(ink: str = INK, pale: str = "#b8b8b8") -> Figure:
 
 
 def rows_from_counts_dark() -> Figure:
-    """The same for dark pages."""
+    """Draw the same for dark pages."""
     return rows_from_counts("#e6e6e6", "#6e6e6e")
 
 
