@@ -65,8 +65,8 @@ def whole_numbers(indices: pa.Array) -> np.ndarray:
 def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):  # whatever its values are, they are names of categories
-        values = column.cast(kind.value_type)
-        return _plain(pa.chunked_array([as_categories(values.combine_chunks())]), name, file)
+        chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+        return _plain(pa.chunked_array(chunks, pa.string()), name, file)
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return column.cast(pa.float64())
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

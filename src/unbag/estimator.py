@@ -305,7 +305,8 @@ class AggregateClassifier(Predictor):
         sets = read_sets(self.aggregate, y, groups, len(rows), **given)
         if frame is not None:
             rows = fit_frame(self, X, frame, [one.groups for one in sets], checked=findings is not None)
-        if is_network(self.model) and (vanishing := name_vanishing(rows, self._column_names())):
+        names = self._column_names()
+        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)

@@ -119,7 +119,7 @@ def fit(
             show_learned(Terminal(), learned)
 
 
-@takes(("id", "device"))
+@takes(("id", "group", "aggregate", "device"))
 def predict(
     ctx: typer.Context,
     run: RunFolder,
@@ -127,21 +127,35 @@ def predict(
     *,
     out: OutFile,
     keep: Annotated[str | None, typer.Option(help="Further columns to copy: name,town.")] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(
+            help="Predict groups, pairs or triplets: a file with their ids, or the instances, where these name groups."
+        ),
+    ] = None,
     raw_text: RawText = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Write the class of each row and the probability of each class, in the order of the rows.
+    """Write the class of each row, or the answer or counts of each group, with probabilities.
 
-    The file is read piece by piece, so that it may be larger than the memory.
+    The file of instances is read piece by piece, so that it may be larger than the memory; with --groups, as a whole.
     """
     with plain_errors(debug=ctx.obj):
-        from unbag.tables import predict_table  # noqa: PLC0415
+        from unbag.problems import fail  # noqa: PLC0415
+        from unbag.tables import predict_groups_table, predict_table  # noqa: PLC0415
 
         check_writable(out)
-        rows, problems = predict_table(
-            Run(run), instances, out, keep=split(keep or ""), raw_text=raw_text, **given(options)
-        )
+        told: dict[str, Any] = {"raw_text": raw_text, **given(options)}
+        if groups is not None:
+            if keep is not None:
+                raise fail("--keep copies columns of rows, which are not written with --groups; leave it out")
+            done, problems = predict_groups_table(Run(run), instances, groups, out, **told)
+            say_written(done, "groups", out, problems, as_json)
+            return
+        if only := [f"--{name}" for name in ("group", "aggregate") if name in told]:
+            raise fail(f"{only[0]} is about groups; name their file with --groups")
+        rows, problems = predict_table(Run(run), instances, out, keep=split(keep or ""), **told)
         say_written(rows, "rows", out, problems, as_json)
 
 

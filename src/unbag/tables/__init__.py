@@ -49,6 +49,7 @@ from unbag.tables.plan import make_plan as make_plan
 from unbag.tables.plan import read_config as read_config
 from unbag.tables.predict import disaggregate_table as disaggregate_table
 from unbag.tables.predict import predict_table as predict_table
+from unbag.tables.predict_groups import predict_groups_table as predict_groups_table
 from unbag.tables.read import read_table as read_table
 from unbag.tables.read_tables import Tables as Tables
 from unbag.tables.read_tables import read_tables as read_tables

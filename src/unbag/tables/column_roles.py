@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import find_kind, needs_arguments, parameters
@@ -107,11 +108,9 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     written, certain = (source.aggregate, True) if source.aggregate else _guess(names, source, instances)
     with failing(file):
         kind = find_kind(written)
-    found = SourceColumns(written, kind, certain, weight=weight)
-    if kind.size is None:
-        found = replace(found, group=_group_in_source(names, source, instances))
-    else:
-        found = replace(found, members=_members_in_source(names, source, kind.size))
+    keys = keys_in_source(names, source, kind, instances)
+    ids: dict[str, Any] = {"group": keys[0]} if kind.size is None else {"members": tuple(keys)}
+    found = SourceColumns(written, kind, certain, weight=weight, **ids)
     counted = kind.outcome in ("class_counts", "published_counts")
     found = _counted(found, names, source, plan) if counted else _answered(found, names, source)
     used = {*found.keys, found.observed, found.size, *found.classes, *found.scales}
@@ -129,6 +128,15 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
             str(plan.instances),
         )
     return replace(found, unused=unused)
+
+
+def keys_in_source(
+    names: Sequence[str], source: Source, kind: type[Aggregate], instances: InstanceColumns
+) -> list[str]:
+    """Return the column of group ids, or those of row ids."""
+    if kind.size is None:
+        return [_group_in_source(names, source, instances)]
+    return [*_members_in_source(names, source, kind.size)]
 
 
 def find_column(

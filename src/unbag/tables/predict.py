@@ -72,8 +72,8 @@ def predict_table(
     tuple
         How many rows there were, and notes of what training rows did not have.
     """
-    content, clf = _load(run, device)
-    preparation, of_numbers = clf.preparation_, _without_preparation(clf)
+    content, clf = load_run(run, device)
+    preparation, of_numbers = clf.preparation_, without_preparation(clf)
     check_format(out)
     raise_if_input(out, [instances, *run.inputs])
     with open_table(instances) as file:
@@ -81,7 +81,7 @@ def predict_table(
         wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
         own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
         kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
-        _check_columns(names, preparation, kept, str(instances))
+        check_columns(names, preparation, kept, str(instances))
         results = result_names(clf.classes_, kept, str(instances))
         seen: Moments | None = None
         tally, done, formulas = Tally(), 0, FormulaEscaper(out.suffix == ".csv" and not raw_text)
@@ -141,14 +141,14 @@ def disaggregate_table(
     tuple
         How many lines were written, and notes.
     """
-    content, clf = _load(run, device)
-    preparation, of_numbers = clf.preparation_, _without_preparation(clf)
+    content, clf = load_run(run, device)
+    preparation, of_numbers = clf.preparation_, without_preparation(clf)
     check_format(out)
     raise_if_input(out, [instances, groups, *run.inputs])
-    plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
+    plan, _ = plan_for(content, clf.classes_, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
     with open_files(plan) as files:
-        _check_columns(files[0].names, preparation, [], str(instances))
+        check_columns(files[0].names, preparation, [], str(instances))
         found = gather_opened(plan, files)
     raise_errors(found.problems)
     one = found.observed[0]
@@ -179,9 +179,14 @@ def disaggregate_table(
 def result_names(classes: Any, kept: Sequence[str], file: str) -> list[str]:
     """Return what the columns of results are called: predicted, and p_ with the name of each class."""
     names = ["predicted", *(f"p_{name}" for name in classes.tolist())]
+    refuse_clash(names, kept, file)
+    return names
+
+
+def refuse_clash(names: Sequence[str], kept: Sequence[str], file: str) -> None:
+    """Refuse columns that are copied and have the name of a result."""
     if clash := [name for name in kept if name in names]:
         raise fail("the column has the name of one of the results; rename it", file, None, clash[0])
-    return names
 
 
 def with_results(kept: pa.Table, probs: np.ndarray, classes: Any, names: list[str]) -> pa.Table:
@@ -218,7 +223,7 @@ def writing(out: Path) -> Iterator[Write]:
                 writer.close()
 
 
-def _load(run: Run, device: str) -> tuple[dict[str, Any], Any]:
+def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:
     """Return what a finished run notes of itself, and its classifier, which belong together."""
     from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
@@ -230,7 +235,7 @@ def _load(run: Run, device: str) -> tuple[dict[str, Any], Any]:
     return content, classifier
 
 
-def _without_preparation(clf: Any) -> Any:
+def without_preparation(clf: Any) -> Any:
     """Return a classifier of columns that are numbers already; files have their own places to name in errors."""
     found = copy.copy(clf)
     found.preparation_, found.n_features_in_ = None, clf.input_shape_[0]
@@ -238,7 +243,8 @@ def _without_preparation(clf: Any) -> Any:
     return found
 
 
-def _check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
+def check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
+    """Refuse a file without columns that are to be kept, or that the model was fitted on."""
     for name in kept:
         if name not in names:
             raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
@@ -259,8 +265,13 @@ def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str], 
     return piece
 
 
-def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Path, aggregate: str | None) -> Plan:
-    """Return the plan of the run for other files: the same columns and classes, and one of its kinds of observation."""
+def plan_for(
+    content: dict[str, Any], classes: Any, instances: Path, groups: Path, aggregate: str | None
+) -> tuple[Plan, int]:
+    """Return the plan of the run for other files: the same columns and classes, and one of its kinds of observation.
+
+    The number says which of its files had that kind.
+    """
     plan = Plan.from_dict(content["plan"])
     kinds = [one["aggregate"] for one in content["inputs"]["observations"]]
     kind = aggregate or kinds[0]
@@ -268,13 +279,13 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
         raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
     if aggregate is None and not is_built_in(kind):
         raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
-    source = replace(plan.sources[kinds.index(kind)], file=groups, aggregate=kind, group_weight=None, sampling=None)
+    place = kinds.index(kind)
+    source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
     if told := read_published(groups):  # otherwise it was published as the file of the run
         source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **told})
     names = tuple(map(str, classes.tolist()))
-    return replace(
-        plan, instances=instances, sources=(source,), classes=names, n_classes=None, labelled=None, class_shares=None
-    )
+    others = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
+    return replace(plan, instances=instances, sources=(source,), **others), place
 
 
 def _memberships(one: Observed, instances: Table, own_id: str | None, group: str | None) -> tuple[pa.Table, np.ndarray]:
