@@ -89,6 +89,10 @@ class Aggregate(Traits, ABC):
         """
         return False
 
+    def for_training(self) -> Aggregate:
+        """Return the same observation at less cost, where an approximation is good enough to learn by."""
+        return self
+
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         """Return the expected observation of each group, from the log-probabilities of its members.
 

@@ -32,6 +32,8 @@ Method = Literal["two_classes", "permanents", "count_states", "saddle_point"]
 LARGEST_PERMANENT = 10
 # The mean error of the saddle point's posterior times the number of members; see unbag.benchmarks.saddle_point.
 ERROR_TIMES_MEMBERS = 0.08
+# Steps of training with more count vectors than these take ten times as long as the saddle point, and more.
+STATES_IN_TRAINING = 2**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +148,11 @@ class LabelProportions(Aggregate):
         if self.method == "exact":
             self._refuse_out_of_reach(groups, counts)
         return counts
+
+    def for_training(self) -> LabelProportions:
+        return (
+            self if self.method == "exact" else LabelProportions(self.method, min(self.max_states, STATES_IN_TRAINING))
+        )
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         return groups.segments.sum(log_probs.exp())

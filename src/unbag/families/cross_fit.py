@@ -97,7 +97,7 @@ def cross_fit(
         Seconds for all candidates, of which each gets an equal part of what is left; None: as long as it takes.
     """
     numbers = [number_folds(one, n_folds, seed) for one in sets]
-    folds = make_folds(sets, numbers)
+    folds = make_folds([one.for_training() for one in sets], numbers)  # what is learned is judged by the exact ones
     begun, fitted = time.monotonic(), {}
     for done, (name, family) in enumerate(candidates.items()):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)

@@ -95,6 +95,12 @@ class Observations:
         counts = self.weights > 0
         return self if bool(counts.all()) else self.take(counts)
 
+    def for_training(self) -> Observations:
+        """Return the same to learn by; see :meth:`unbag.Aggregate.for_training`."""
+        other = self._unchecked(self.groups, lambda of_groups: of_groups)
+        object.__setattr__(other, "aggregate", self.aggregate.for_training())
+        return other
+
     def take(self, which: Tensor) -> Observations:
         """Return the chosen groups and what was seen of them."""
         return self._unchecked(self.groups.take(which), lambda of_groups: of_groups[which])
