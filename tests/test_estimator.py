@@ -111,7 +111,8 @@ def test_settings_of_the_paper_follow_the_kind_of_observation():
     assert settings(bags, weights="remembered").phase(0) == "remembered weights"
     large = Observations(unbag.LabelProportions(), Groups.from_sizes([33, 2]), [[30, 3], [2, 0]], 2)
     assert settings(large).phase(0) == "current weights"
-    assert {settings(large, epochs="auto").phase(epoch) for epoch in range(300)} == {"likelihood"}
+    by_progress = settings(large, epochs="auto")
+    assert {by_progress.phase(epoch) for epoch in range(by_progress.epochs)} == {"likelihood"}
     assert settings(counts, epochs="auto", loss="gce").phase(0) == "remembered weights"
 
 

@@ -211,6 +211,11 @@ def test_what_goes_wrong_is_said():
     assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61 % (55 to 66 %)")
     own["accuracy"] = 0.6
     assert "own share: its" not in render(changed("label_proportions", **worse))
+    model = summary_of("label_proportions")["sets"][0]["likelihood"]["model"]
+    for match, said in ((model, True), (model - 0.5, False)):
+        text = render(changed("label_proportions", sets__0__match=match))
+        assert ("no better than the match of mean predictions to proportions" in text) is said
+        assert "A network that matches the mean prediction of each group with its proportions has" in text
     text = render(changed("multiple_instance", diagnosis=[{"kind": "x", "message": "it is <dark>", "fatal": False}]))
     assert "It is &lt;dark&gt;." in text
     text = render(changed("multiple_instance", training__history__0__loss=None, training__epochs=900))
