@@ -212,7 +212,7 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
     latest = {(key(line), line["seed"]): line for line in fitting}  # the last stays
     origins = provenance(latest.values())
     number = {origin.run: place for place, origin in enumerate(origins, start=1)}
-    computed = [name for name, line in latest.items() if "copied_from" not in line]
+    computed = sorted((name for name, line in latest.items() if "copied_from" not in line), key=repr)
     machine: dict[Key, float] = defaultdict(float)
     for (name, _), share in zip(computed, machine_seconds([latest[one] for one in computed]), strict=True):
         machine[name] += share
