@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from unbag.experiments.claims import claims
 from unbag.experiments.comparison import Key, Row, Selected, compare, families, shortfalls
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
-from unbag.experiments.provenance import oldest_first
+from unbag.experiments.provenance import machine_seconds, oldest_first
 
 UCI = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum")
 SEEDS = range(1000, 1004)
@@ -301,3 +302,19 @@ def test_five_lines_count_what_holds():
         in likelihood
     )
     assert "points on average over 1 cells" in groups
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), min_size=1, max_size=6))
+def test_every_moment_of_a_machine_counts_once(drawn):
+    ran = [set(range(end - length, end)) for end, length in drawn]
+    lines = [
+        {"seconds": float(length), "date": datetime.fromtimestamp(1000 + end, UTC).isoformat()} for end, length in drawn
+    ]
+    expected = [sum(1 / sum(second in other for other in ran) for second in own) for own in ran]
+    assert machine_seconds(lines) == pytest.approx(expected)
+    # Trials beside each other are one process; other hardware is another machine.
+    halves = [{**line, "seconds": line["seconds"] / 2, "beside": 2} for line in lines for _ in range(2)]
+    elsewhere = [{**line, "hardware": "another"} for line in lines]
+    found = machine_seconds([*halves, *elsewhere])
+    assert found[: len(halves)] == pytest.approx([value / 2 for value in expected for _ in range(2)])
+    assert found[len(halves) :] == pytest.approx(expected)

@@ -84,7 +84,7 @@ class MixBag(Method):
     def _mix(self, seen: Observations) -> tuple[Groups, Tensor]:
         """Return all groups, those that are mixed behind the others, and the targets of the mixed ones."""
         rng = np.random.default_rng(SEED)
-        members = [rows.cpu().numpy() for rows in seen.groups.members.split(seen.groups.sizes.tolist())]
+        members = [rows.numpy() for rows in seen.groups.members.cpu().split(seen.groups.sizes.tolist())]
         mixed, pairs, numbers = [], [], []
         for own in members:
             pair = rng.integers(len(members), size=2)
@@ -98,9 +98,10 @@ class MixBag(Method):
             numbers.append([len(part) for part in parts])
         device = seen.groups.device
         first, second = torch.from_numpy(np.array(pairs)).to(device).unbind(1)
+        taken = torch.tensor(numbers, device=device)
         shares = seen.checked / seen.groups.sizes[:, None]
-        q, deviation = mixed_proportions(shares[first], shares[second], *torch.tensor(numbers, device=device).unbind(1))
-        sizes = torch.cat([seen.groups.sizes, torch.tensor(numbers, device=device).sum(1)])
+        q, deviation = mixed_proportions(shares[first], shares[second], *taken.unbind(1))
+        sizes = torch.cat([seen.groups.sizes, taken.sum(1)])
         groups = Groups.from_offsets(
             torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]),
             torch.cat([seen.groups.members, torch.from_numpy(np.concatenate(mixed)).to(device)]),

@@ -15,7 +15,7 @@ import numpy as np
 
 from unbag.baselines import METHODS
 from unbag.experiments.plan import SELECTIONS, TABLES, Cell
-from unbag.experiments.provenance import Line, Provenance, oldest_first, provenance, run_of
+from unbag.experiments.provenance import Line, Provenance, machine_seconds, oldest_first, provenance, run_of
 from unbag.experiments.results import belongs
 from unbag.experiments.statistics import Mark, holm, interval, mark, paired_p, welch
 
@@ -91,6 +91,7 @@ class Row:
     runs: tuple[int, ...] = ()  # numbers from 1 of the runs that computed it
     copied: int = 0  # trials taken from another table that asks for the same
     seconds: float = 0.0  # of all other trials
+    machine_seconds: float = 0.0  # of these, where trials that ran at the same time share a machine
     cell: Cell | None = None
 
     @property
@@ -211,6 +212,10 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
     latest = {(key(line), line["seed"]): line for line in fitting}  # the last stays
     origins = provenance(latest.values())
     number = {origin.run: place for place, origin in enumerate(origins, start=1)}
+    computed = sorted((name for name, line in latest.items() if "copied_from" not in line), key=repr)
+    machine: dict[Key, float] = defaultdict(float)
+    for (name, _), share in zip(computed, machine_seconds([latest[one] for one in computed]), strict=True):
+        machine[name] += share
     of_cell: dict[Key, list[Line]] = defaultdict(list)
     for (name, _), line in sorted(latest.items(), key=lambda trial: trial[0][1]):
         of_cell[name].append(line)
@@ -225,6 +230,7 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
             runs=tuple(sorted({number[run_of(line)] for line in found})),
             copied=sum("copied_from" in line for line in found),
             seconds=sum(line.get("seconds") or 0.0 for line in found if "copied_from" not in line),
+            machine_seconds=machine[name],
             cell=cells.get(name),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -109,6 +109,37 @@ def provenance(lines: Iterable[Line]) -> tuple[Provenance, ...]:
         seconds = sum(line.get("seconds") or 0.0 for line in of_run)
         found.append((moments[0], run, Provenance(run, len(of_run), tables, first, last, seconds)))
     return tuple(origin for *_, origin in sorted(found, key=lambda item: item[:2]))
+
+
+def machine_seconds(lines: Sequence[Line]) -> list[float]:
+    """Return how long each trial had the machine: every moment counts once, in equal parts for all that ran in it.
+
+    A trial ran until its date, for as long as it and those beside it took together.
+
+    Examples
+    --------
+    >>> one = {"seconds": 6.0, "date": "2026-01-31T12:00:06"}
+    >>> machine_seconds([one, {"seconds": 2.0, "date": "2026-01-31T12:00:06"}])
+    [5.0, 1.0]
+    """
+    found = [0.0] * len(lines)
+    for machine in {run_of(line).hardware for line in lines}:
+        own = [place for place, line in enumerate(lines) if run_of(line).hardware == machine]
+        beside = np.array([lines[place].get("beside") or 1 for place in own])
+        ends = np.array([_moment(lines[place]).timestamp() for place in own])
+        starts = ends - beside * np.array([lines[place].get("seconds") or 0.0 for place in own])
+        moments = np.unique(np.concatenate([starts, ends]))
+        # How many processes run between one moment and the next; trials beside each other share one.
+        running = np.zeros(len(moments))
+        np.add.at(running, np.searchsorted(moments, starts), 1 / beside)
+        np.add.at(running, np.searchsorted(moments, ends), -1 / beside)
+        n_running = running.cumsum()[:-1]
+        each = np.divide(np.diff(moments), n_running, out=np.zeros(len(n_running)), where=n_running > 1e-6)
+        so_far = np.concatenate([[0.0], each.cumsum()])
+        shares = (so_far[np.searchsorted(moments, ends)] - so_far[np.searchsorted(moments, starts)]) / beside
+        for place, share in zip(own, shares.tolist(), strict=True):
+            found[place] = share
+    return found
 
 
 def _moment(line: Line) -> datetime:

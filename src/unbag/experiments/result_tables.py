@@ -175,7 +175,8 @@ def cost_table(rows: Sequence[Row]) -> Table:
         [
             ("Table", TEXT, lambda item: Cell(TABLES.get(item[0], item[0]))),
             ("Trials", FIGURE, lambda item: _count(sum(row.trials for row in item[1]))),
-            ("Hours", FIGURE, lambda item: hours(sum(row.seconds for row in item[1]))),
+            ("Minutes of the machine", FIGURE, lambda item: _number(sum(row.machine_seconds for row in item[1]) / 60)),
+            ("Hours of processes", FIGURE, lambda item: hours(sum(row.seconds for row in item[1]))),
             ("Seconds a trial", FIGURE, lambda item: _number(seconds(item[1]))),
             ("Missing", FIGURE, lambda item: _count(missing(item[1]))),
             ("Hours to come", FIGURE, lambda item: hours(to_come(item[1]))),
