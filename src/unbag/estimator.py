@@ -294,7 +294,7 @@ class AggregateClassifier(Predictor):
         """
         device = check_device(self.device)
         frame = read_frame(X)
-        rows = read_rows(self, X, reset=True) if frame is None else frame
+        rows: Any = read_rows(self, X, reset=True) if frame is None else frame
         given = {"sample_weight": sample_weight, "group_weights": group_weights, "sampling": self.sampling}
         sets = read_sets(self.aggregate, y, groups, len(rows), **given)
         if frame is not None:
