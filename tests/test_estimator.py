@@ -612,7 +612,7 @@ def test_columns_that_float32_cannot_hold_are_named():
     table = pd.DataFrame(X, columns=["age", "height", "weight"])
     with pytest.raises(ValueError, match="too large for float32 in column 1; measure in a larger unit"):
         AggregateClassifier().fit(X * [1, 1e300, 1], y)
-    with pytest.raises(ValueError, match="^X, row 1, column height: [^;]* too large to compute with; [^;]*$"):
+    with pytest.raises(ValueError, match=r"^X, row 1, column height: [^;]* too large to compute with; [^;]*$"):
         AggregateClassifier().fit(table * [1, 1e300, 1], y)
     said = r"varies too little for float32 in column 2 \(weight\), and is taken for constant there; measure in a sma"
     for small in (1e-300, 1e-40):
