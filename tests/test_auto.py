@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import unbag
 from unbag import AggregateClassifier, Groups
+from unbag.families.choice import architecture
 from unbag.families.cross_fit import cross_fit
 from unbag.naming import match_classes
 from unbag.out_of_fold import mean_log_likelihood
@@ -123,10 +124,10 @@ def test_what_is_learned_is_described(linear):
     assert 0 <= found.low < found.value < found.high <= 1
     assert found.value == pytest.approx(classifier.score(X, labels), abs=0.06)
     assert 0.5 < classifier.temperature_ < 2
-    assert [one["model"] for one in classifier.candidates_] == ["linear", "mlp", "trees"]
+    assert [one["model"] for one in classifier.candidates_] == ["linear", "mlp", "mean_proportions", "trees"]
     assert sum(one["weight"] for one in classifier.candidates_) == pytest.approx(1)
     assert sum(classifier.model_weights_) == pytest.approx(1)
-    assert {*classifier.model_names_} == {one["model"] for one in classifier.candidates_ if one["weight"]}
+    assert {*classifier.model_names_} == {architecture(one["model"]) for one in classifier.candidates_ if one["weight"]}
     assert len(classifier.replicas_) == 4
     assert np.isfinite(classifier.predict_log_proba(X)).all()
     np.testing.assert_allclose(classifier.predict_proba(X).sum(1), 1)

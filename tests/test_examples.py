@@ -87,3 +87,20 @@ def test_grid_search(capsys):
     assert "chosen without labels: 30 components" in printed
     assert numbers(r"([\d.]+)% of new images are read", printed)[0] > 90
     assert "refused: groups must be whole" in printed
+
+
+def test_private_counts(capsys):
+    pytest.importorskip("opendp")
+    printed = run("private_counts", capsys)
+    (exact,) = numbers(r"from exact counts: ([\d.]+)", printed)
+    (likelihood,) = numbers(r"by their likelihood: ([\d.]+)", printed)
+    (repaired,) = numbers(r"repaired by hand: ([\d.]+)", printed)
+    assert exact > 0.8
+    assert exact + 0.02 > likelihood > 0.7  # the noise is drawn anew each time
+    assert 0.5 < repaired < exact + 0.02
+
+
+def test_margins(capsys):
+    printed = run("margins", capsys)
+    areas = [numbers(rf"from the table {name}: ([\d.]+)", printed)[0] for name in ("by age", "by place", "both")]
+    assert areas[2] > max(areas[:2]) + 0.02

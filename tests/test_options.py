@@ -7,11 +7,12 @@ import json
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from unbag import AggregateClassifier
 from unbag.cli import app
 from unbag.fitting import HOOKS
-from unbag.options import Plan, Source, Training, option_of, options_of, plain_type
+from unbag.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
 from unbag.tables import TableError, make_plan, read_config
 
 OPTIONS = {**options_of(Source), **options_of(Plan), **options_of(Training)}
@@ -47,6 +48,16 @@ def test_every_option_is_one_of_the_command_line():
             assert shown[name].help.startswith(option.help)
             assert all(choice in shown[name].help for choice in option.choices)
             assert f"--{name.replace('_', '-')}" in shown[name].opts
+
+
+@pytest.mark.parametrize("name", [name for name, hint in OPTIONS.items() if words_of(hint)])
+def test_what_is_automatic_can_be_written(name):
+    def complaint(value):
+        return CliRunner().invoke(app, ["fit", "none.csv", "none.csv", f"--{name.replace('_', '-')}", value]).output
+
+    for value in ("auto", "3"):
+        assert "Invalid value" not in complaint(value)
+    assert f"'soon' is neither of type {plain_type(OPTIONS[name]).__name__}" in complaint("soon")
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -24,6 +24,7 @@ from unbag.findings import Finding as Finding
 from unbag.findings import UnbagWarning as UnbagWarning
 from unbag.groups import Groups as Groups
 from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
+from unbag.risks import NoisyLikelihood as NoisyLikelihood
 from unbag.risks import UnbiasedRisk as UnbiasedRisk
 from unbag.targets import target as target
 from unbag.version import __version__ as __version__
@@ -51,6 +52,7 @@ __all__ = [
     "MultipleInstance",
     "NegativeLogLikelihood",
     "Noisy",
+    "NoisyLikelihood",
     "OrdinalRank",
     "OrdinalTriplet",
     "PairwiseSimilarity",

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
+from unbag.bag_model import fit_bags, takes_pooled
 from unbag.checks import check_device
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
@@ -88,9 +89,9 @@ class AggregateClassifier(Predictor):
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
     n_folds
-        Leave out every group once, in so many folds whose models are averaged, with one temperature that left-out
-        groups choose. ``"auto"``: 4 for ``model="auto"``. None, and ``"auto"`` for other models: hold out one part of
-        the groups.
+        Leave out every group once, in so many folds whose models are averaged, with temperatures that left-out groups
+        choose. ``"auto"``: for ``model="auto"`` 4, or 8 where there are at most 40 groups. None, and ``"auto"`` for
+        other models: hold out one part of the groups.
     validation_fraction
         The share of groups that is held out to choose epoch, scaling and replica by. Groups that share rows with
         others are split like any, and their scores are too good for new rows. Of 20 groups or fewer, none is held out:
@@ -140,8 +141,13 @@ class AggregateClassifier(Predictor):
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
         module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
         ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
-    temperature_ : float
-        By which logits are divided; 1 without folds.
+    model_temperatures_, temperature_
+        By which the logits of each model are divided, and those of their mean; 1 without folds.
+    bag_model_, bag_weights_
+        Of bags, with ``model="auto"``: a classifier of mean, least and largest value of each column in a bag, which
+        tells labels of bags beside what their members do; and the log-odds of :meth:`predict_groups`: a constant, the
+        weight of the probability that members tell, and that of the other, from left-out bags. None for all else. Rows
+        are predicted without it.
     estimated_accuracy_ : Estimate or None
         How often predictions for new rows should be right, with an interval over groups, from left-out groups; None
         where none was left out.
@@ -294,7 +300,7 @@ class AggregateClassifier(Predictor):
         """
         device = check_device(self.device)
         frame = read_frame(X)
-        rows: Any = read_rows(self, X, reset=True) if frame is None else frame
+        rows: Any = read_rows(self, X, reset=True) if frame is None else frame  # until the sets say which rows count
         given = {"sample_weight": sample_weight, "group_weights": group_weights, "sampling": self.sampling}
         sets = read_sets(self.aggregate, y, groups, len(rows), **given)
         if frame is not None:
@@ -313,11 +319,13 @@ class AggregateClassifier(Predictor):
             observations.append(shares.as_observations(len(rows), most, seed))
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
         if findings is None:
-            findings = diagnose_sets(sets, observations, rows, names)
+            findings = diagnose_sets(sets, observations, rows, self._column_names())
         self.diagnosis_: list[Finding] = []
         known = {"names": named, "borders": shares is not None}
         self._report(combine_findings(findings, sets, observations, len(rows), **known))
         rows, observations = rows.to(device), [one.to(device) for one in observations]
+        if takes_pooled(self, rows, observations) and self.time_limit is not None:
+            choices["time_limit"] = self.time_limit / 2
         prepared = prepare_folds(choices, rows, observations, seed) or prepare(choices, rows, observations, seed)
         return partial(self._train, prepared, observations, sets, classes, shares, named=named)
 
@@ -350,6 +358,9 @@ class AggregateClassifier(Predictor):
         self.feature_statistics_ = None
         if rows.ndim == 2:
             self.feature_statistics_ = describe_features(rows.numpy(force=True), [one.groups for one in own])
+        self.bag_model_, self.bag_weights_ = None, None
+        if takes_pooled(self, rows, observations):
+            fit_bags(self, prepared, own[0].counting(), out_of_fold[0])
         _, by_constant = best_constant(observations)
         score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
         if diverged := describe_divergence(score, observations, by_constant):

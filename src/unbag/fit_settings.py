@@ -16,7 +16,7 @@ from unbag.training import Observations, Settings
 # has improved for so long.
 LEAST_STEPS, MOST_STEPS = 20, 500
 PATIENCE = 10
-MOST_LOOKS = 300
+MOST_LOOKS, MOST_ROUNDS = 200, 300
 # Without left-out groups nothing tells when to stop.
 LOOKS_WITHOUT_SCORE = 10
 ROUNDS_WITHOUT_SCORE = 50

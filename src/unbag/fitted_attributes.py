@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from unbag.families import Fitted
+from unbag.families.choice import architecture
 from unbag.families.cross_fit import Align, CrossFitted
 from unbag.fitting import Prepared
 from unbag.out_of_fold import estimate_accuracy
@@ -35,13 +36,13 @@ def keep_split(
     trained, rows = fitted.trained, prepared.X
     clf.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if clf.ensemble else [fitted.best])]
     clf.orders_ = [np.arange(observations[0].n_classes)] * len(clf.models_)
+    clf.model_temperatures_, clf.temperature_ = [1.0] * len(clf.models_), 1.0
     if len(clf.models_) > 1:
         members = torch.cat([one.groups.members for one in observations]).unique()
         first, *others = (one.exp() for one in clf._log_probs_of_models(rows[members]))
         clf.orders_[1:] = [align(first, other) for other in others]
     clf.model_names_ = [clf.model if isinstance(clf.model, str) else None] * len(clf.models_)
     clf.model_weights_ = [1 / len(clf.models_)] * len(clf.models_)
-    clf.temperature_ = 1.0
     clf.candidates_ = []
     clf.folds_, clf.model_folds_ = None, None
     _keep_history(clf, trained, fitted.best, fitted.scalings, fitted.scores)
@@ -59,9 +60,9 @@ def keep_folds(clf: Predictor, fitted: CrossFitted, observations: Sequence[Obser
     Parameters are those of :func:`keep_split`.
     """
     clf.models_, clf.orders_ = fitted.models, fitted.orders
-    clf.model_names_ = [name if isinstance(clf.model, str) else None for name in fitted.names]
+    clf.model_names_ = [architecture(name) if isinstance(clf.model, str) else None for name in fitted.names]
     clf.model_weights_, clf.model_folds_ = fitted.weights, fitted.folds
-    clf.temperature_ = fitted.temperature
+    clf.model_temperatures_, clf.temperature_ = fitted.temperatures, fitted.temperature
     clf.estimated_accuracy_ = fitted.accuracy
     clf.candidates_ = fitted.candidates
     clf.folds_ = []

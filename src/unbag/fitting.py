@@ -14,13 +14,14 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, MATCH, TREES, architecture, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
-from unbag.fit_settings import MOST_LOOKS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
+from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
 from unbag.models import build
+from unbag.objectives import match_proportions
 from unbag.symmetry import find_symmetry
-from unbag.training import Objective, Observations
+from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
@@ -29,7 +30,8 @@ HOOKS = ("optimiser", "schedule", "stopping", "views")
 # Of so few groups none is spared to choose by.
 TOO_FEW_TO_SPLIT = 20
 
-N_FOLDS = 4
+# Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
+N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,8 @@ def prepare_folds(
     n_folds, model = as_int(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
-        n_folds = N_FOLDS if automatic else None
+        few = max(len(one.groups) for one in observations) <= FEW_GROUPS
+        n_folds = (N_FOLDS_OF_FEW if few else N_FOLDS) if automatic else None
     if n_folds is None:
         if automatic:
             raise ValueError('model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model')
@@ -92,21 +95,32 @@ def prepare_folds(
         raise ValueError(
             "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
         )
-    names = [name for name in CANDIDATES if name != TREES or (X.ndim == 2 and has_lightgbm())] if automatic else [model]
+    names = _candidates(X, counting) if automatic else [model]
     if automatic and bool(X.isnan().any()):
         names = [name for name in names if name == TREES]
         if not names:
             raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
     candidates = {}
     for name in names:
-        own = {**choices, "model": name}
+        own = {**choices, "model": architecture(name) if automatic else name}
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
             own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
-        candidates[called] = _family(own, X, counting, can_choose=True)
+        objective = match_proportions if automatic and name == MATCH else None
+        candidates[called] = _family(own, X, counting, objective, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
+
+
+def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
+    """Return the names of the models that an automatic one chooses from."""
+    counted = all(one.aggregate.outcome == "class_counts" for one in observations)
+    fit = {
+        TREES: X.ndim == 2 and has_lightgbm(),
+        MATCH: counted and any(one.groups.max_size > 1 for one in observations),
+    }
+    return [name for name in CANDIDATES if fit.get(name, True)]
 
 
 def prepare(
@@ -191,8 +205,15 @@ def _networks(
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
         objective=objective,
-        hooks={name: choices[name] for name in HOOKS},
+        hooks=_hooks(choices, settings, can_choose=can_choose),
     )
+
+
+def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> dict[str, Any]:
+    hooks = {name: choices[name] for name in HOOKS}
+    if hooks["stopping"] is None and can_choose and settings.steps is not None and settings.patience is not None:
+        hooks["stopping"] = Plateau(settings.patience, settings.patient_from)
+    return hooks
 
 
 def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool) -> Family:
@@ -205,7 +226,7 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
         raise ValueError(f"{name_of(model)} is not trained by steps; leave {given[0]}= out, or take a network")
     settings = read_settings(choices, observations, can_choose=can_choose)
     shared: dict[str, Any] = {
-        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_LOOKS if can_choose else ROUNDS_WITHOUT_SCORE,
+        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_ROUNDS if can_choose else ROUNDS_WITHOUT_SCORE,
         "patience": settings.patience if choices["patience"] != AUTO else 30,
         "n_restarts": _restarts(choices),
         "verbose": bool(choices["verbose"]),

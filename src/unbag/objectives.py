@@ -106,3 +106,33 @@ class WithGradient(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         """Multiply the gradient that was kept."""
         return chain_gradient(ctx.saved_tensors[0], ctx.scale * grad, ctx.segments), None, None
+
+
+def proportion_divergence(log_probs: Tensor, groups: Segments, counts: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence of observed proportions from the mean prediction of each group.
+
+    ``log_probs`` has one row per membership, ``counts`` one per group.
+
+    Examples
+    --------
+    >>> log_probs = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
+    >>> proportion_divergence(log_probs, Segments.from_sizes([2]), torch.tensor([[2, 0]]))
+    tensor([0.6931])
+    """
+    sizes = groups.sizes[:, None]
+    log_mean = sum_probabilities(log_probs, groups) - sizes.to(log_probs.dtype).log()  # (groups, k)
+    observed = counts.to(log_probs.dtype) / sizes
+    # A class that is not in a group costs nothing, even where its log-probability is without bounds.
+    return (torch.xlogy(observed, observed) - observed * log_mean.masked_fill(counts == 0, 0)).sum(1)
+
+
+def sum_probabilities(log_probs: Tensor, groups: Segments) -> Tensor:
+    """Return the log of the summed probabilities of each class: ``(memberships, k)`` to ``(groups, k)``."""
+    if groups.uniform_size is not None:
+        return log_probs.view(len(groups), groups.uniform_size, -1).logsumexp(1)
+    return torch.stack([groups.logsumexp(column) for column in log_probs.unbind(1)], 1)
+
+
+def match_proportions(logits: Tensor, groups: Segments, counts: Tensor) -> Tensor:
+    """Return the same as :func:`proportion_divergence` from logits: an objective."""
+    return proportion_divergence(logits.log_softmax(-1), groups, counts)

@@ -148,7 +148,7 @@ class Training:
     n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
     ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
     n_folds: Annotated[
-        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 for the automatic model.")
+        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 or 8 for the automatic model.")
     ] = "auto"
     validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
     patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
@@ -277,3 +277,16 @@ def plain_type(annotation: Any) -> type:
         kinds = [one for one in get_args(annotation) if one is not NoneType and get_origin(one) is not Literal]
         return plain_type(kinds[0])
     return get_origin(annotation) or annotation
+
+
+def words_of(annotation: Any) -> list[str]:
+    """Return the words that may stand in place of a value.
+
+    Examples
+    --------
+    >>> words_of(StrictInt | Literal["auto"] | None), words_of(Path)
+    (['auto'], [])
+    """
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [word for one in get_args(annotation) for word in words_of(one)]

@@ -21,6 +21,7 @@ from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import choose_names, match_classes
 from unbag.out_of_fold import mix, temper
+from unbag.pooling import pool
 from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
@@ -47,10 +48,17 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     """Which fold of the groups each model has left out."""
     folds_: list[list[int]] | None
     held_out_: list[list[int] | None]
+    model_temperatures_: list[float]
+    """By which the logits of each model are divided."""
     temperature_: float
+    """By which those of their mean are."""
     preparation_: Preparation | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
+    bag_model_: Predictor | None
+    """What tells the labels of bags from their pooled columns."""
+    bag_weights_: list[float] | None
+    """Log-odds of a bag: a constant, and the weights of what its members tell, and of what that model does."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -116,9 +124,12 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         ndarray
             With z, the probability of each of these observations, ``(groups,)``. Without, what is to be expected: the
             probability of 1 where observations are 0 or 1, ``(groups,)``; of counts the expected ones, of each class
-            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates.
+            for label proportions, ``(groups, classes)``. A list of them for a list of aggregates. Of bags, by what
+            their members tell and what ``bag_model_`` does.
         """
         log_probs = self._log_probs(X)
+        if self.bag_model_ is not None:
+            return self._predict_bags(read_rows(self, X, reset=False), log_probs, groups, z)
         if z is not None:
             seen = self._observations(z, groups, len(log_probs))
             found = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
@@ -126,6 +137,17 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if not self._has_sets():
             return _expect(find_aggregate(self.aggregate), log_probs, groups)
         return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]
+
+    def _predict_bags(self, rows: Tensor, log_probs: Tensor, groups: Groups, z: Any) -> np.ndarray:
+        """Return the probability of bags being positive, or of what is asked for, by members and pooled columns."""
+        assert self.bag_model_ is not None
+        assert self.bag_weights_ is not None
+        seen = self._observations([1] * len(groups) if z is None else z, groups, len(rows))[0]
+        by_members = bag_log_probs(seen, seen.groups.gather(log_probs))[:, 1].exp()
+        by_columns = self.bag_model_._mixed_log_probs(pool(rows, seen.groups))[:, 1].exp()
+        constant, of_members, of_columns = self.bag_weights_
+        odds = constant + of_members * by_members + of_columns * by_columns
+        return torch.where(seen.checked.bool(), odds, -odds).sigmoid().numpy()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
         """Return the accuracy on plain labels, or the log-likelihood per group on observations of groups.
@@ -250,7 +272,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if fold is not None:
             weights = weights * (np.array(self.model_folds_) == fold)
         mixed = of_models[0] if len(of_models) == 1 else mix(of_models, (weights / sum(weights)).tolist())
-        return mixed if self.temperature_ == 1 else temper(mixed, self.temperature_)
+        return temper(mixed, self.temperature_)
 
     def _out_of_fold_log_probs(self, of_models: list[Tensor], observations: Sequence[Observations]) -> list[Tensor]:
         """Return for each set the log-probabilities of members, by models that have not seen their groups, if any.
@@ -270,13 +292,22 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return out_of_fold
 
     def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
-        return [model.log_probs(rows)[:, order] for model, order in zip(self.models_, self.orders_, strict=True)]
+        found = zip(self.models_, self.orders_, self.model_temperatures_, strict=True)
+        return [temper(model.log_probs(rows)[:, order], temperature) for model, order, temperature in found]
 
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)
 
     def _observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
         return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows, **weights)]
+
+
+def bag_log_probs(one: Observations, log_probs: Tensor) -> Tensor:
+    """Return the log-probability of 0 and of 1 for each bag, ``(groups, 2)``, from those of its members' classes."""
+    answers = (torch.full_like(one.checked, answer) for answer in (0, 1))
+    return torch.stack(
+        [one.aggregate.checked_evidence(log_probs, one.groups.segments, z).log_likelihood for z in answers], 1
+    )
 
 
 def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:

@@ -15,6 +15,7 @@ from unbag.aggregates.base import (
     raise_if_impossible,
     raise_if_undefined,
 )
+from unbag.aggregates.noisy import Noisy
 from unbag.checks import as_tensor, check_choice, describe
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_major, log_softmax
@@ -200,6 +201,58 @@ class NegativeLogLikelihood(nn.Module):
     def extra_repr(self) -> str:
         """Name the settings where the module is printed."""
         return f"{self.aggregate}, reduction={self.reduction!r}, impossible={self.impossible!r}"
+
+
+class NoisyLikelihood(nn.Module):
+    """The negative log-likelihood of answers of yes or no, with a rate of wrong ones that is learned with the model.
+
+    The rate is a parameter of this module: hand it to the optimiser beside those of the model. It stays below one half,
+    where answers would turn into their contrary. It can be told from an unsure model only as far as the model cannot
+    explain every answer by itself: rows must be in several groups, or share what their columns say, and a model that
+    learns single answers by heart makes the rate too low. Where rows say nothing, p(yes) is all that answers tell, and
+    any rate below it fits as well. :class:`Noisy` with the rate that was learned judges and disaggregates.
+
+    Parameters
+    ----------
+    aggregate
+        What is answered, as in :class:`Noisy`.
+    rate
+        Of wrong answers at the beginning, between 0 and 0.5.
+
+    Examples
+    --------
+    >>> from unbag import PairwiseSimilarity
+    >>> loss = NoisyLikelihood(PairwiseSimilarity(), rate=0.25)
+    >>> sure = torch.tensor([[50.0, 0.0], [50.0, 0.0], [0.0, 50.0]])
+    >>> loss(sure, Groups.from_tuples([[0, 1], [1, 2]]), [1, 0]).backward()  # no answer is wrong
+    >>> bool(loss.log_odds.grad > 0), loss.rate
+    (True, 0.25)
+    """
+
+    def __init__(self, aggregate: Aggregate, rate: float = 0.1) -> None:
+        super().__init__()
+        if not isinstance(rate, int | float) or not 0 < rate < 0.5:
+            raise ValueError(f"rate must be a number between 0 and 0.5 to begin with, got {rate!r}")
+        self.aggregate = Noisy(aggregate, rate).aggregate
+        self.log_odds = nn.Parameter(torch.tensor(2.0 * rate, dtype=torch.float64).logit())  # of twice the rate
+
+    @property
+    def rate(self) -> float:
+        """How often answers are wrong, as it has been learned."""
+        return float(self.log_odds.detach().sigmoid()) / 2
+
+    def forward(self, logits: Tensor, groups: Groups, z: Any) -> Tensor:
+        """Return the mean over groups, differentiable in the logits and in the rate; answers are 0 or 1."""
+        answers = Noisy(self.aggregate, self.rate)
+        wrong, rate = answers.chance_of_error(logits, groups, z), self.log_odds.sigmoid() / 2
+        # The gradient in the rate is that of the expected log-probability of right and wrong answers.
+        of_rate = wrong * rate.log() + (1 - wrong) * (1 - rate).log()
+        log_likelihood = answers.log_likelihood(logits, groups, z)
+        return -(log_likelihood + (of_rate - of_rate.detach()).to(log_likelihood.dtype)).mean()
+
+    def extra_repr(self) -> str:
+        """Name the settings where the module is printed."""
+        return f"{self.aggregate}, rate={self.rate:.3g}"
 
 
 def _product(weights: Tensor | None, factor: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     ``defaults`` are all settings that a classifier has, each with the value that it takes where the file has none;
     ``spare`` bytes may be taken beside the content.
     """
-    _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights"))
+    _check_names("the content", content, ("versions", "settings", "own", "fitted", "weights", "bags"))
     versions, own, weights = content["versions"], content["own"], content["weights"]
     _need(isinstance(versions, dict) and _all(_is_text, versions.values()), "versions", "names of versions", versions)
     _need(_is_list(own, lambda name: name in OWN), "own", f"a list of some of {', '.join(OWN)}", own)
@@ -60,6 +60,16 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     size = _check_classes(content["fitted"]["classes"], spare)
     _check_fitted(content["fitted"])
     _check_mixture(content["fitted"], sum(one["n"] for one in weights))
+    if (bags := content["bags"]) is not None:
+        _check_names("bags", bags, ("weights", "content"))
+        right = _is_list(bags["weights"], _is_number) and len(bags["weights"]) == 3
+        _need(right, "bags.weights", "three numbers", bags["weights"])
+        size += spare - check_content(bags["content"], defaults, spare)
+        _need(bags["content"]["bags"] is None, "bags.content.bags", "null", bags["content"]["bags"])
+        columns, of_bags = (one["fitted"]["n_features_in_"] for one in (content, bags["content"]))
+        _need(of_bags == 3 * columns, "bags.content.fitted.n_features_in_", f"three times {columns}", of_bags)
+        classes = bags["content"]["fitted"]["classes"]["names"]
+        _need(len(classes) == 2, "bags.content.fitted.classes.names", "two names", classes)
     return spare - size
 
 
@@ -144,7 +154,7 @@ def _check_weights(weights: Any, models: list[str | None]) -> None:
 
 def _check_mixture(fitted: dict[str, Any], n_models: int) -> None:
     """Refuse what does not say of each model in the mean of probabilities its order, weight and fold."""
-    for name in ("orders", "model_weights_", "model_folds_"):
+    for name in ("orders", "model_weights_", "model_temperatures_", "model_folds_"):
         found = fitted[name]
         right = (name == "model_folds_" and found is None) or len(found) == n_models
         _need(right, name, f"a list with one entry for each of {n_models} models", found)
@@ -278,6 +288,10 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
+def _is_temperature(value: Any) -> bool:
+    return _is_number(value) and 0.01 <= value <= 100
+
+
 def _is_shares(value: Any) -> bool:
     return value is None or _is_number(value) or (isinstance(value, dict) and _all(_is_number, value.values()))
 
@@ -335,7 +349,8 @@ _FITTED: Rules = {
         lambda value: value is None or _is_list(value, lambda one: _is_list(one, lambda fold: _is_whole(fold, -1))),
         "null, or a list with the folds of its groups for each set",
     ),
-    "temperature_": (lambda value: _is_number(value) and 0.01 <= value <= 100, "a number from 0.01 to 100"),
+    "temperature_": (_is_temperature, "a number from 0.01 to 100"),
+    "model_temperatures_": (lambda value: _is_list(value, _is_temperature), "a list of numbers from 0.01 to 100"),
     "candidates_": (lambda value: isinstance(value, list), "a list of candidates"),
     "estimated_accuracy": (lambda value: value is None or isinstance(value, dict), "null, or a table"),
 }

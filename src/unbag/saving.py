@@ -38,6 +38,7 @@ HEAD = "model.json"
 FITTED = (
     *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
     *("held_out_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_", "feature_statistics_"),
+    "model_temperatures_",
 )
 """What fit has found out and JSON can hold as it is."""
 
@@ -61,14 +62,7 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     folder = Path(folder)
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; give another folder, or overwrite=True to replace what it holds")
-    content, files = _describe(classifier), {}
-    content["weights"] = []
-    for name, of_name in groupby(zip(classifier.model_names_, classifier.models_, strict=True), lambda one: one[0]):
-        models = [model for _, model in of_name]
-        suffix, weights = weights_as_bytes(models)
-        digest = hashlib.sha256(weights).hexdigest()
-        files[file := f"weights-{digest[:16]}.{suffix}"] = weights
-        content["weights"].append({"model": name, "n": len(models), "file": file, "sha256": digest})
+    content, files = _pack(classifier)
     head = json.dumps({"format": FORMAT, "sha256": canonical_digest(content), "content": content}, indent=1)
     try:
         read, spare = parse_json(head)
@@ -120,6 +114,16 @@ def load(
     folder = Path(folder)
     content, spare = _read_head(folder / HEAD)
     own = {"model": model, "aggregate": aggregate, "loss": loss}
+    classifier = _unpack(folder, content, spare, device, own)
+    classifier.bag_model_, classifier.bag_weights_ = None, None
+    if (bags := content["bags"]) is not None:
+        classifier.bag_model_ = _unpack(folder, bags["content"], spare, device, {})
+        classifier.bag_weights_ = bags["weights"]
+    return classifier
+
+
+def _unpack(folder: Path, content: dict[str, Any], spare: int, device: str, own: dict[str, Any]) -> AggregateClassifier:
+    """Return the classifier that checked content describes, without its model of bags."""
     _check_own(content["own"], own)
     settings = {name: value for name, value in content["settings"].items() if name not in LOCAL}
     settings |= {name: own[name] for name in content["own"]}
@@ -132,6 +136,24 @@ def load(
     classifier.model_names_ = [one["model"] for one in content["weights"] for _ in range(one["n"])]
     classifier.models_ = read_models(folder, content["weights"], classifier, spare)
     return classifier
+
+
+def _pack(classifier: Predictor) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return what the JSON file is to hold, and the files of weights by their names."""
+    content, files = _describe(classifier), dict[str, bytes]()
+    content["weights"] = []
+    for name, of_name in groupby(zip(classifier.model_names_, classifier.models_, strict=True), lambda one: one[0]):
+        models = [model for _, model in of_name]
+        suffix, weights = weights_as_bytes(models)
+        digest = hashlib.sha256(weights).hexdigest()
+        files[file := f"weights-{digest[:16]}.{suffix}"] = weights
+        content["weights"].append({"model": name, "n": len(models), "file": file, "sha256": digest})
+    content["bags"] = None
+    if classifier.bag_model_ is not None:
+        packed, others = _pack(classifier.bag_model_)
+        content["bags"] = {"weights": classifier.bag_weights_, "content": packed}
+        files |= others
+    return content, files
 
 
 def _describe(classifier: Predictor) -> dict[str, Any]:
@@ -227,7 +249,9 @@ def _check(content: Any, spare: int) -> int:
 def _old_weights(folder: Path) -> list[Path]:
     """Return the files of the classifier that is to be replaced, if there is one; refuse to replace anything else."""
     try:
-        names = [one["file"] for one in _read_head(folder / HEAD)[0]["weights"]]
+        content = _read_head(folder / HEAD)[0]
+        bags = [] if content["bags"] is None else content["bags"]["content"]["weights"]
+        names = [one["file"] for one in (*content["weights"], *bags)]
     except FileNotFoundError:
         return []
     except ValueError as error:

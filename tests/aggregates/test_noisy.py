@@ -78,6 +78,59 @@ def test_the_rate_is_found_from_what_a_model_says():
     assert abs(found - 0.15) < 0.02
 
 
+@pytest.mark.parametrize(("aggregate", "k", "sizes"), KINDS[:5], ids=lambda one: type(one).__name__)
+def test_a_rate_that_is_learned_has_the_gradient_of_the_likelihood(aggregate, k, sizes):
+    groups = Groups.from_sizes(sizes * 4)
+    logits = torch.randn(int(groups.sizes.sum()), k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    logits[0] = torch.tensor([1e4, *[0.0] * (k - 1)])
+    z = torch.arange(len(groups)) % 2
+    loss = unbag.NoisyLikelihood(aggregate, 0.2)
+
+    def value(log_odds, rows):
+        """Return the mean negative log-likelihood by its definition."""
+        yes = aggregate.log_likelihood(rows, groups, torch.ones_like(z)).exp()
+        rate = torch.as_tensor(log_odds).sigmoid() / 2
+        right = torch.where(z == 1, yes, 1 - yes)
+        return -((1 - rate) * right + rate * (1 - right)).log().mean()
+
+    plain = logits.clone().requires_grad_()
+    found, expected = loss(plain, groups, z), value(loss.log_odds.detach(), logits)
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    step = 1e-5
+    slope = (value(loss.log_odds.detach() + step, logits) - value(loss.log_odds.detach() - step, logits)) / (2 * step)
+    torch.testing.assert_close(loss.log_odds.grad, slope, rtol=1e-6, atol=1e-9)
+    moved = logits.clone()
+    moved[1, 0] += step
+    less = logits.clone()
+    less[1, 0] -= step
+    slope = (value(loss.log_odds.detach(), moved) - value(loss.log_odds.detach(), less)) / (2 * step)
+    torch.testing.assert_close(plain.grad[1, 0], slope, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("aggregate", "k", "size"), [(PairwiseSimilarity(), 2, 2), (MultipleInstance(), 2, 3)])
+def test_a_rate_is_learned_together_with_a_model(aggregate, k, size):
+    random = torch.Generator().manual_seed(0)
+    X = torch.randn(300, 2, generator=random)
+    labels = (X[:, 0] > 0.3).long()
+    groups = Groups.from_tuples(torch.randint(300, (1500, size), generator=random))
+    z = Noisy(aggregate, 0.2).observe(labels, groups, k)
+    torch.manual_seed(0)
+    model, loss = torch.nn.Linear(2, k), unbag.NoisyLikelihood(aggregate, 0.05)
+    optimiser = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.1)
+    for _ in range(100):
+        optimiser.zero_grad()
+        loss(model(X), groups, z).backward()
+        optimiser.step()
+    assert abs(loss.rate - 0.2) < 0.03
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, (0.1, 0.2), float("nan")])
+def test_a_rate_to_learn_begins_between_zero_and_a_half(rate):
+    with pytest.raises(ValueError, match=r"between 0 and 0\.5 to begin with"):
+        unbag.NoisyLikelihood(PairwiseSimilarity(), rate)
+
+
 def test_it_can_be_saved(tmp_path):
     X = torch.randn(40, 2).numpy()
     pairs = Groups.from_tuples([[row, (row + 7) % 40] for row in range(40)])

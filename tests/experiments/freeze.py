@@ -1,4 +1,4 @@
-"""Write the digests of all cells, once, when a plan is made: ``python tests/experiments/freeze.py``."""
+"""Write the digests of cells that go beyond the paper, once, when their plan is made; those of the paper's are kept."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 from unbag.experiments.plan import select
 
 if __name__ == "__main__":
-    digests = {cell.key: cell.digest for cell in select()}
-    Path(__file__).with_name("plan_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
+    digests = {cell.key: cell.digest for cell in select() if cell.part.is_beyond}
+    Path(__file__).with_name("beyond_digests.json").write_text(json.dumps(digests, indent=1) + "\n")

@@ -43,7 +43,7 @@ def test_every_fitting_method_is_in_every_table_of_its_problem():
     for part in PARTS:
         if part.methods is None:
             for problem in part.problems:
-                fitting = {name for name, method in METHODS.items() if problem in method.problems}
+                fitting = {name for name, one in METHODS.items() if problem in one.problems and not one.named_only}
                 cells = select(tables=[part.table], problems=[problem])
                 assert {cell.method for cell in cells} == fitting - set(part.without)
 
@@ -257,8 +257,21 @@ def test_a_new_part_changes_no_digest(monkeypatch):
 
 def test_the_plan_is_frozen():
     """Trials of a digest that changes are lost: a change of the plan is a new plan, with seeds of its own."""
-    stored = json.loads((Path(__file__).parent / "plan_digests.json").read_text())
-    assert {one.key: one.digest for one in select()} == stored
+    for name, beyond in (("plan_digests.json", False), ("beyond_digests.json", True)):
+        stored = json.loads((Path(__file__).parent / name).read_text())
+        assert {one.key: one.digest for one in select() if one.part.is_beyond == beyond} == stored
+
+
+def test_what_goes_beyond_the_paper_has_seeds_and_methods_of_its_own():
+    beyond = [one for one in select() if one.part.is_beyond]
+    assert {one.seeds()[0] for one in beyond} == {2000}
+    named = {name for name, one in METHODS.items() if one.named_only}
+    assert named == {"easy_llp", "llp_vat", "mixbag", "self_attention"}
+    assert {one.table for one in select(methods=sorted(named))} == {one.table for one in beyond}
+    for one in beyond:
+        if one.problem == "label_proportions":  # as many rows in a step, and in all groups, as with groups of 6
+            assert one.settings.batch_size * one.part.group_size == 768
+            assert one.n_groups is None or 0 <= 180_000 - one.n_groups * one.part.group_size < one.part.group_size
 
 
 @pytest.mark.parametrize("given", [cell(), cell(method="contrastive"), cell("llp_uci", "label_proportions")])

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbag.datasets import Dataset
+from unbag.experiments import smoke
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.ordered import load as load_ordered
-from unbag.experiments.sampling import draw_groups, make_tasks, usual_n_groups
+from unbag.experiments.sampling import draw_groups, make_tasks, sort_groups, usual_n_groups
 from unbag.experiments.splits import split_fold, split_official, split_together, split_whole
 from unbag.inputs import NAMES, find_aggregate
 
@@ -169,9 +170,11 @@ def test_all_problems_of_a_trial_have_one_split():
 
 
 def test_numbers_of_groups_follow_the_whole_set():
-    assert usual_n_groups("triplet_comparison", 846) == 1692
-    assert usual_n_groups("ordinal_rank", 442) == 884
-    assert usual_n_groups("label_proportions", 9298) == 4649
+    assert usual_n_groups("triplet_comparison", 846, 3) == 1692
+    assert usual_n_groups("ordinal_rank", 442, 2) == 884
+    assert usual_n_groups("label_proportions", 9298, 6) == 4649
+    assert usual_n_groups("label_proportions", 9299, 6) == 4649
+    assert usual_n_groups("label_proportions", 9298, 64) == 435
 
 
 def test_members_are_drawn_one_by_one_and_with_replacement():
@@ -211,3 +214,29 @@ def test_ordered_sets_come_with_scikit_learn():
     assert load_ordered("digits").labels(np.arange(3))[:3].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="diabetes, digits"):
         load_ordered("wine")
+
+
+def test_sorted_groups_are_alike_and_hold_every_row_equally_often():
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.normal(size=400), 9 * rng.normal(size=400)], 1)
+    rows = rng.permutation(400)[:320]
+    found = sort_groups(X, rows, 40, 16, rng)  # two passes
+    assert np.array_equal(np.unique(found, return_counts=True)[1], np.full(320, 2))
+    assert set(found.ravel()) == set(rows)
+    spread = X[found].std(1).mean(0) / X.std(0)
+    assert spread[1] < 0.85  # of the column that varies most
+    assert spread[0] > 0.9
+    images = rng.integers(0, 256, (50, 1, 4, 4), dtype=np.uint8)
+    images[:, 0, 0, 0] = 0
+    bright = sort_groups(images, np.arange(50), 5, 10, rng)
+    assert images[bright].mean((2, 3, 4)).std(1).mean() < images.mean((1, 2, 3)).std()
+    assert sort_groups(X, rows[:3], 2, 8, rng).shape == (2, 8)
+
+
+def test_of_one_class_the_last_is_positive():
+    data = smoke.load("mnist")
+    (task,) = make_tasks(data, "multiple_instance", "one_class", seeds=[2000], n_groups=30, group_size=4, device=CPU)
+    assert task.n_classes == 2
+    assert task.labels.tolist() == (data.y == 9).astype(int).tolist()
+    members = task.observations.groups.members.view(30, 4)
+    assert torch.equal(task.observations.checked.bool(), (task.labels[members] == 1).any(1))

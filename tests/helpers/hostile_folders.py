@@ -242,6 +242,7 @@ WRONG: list[tuple[str, Any]] = [
     ("fitted.folds_", [[0, 0.5]]),
     ("fitted.folds_", [[0, -2]]),
     ("fitted.temperature_", 0),
+    ("fitted.model_temperatures_", [0.0]),
     ("fitted.temperature_", 1e-300),
     ("fitted.temperature_", 1e300),
     ("fitted.temperature_", "hot"),

@@ -73,6 +73,35 @@ def attention(rows: Rows, z: bool) -> float:
     return softplus(-log_odds) if z else softplus(log_odds)
 
 
+def easy_llp(rows: Rows, weights: Sequence[float]) -> float:
+    total = 0.0
+    for row in rows:
+        p = [math.exp(value) for value in log_softmax(row)]
+        for j, weight in enumerate(weights):
+            total += weight * sum((value - (place == j)) ** 2 for place, value in enumerate(p))
+    return total / len(rows)
+
+
+def mixbag(rows: Rows, targets: Sequence[float]) -> float:
+    predicted = [[math.exp(value) for value in log_softmax(row)] for row in rows]
+    mean = [math.fsum(column) / len(rows) for column in zip(*predicted, strict=True)]
+    shares, widths = targets[: len(mean)], targets[len(mean) :]
+    return -sum(
+        q * math.log(p) for p, q, width in zip(mean, shares, widths, strict=True) if q and not abs(p - q) <= width
+    )
+
+
+def self_attention(rows: Rows, z: bool) -> float:
+    width = (len(rows[0]) - 1) // 2
+    found = []
+    for row in rows:
+        likeness = [dot(row[:width], other[width : 2 * width]) / max(1, width) ** 0.5 for other in rows]
+        weights = [math.exp(value - max(likeness)) for value in likeness]
+        found.append(sum(w * other[-1] for w, other in zip(weights, rows, strict=True)) / sum(weights))
+    log_odds = math.fsum(found) / len(found)
+    return softplus(-log_odds) if z else softplus(log_odds)
+
+
 def dot(a: Sequence[float], b: Sequence[float]) -> float:
     return math.fsum(x * y for x, y in zip(a, b, strict=True))
 

@@ -18,8 +18,12 @@ MIXED = {"model": "auto", "n_folds": 2, "epochs": 2, "learning_rate": 0.01, "ran
 
 def fit_all_candidates(X: Any, y: Any, groups: Any = None, **settings: Any) -> unbag.AggregateClassifier:
     """Return a mixture that has all candidates, whatever left-out groups say."""
-    with patch("unbag.families.cross_fit.fit_mixture", return_value=[0.5, 0.3, 0.2]):
+    with patch("unbag.families.cross_fit.fit_mixture", side_effect=_mixed):
         return unbag.AggregateClassifier(**{**MIXED, **settings}).fit(X, y, groups)
+
+
+def _mixed(_: Any, candidates: Any) -> list[float]:
+    return [0.4, 0.3, 0.1, 0.2] if len(candidates) == 4 else [0.5, 0.3, 0.2]
 
 
 def blobs(n: int = 200, k: int = 3, seed: int = 0, spread: float = 4.0) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,7 @@ class MultipleInstance(Aggregate):
     outcome = "yes_no"
     n_classes = 2
     weights = "current"
+    pooled = True
     wording = Wording("Bags", "whether any of its rows is of the second class", "bag", "bags", "positive", "negative")
     column = AnswerColumn(
         yes=("positive",),

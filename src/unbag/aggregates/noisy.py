@@ -121,15 +121,18 @@ class Noisy(Aggregate):
         By expectation maximisation, from the rate that is given. Where the model was trained on the same answers, it
         fits some of the wrong ones, and the rate is too low.
         """
-        self.check_sizes(groups)
-        answers = check_binary(read_per_group(z, groups), groups, logits.shape[1])
-        log_probs = logits.detach().double().log_softmax(-1)[groups.members]
-        rate = sum(self._rates) / 2 or 0.1
+        log_probs, rate = logits.detach().double(), sum(self._rates) / 2 or 0.1
         for _ in range(1000):
-            checked = Noisy(self.aggregate, rate).check(answers, groups, logits.shape[1])
-            no, yes = self._by_truth(log_probs, groups.segments, checked)[0]
-            wrong = (torch.where(answers, no, yes) - torch.logaddexp(no, yes)).exp()
+            wrong = Noisy(self.aggregate, rate).chance_of_error(log_probs, groups, z)
             before, rate = rate, min(float(wrong.mean()), 1 - 1e-12)
             if abs(rate - before) < 1e-9:
                 break
         return rate
+
+    def chance_of_error(self, logits: Tensor, groups: Groups, z: Any) -> Tensor:
+        """Return the probability that each answer is wrong, given the answer and what a model says: (groups,)."""
+        self.check_sizes(groups)
+        checked = self.check(z, groups, logits.shape[1])
+        log_probs = logits.detach().double().log_softmax(-1)[groups.members]
+        no, yes = self._by_truth(log_probs, groups.segments, checked)[0]
+        return (torch.where(checked[:, 0] == 1, no, yes) - torch.logaddexp(no, yes)).exp()

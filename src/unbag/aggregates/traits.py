@@ -62,6 +62,8 @@ class Traits:
     """How many classes there must be, or None for any number."""
     weights: ClassVar[Literal["current", "remembered"]] = "remembered"
     """Which outputs the weights of training are made from, unless the caller says so."""
+    pooled: ClassVar[bool] = False
+    """Whether what is observed is a label of the whole group, which its pooled columns may tell beside its members."""
     wording: ClassVar[Wording]
     """By default with the name of the class."""
     column: ClassVar[AnswerColumn | None] = None

@@ -110,18 +110,26 @@ class Attention(Method):
         """Return a new network with attention; the model of the experiment is not looked at."""
         return AttentionNet(prod(shape), gated=self.gated)
 
+    def log_odds(self, outputs: Tensor, bags: Segments) -> Tensor:
+        """Return the log-odds of each bag being positive."""
+        return bag_log_odds(outputs, bags)
+
     def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the logistic loss of each bag."""
-        log_odds = bag_log_odds(outputs, groups)
+        log_odds = self.log_odds(outputs, groups)
         return -logsigmoid(torch.where(z, log_odds, -log_odds))
 
     def predict(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
         """Return which bags are more likely positive than not."""
         return (self.rank_bags(outputs, judged, task) > 0).long()
 
+    def class_log_probs(self, outputs: Tensor) -> Tensor:
+        """Return log-probabilities of single rows, each a bag of one."""
+        return torch.stack([logsigmoid(-outputs[:, -1]), logsigmoid(outputs[:, -1])], 1)
+
     def rank_bags(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
         """Return the log-odds of each bag being positive; a single row is a bag of one."""
-        return outputs[:, 1] if judged.bags is None else bag_log_odds(outputs, judged.bags.segments)
+        return outputs[:, -1] if judged.bags is None else self.log_odds(outputs, judged.bags.segments)
 
 
 METHOD = Attention()

@@ -83,6 +83,10 @@ class Method:
     """Who proposed it, and where."""
     in_paper: bool
     """Whether the paper's tables have it."""
+    named_only: bool = False
+    """Whether only parts of the plan that name it have it: others were frozen before it came."""
+    accelerated: bool = True
+    """Whether kernels of the experiments may run its model; not where the model takes derivatives on its way."""
     problems: tuple[str, ...]
     """The kinds of observations that it can learn from."""
     objective: Objective | None = None
@@ -109,6 +113,10 @@ class Method:
         if judged.bags is None:
             return outputs.argmax(1)
         return (self.rank_bags(outputs, judged, task) > math.log(0.5)).long()
+
+    def class_log_probs(self, outputs: Tensor) -> Tensor:
+        """Return log-probabilities of the classes of single rows, from the model's outputs for them."""
+        return outputs.log_softmax(-1)
 
     def rank_bags(self, outputs: Tensor, judged: Judged, task: Task) -> Tensor:
         """Return a number for each bag, the larger the more likely it is positive: its log-probability."""

@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from unbag.baselines.base import Method
+from unbag.objectives import match_proportions
 from unbag.segments import Segments
-
-
-def proportion_divergence(log_probs: Tensor, groups: Segments, counts: Tensor) -> Tensor:
-    """Return the Kullback-Leibler divergence of observed proportions from the mean prediction of each group.
-
-    ``log_probs`` has one row per membership, ``counts`` one per group.
-
-    Examples
-    --------
-    >>> log_probs = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
-    >>> proportion_divergence(log_probs, Segments.from_sizes([2]), torch.tensor([[2, 0]]))
-    tensor([0.6931])
-    """
-    sizes = groups.sizes[:, None]
-    log_mean = sum_probabilities(log_probs, groups) - sizes.to(log_probs.dtype).log()  # (groups, k)
-    observed = counts.to(log_probs.dtype) / sizes
-    # A class that is not in a group costs nothing, even where its log-probability is without bounds.
-    return (torch.xlogy(observed, observed) - observed * log_mean.masked_fill(counts == 0, 0)).sum(1)
-
-
-def sum_probabilities(log_probs: Tensor, groups: Segments) -> Tensor:
-    """Return the log of the summed probabilities of each class: ``(memberships, k)`` to ``(groups, k)``."""
-    if groups.uniform_size is not None:
-        return log_probs.view(len(groups), groups.uniform_size, -1).logsumexp(1)
-    return torch.stack([groups.logsumexp(column) for column in log_probs.unbind(1)], 1)
 
 
 class MeanProportion(Method):
@@ -42,6 +17,7 @@ class MeanProportion(Method):
 
     Examples
     --------
+    >>> import torch
     >>> METHOD.objective(torch.zeros(3, 2), Segments.from_sizes([1, 2]), torch.tensor([[1, 0], [1, 1]]))
     tensor([0.6931, 0.0000])
     """
@@ -57,7 +33,7 @@ class MeanProportion(Method):
 
     def objective(self, outputs: Tensor, groups: Segments, z: Tensor) -> Tensor:
         """Return the divergence of each group."""
-        return proportion_divergence(outputs.log_softmax(-1), groups, z)
+        return match_proportions(outputs, groups, z)
 
 
 METHOD = MeanProportion()

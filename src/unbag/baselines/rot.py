@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from unbag.baselines.base import Method, check_positive
-from unbag.baselines.mean_proportion import proportion_divergence, sum_probabilities
-from unbag.objectives import weighted_risk
+from unbag.objectives import proportion_divergence, sum_probabilities, weighted_risk
 from unbag.segments import Segments
 
 

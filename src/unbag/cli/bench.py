@@ -40,24 +40,26 @@ def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 
     _bench("training", ctx.obj, json_file, threads, quick)
 
 
+Sets = Annotated[Names, typer.Option("--set", help="Only this set")]
+Sizes = Annotated[list[int] | None, typer.Option("--size", help="Only groups of this size")]
+Methods = Annotated[Names, typer.Option("--method", help="Only this method")]
+Final = Annotated[bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")]
+Budget = Annotated[str | None, typer.Option(help="Begin nothing that would end after so long: 90s, 9m, 1.5h.")]
+Results = Annotated[Path, typer.Option(help="The folder of results; what it has is not run again.")]
+
+
 @app.command(
     cls=choosing_from("unbag.experiments.fits.plan"), epilog="Example: unbag bench fits --set vehicle --budget 9m"
 )
 def fits(  # noqa: PLR0917 (options are given by name)
     ctx: typer.Context,
-    names: Annotated[Names, typer.Option("--set", help="Only this set")] = None,
-    size: Annotated[list[int] | None, typer.Option(help="Only groups of this size")] = None,
-    method: Annotated[Names, typer.Option(help="Only this method")] = None,
+    names: Sets = None,
+    size: Sizes = None,
+    method: Methods = None,
     draws: Annotated[int, typer.Option(min=1, help="How often to draw the rows of tables, and the folds of bags.")] = 1,
-    final: Annotated[
-        bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")
-    ] = False,
-    budget: Annotated[
-        str | None, typer.Option(help="Begin nothing that would end after so long: 90s, 9m, 1.5h.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="The folder of results; what it has is not run again.")] = Path(
-        "results"
-    ),
+    final: Final = False,
+    budget: Budget = None,
+    results: Results = Path("results"),
     threads: Threads = 1,
     render: Annotated[
         bool, typer.Option("--render", help="Write what the folder has to docs/defaults.md; run nothing.")
@@ -69,16 +71,49 @@ def fits(  # noqa: PLR0917 (options are given by name)
 
     --set, --size and --method may be given several times.
     """
+    chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
+    _fill("fits", ctx.obj, chosen, results, budget, threads, render)
+
+
+@app.command(
+    cls=choosing_from("unbag.experiments.published.plan"), epilog="Example: unbag bench published --final --budget 25m"
+)
+def published(  # noqa: PLR0917 (options are given by name)
+    ctx: typer.Context,
+    names: Sets = None,
+    size: Sizes = None,
+    method: Methods = None,
+    draws: Annotated[int, typer.Option(min=1, help="How often to draw rows, groups and noise.")] = 5,
+    final: Final = False,
+    budget: Budget = None,
+    results: Results = Path("results"),
+    threads: Threads = 1,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write what the folder has to docs/published.md; run nothing.")
+    ] = False,
+) -> None:
+    """Learn from exact, rounded, suppressed and noisy counts, by their likelihood, after repair and by matched shares.
+
+    Several processes may share the folder of results. Data sets are found in the folder that UNBAG_DATA names.
+
+    --set, --size and --method may be given several times.
+    """
+    chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
+    _fill("published", ctx.obj, chosen, results, budget, threads, render)
+
+
+def _fill(  # noqa: PLR0917 (what the options of two commands say)
+    table: str, debug: bool, chosen: dict[str, Any], results: Path, budget: str | None, threads: int, render: bool
+) -> None:
     start = time.monotonic()  # waiting for torch is part of the budget
-    with plain_errors(debug=ctx.obj):
+    with plain_errors(debug=debug):
         if render:
-            import_module("unbag.experiments.fits.page").write(results, Path("docs"))
+            import_module(f"unbag.experiments.{table}.page").write(results, Path("docs"))
             return
-        chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
-        cells = import_module("unbag.experiments.fits.plan").select(**chosen)
+        cells = import_module(f"unbag.experiments.{table}.plan").select(**chosen)
         import_module("torch").set_num_threads(threads)
         progress = Terminal(highlight=False, markup=False, soft_wrap=True)
-        runner = import_module("unbag.experiments.fits.runner")
+        runner = import_module(f"unbag.experiments.{table}.runner")
         if runner.fill(cells, results, budget=budget, start=start, tell=progress.print)["failed"]:
             raise typer.Exit(1)
 

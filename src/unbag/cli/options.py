@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from unbag.options import Plan, Source, Training, option_of, options_of, plain_type
+from unbag.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
 
 OF_FILES = {**options_of(Source), **options_of(Plan)}
 OPTIONS = {**OF_FILES, **options_of(Training)}
@@ -57,11 +58,25 @@ def _as_typer(name: str, hint: Any) -> Any:
     assert option is not None
     flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
     shown = False if default in (None, ()) or kind is bool else str(default)
+    words = words_of(hint)
+    parsed: dict[str, Any] = {
+        "parser": partial(_read, kind, words),
+        "metavar": "|".join([kind.__name__, *words]).upper(),
+    }
     info = typer.Option(
         *flags,
         help=f"{option.help}: {', '.join(option.choices)}." if option.choices else option.help,
         rich_help_panel=option.panel,
         show_default=shown,
         autocompletion=(lambda: list(option.choices)) if option.choices else None,
+        **(parsed if words else {}),
     )
     return Annotated[(str if kind is tuple else kind) | None, info]
+
+
+def _read(kind: type, words: Sequence[str], text: Any) -> Any:
+    """Return the number that was written, or the word in its place."""
+    try:
+        return text if text in words else kind(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither {' nor '.join([f'of type {kind.__name__}', *words])}") from None

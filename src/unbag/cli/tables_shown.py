@@ -101,10 +101,7 @@ def show_learned(console: Console, learned: Any) -> None:
     if counted:
         said.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
     if training["candidates"]:
-        said.append(
-            f"Every group was left out once, in {training['folds']} folds; logits are divided by a temperature of "
-            f"{training['temperature']:.3g}."
-        )
+        said.append(f"Every group was left out once, in {training['folds']} folds.")
     if (labels := summary["labels"]) is not None:
         renamed = " (under the best names for the classes)" if labels["renamed"] else ""
         said.append(

@@ -38,7 +38,7 @@ def command(cell: Cell, seed: int | None = None) -> str:
     part = cell.part
     if len(part.problems) > 1:
         options["problem"] = cell.problem
-    if cell.data == "bags":
+    if cell.data == "bags" or part.is_beyond:
         options["protocol"] = cell.protocol
     if len(part.n_groups) > 1:
         options["groups"] = str(cell.n_groups)

@@ -13,13 +13,14 @@ AGREEMENT = {"better": "UUM is better", "level": "level", "worse": "UUM is worse
 
 
 def claims(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Say in five lines how far the trials are, and how they compare with the paper.
+    """Say in five lines how far the trials are, and how they compare with the paper; what goes beyond it is left out.
 
     Examples
     --------
     >>> claims([])[0]
     'Run: 0 of 0 planned trials, in 0 of 0 cells.'
     """
+    rows = [row for row in rows if not row.is_beyond]
     return (_coverage(rows), _means(rows), _marks(rows), _against_likelihood(rows), _without_labels(rows))
 
 

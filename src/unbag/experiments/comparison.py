@@ -53,6 +53,7 @@ class Selected:
     overlap: float = 0.0  # test rows for each training row
     mark: Mark | None = None  # UUM against this method; None: too few common seeds, or this is UUM
     auc: float | None = None  # the mean over trials, percent
+    calibration: float | None = None  # of the calibration error, likewise
 
     @property
     def mean(self) -> float | None:
@@ -91,6 +92,11 @@ class Row:
     copied: int = 0  # trials taken from another table that asks for the same
     seconds: float = 0.0  # of all other trials
     cell: Cell | None = None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it goes beyond the paper's protocol."""
+        return self.cell is not None and self.cell.part.is_beyond
 
     @property
     def labels(self) -> Selected:
@@ -240,12 +246,16 @@ def _cell_of(line: Line) -> Cell | None:
 
 
 def _selected(lines: Sequence[Line], selection: str) -> Selected:
-    aucs = [line["by"][selection].get("auc") for line in lines]
-    known = [100 * auc for auc in aucs if auc is not None]
+    def mean(measure: str) -> float | None:
+        found = [line["by"][selection].get(measure) for line in lines]
+        known = [100 * value for value in found if value is not None]
+        return round(float(np.mean(known)), 2) if known else None
+
     return Selected(
         {line["seed"]: 100 * line["by"][selection]["accuracy"] for line in lines},
         overlap=float(np.mean([line["rows"]["test"] / line["rows"]["train"] for line in lines])),
-        auc=round(float(np.mean(known)), 2) if known else None,
+        auc=mean("auc"),
+        calibration=mean("calibration"),
     )
 
 

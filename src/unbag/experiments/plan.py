@@ -1,4 +1,7 @@
-"""The experimental plan of ``plan.toml``: every cell of every table with its settings, in order of importance."""
+"""The experimental plan: every cell of every table with its settings, in order of importance.
+
+``plan.toml`` holds the paper's experiments, ``beyond.toml`` what goes beyond its protocol, with seeds of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,17 @@ from unbag.checks import check_choice
 from unbag.training import Settings
 from unbag.training.scaling import ScalingName
 
-_PLAN: dict[str, Any] = tomllib.loads(files(__package__).joinpath("plan.toml").read_text("utf-8"))
+_PLAN, _BEYOND = (
+    tomllib.loads(files(__package__).joinpath(name).read_text("utf-8")) for name in ("plan.toml", "beyond.toml")
+)
 
 FIRST_SEED: int = _PLAN["first_seed"]
 SELECTIONS: tuple[str, ...] = tuple(_PLAN["selections"])
 STATISTICS: Mapping[str, Any] = _PLAN["statistics"]
-PROTOCOLS = ("paper", "copies_together", "ten_fold")
+PROTOCOLS = (
+    *("paper", "copies_together", "ten_fold"),
+    *("groups_of_16", "groups_of_64", "groups_of_128", "sorted_groups", "one_class"),
+)
 FIRST = ("uum", "log_likelihood", "supervised")
 """Methods that matter most."""
 
@@ -82,10 +90,17 @@ class Part:
     group_size: int | None = None
     methods: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    first_seed: int = FIRST_SEED
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether this goes beyond the paper's protocol."""
+        return self.first_seed != FIRST_SEED
 
     def methods_of(self, problem: str) -> list[str]:
         """Return the methods of a problem."""
-        fitting = [name for name, method in METHODS.items() if problem in method.problems]
+        fitting = [name for name, one in METHODS.items() if problem in one.problems and not one.named_only]
         return [name for name in self.methods or fitting if name not in self.without]
 
     def cells(self, names: Sequence[str]) -> Iterable[Cell]:
@@ -98,9 +113,9 @@ class Part:
                             yield Cell(self.table, problem, dataset, method, protocol, n_groups)
 
 
-def _read_part(given: Mapping[str, Any]) -> Part:
-    template = _PLAN["templates"][given["template"]]
-    entries = {**template, **given}
+def _read_part(plan: Mapping[str, Any], given: Mapping[str, Any]) -> Part:
+    template = plan["templates"][given["template"]]
+    entries = {**template, **given, "first_seed": plan["first_seed"]}
     scalings, changes = entries.pop("scalings"), entries.pop("changes")
     del entries["template"]
     return Part(
@@ -120,7 +135,7 @@ def _read_part(given: Mapping[str, Any]) -> Part:
     )
 
 
-PARTS: tuple[Part, ...] = tuple(map(_read_part, _PLAN["parts"]))
+PARTS: tuple[Part, ...] = tuple(_read_part(plan, given) for plan in (_PLAN, _BEYOND) for given in plan["parts"])
 TABLES: tuple[str, ...] = tuple(dict.fromkeys(part.table for part in PARTS))
 
 
@@ -224,13 +239,14 @@ class Cell:
             "settings": {name: settings[name] for name in IN_DIGEST},
             "choices": [choice.as_dict() for choice in self.choices],
             "selections": SELECTIONS,
-            "seeds": [FIRST_SEED, self.part.trials],
+            "seeds": [self.part.first_seed, self.part.trials],
+            **({"measures": self.part.measures} if self.part.measures else {}),
         }
 
     def seeds(self, trials: int | None = None) -> range:
         """Return the seeds of the cell's trials, or the first of them; of a cross-validation, one for each fold."""
-        planned = self.part.trials
-        return range(FIRST_SEED, FIRST_SEED + (planned if trials is None else min(trials, planned)))
+        first, planned = self.part.first_seed, self.part.trials
+        return range(first, first + (planned if trials is None else min(trials, planned)))
 
     @property
     def same_as(self) -> Cell | None:

@@ -134,6 +134,37 @@ def strip_plot(points: Mapping[str, Mapping[str, Sequence[float]]], label: str, 
     return _svg(draw, LEGEND + height + TICKS + LABEL)
 
 
+def line_plot(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x_label: str, y_label: str) -> str:
+    """Draw a line for each series in each panel, over a logarithmic axis; all panels have the same series.
+
+    Examples
+    --------
+    >>> line_plot({"groups of 64": {"likelihood": [(0.1, 70.0), (1, 80.0)]}}, "epsilon", "accuracy").startswith("<svg ")
+    True
+    """
+    series = list(next(iter(panels.values()), ()))
+    looks = dict(zip(series, zip(COLOURS, MARKERS, strict=True), strict=False))
+    handles = [_handle(marker, colour, name, line="-") for name, (colour, marker) in looks.items()]
+    legend, height = LEGEND * math.ceil(len(handles) / LEGENDS_A_LINE), 1.6
+
+    def draw(figure: Figure) -> None:
+        for place, (title, lines) in enumerate(panels.items()):
+            axes = _axes(figure, 0.55, 0.2, legend + TITLE + (TITLE + height + TICKS) * place, height)
+            axes.set_title(title, loc="left", fontweight="bold", pad=4)
+            for name, (colour, marker) in looks.items():
+                axes.plot(*zip(*lines[name], strict=True), color=colour, marker=marker, markersize=4.5, linewidth=1.4)
+            axes.set_xscale("log")
+            axes.set_xticks(ticks := sorted({x for line in lines.values() for x, _ in line}), [f"{x:g}" for x in ticks])
+            axes.minorticks_off()
+            axes.set_ylabel(y_label)
+            axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
+            if place == len(panels) - 1:
+                axes.set_xlabel(x_label)
+        _legend(figure, handles)
+
+    return _svg(draw, legend + (TITLE + height + TICKS) * len(panels) + LABEL)
+
+
 def inline(svg: str, name: str, description: str) -> str:
     """Fit a plot into an HTML page: the page's own colours, ids of its own, and a description for screen readers.
 

@@ -28,6 +28,9 @@ TABLES = {
     "similarity_sizes": "Pairs, by number of groups",
     "triplet_sizes": "Triplets, by number of groups",
     "ordinal": "Ordered classes (our own table)",
+    "llp_groups_uci": "Beyond the paper: larger and sorted groups, UCI data",
+    "bags_of_images": "Beyond the paper: instances inside bags",
+    "llp_groups_images": "Beyond the paper: larger and sorted groups, image data",
 }
 
 
@@ -60,6 +63,7 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
         ("Against the paper", TEXT, lambda row: _word(row.against_paper, AGAINST_PAPER)),
         ("By groups", FIGURE, lambda row: _figure(row.by.get("groups", Selected()))),
         ("AUC", FIGURE, lambda row: _number(row.labels.auc)),
+        ("ECE", FIGURE, lambda row: _number(row.labels.calibration)),
         ("UUM is", TEXT, lambda row: _word(row.labels.mark, MARKS)),
         ("UUM is (groups)", TEXT, lambda row: _word(row.by.get("groups", Selected()).mark, MARKS)),
         ("UUM is (paper)", TEXT, lambda row: _word(row.papers_mark, MARKS)),
@@ -71,6 +75,7 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
         *["Groups"] * (not sized),
         *["Paper", "Difference", "Against the paper", "UUM is (paper)"] * (not printed),
         *["AUC"] * (not any(row.labels.auc is not None for row in rows)),
+        *["ECE"] * (not any(row.labels.calibration is not None for row in rows)),
     ]
     return _table(
         caption,

@@ -27,17 +27,18 @@ def symmetry(problem: str, n_classes: int) -> Symmetry:
     return symmetry_of(find_aggregate(problem), n_classes)
 
 
-def usual_n_groups(problem: str, n: int) -> int:
-    """Return how many groups are drawn from a table of so many rows in all.
+def usual_n_groups(problem: str, n: int, size: int) -> int:
+    """Return how many groups of a size are drawn from a table of so many rows in all.
 
-    The paper says "of the training set", but the numbers in its table are those of the whole set.
+    The paper says "of the training set", but the numbers in its table are those of the whole set. For proportions it
+    has half as many groups of 6 as rows; groups of other sizes have as many members in all.
 
     Examples
     --------
-    >>> usual_n_groups("pairwise_similarity", 3175), usual_n_groups("label_proportions", 3175)
+    >>> usual_n_groups("pairwise_similarity", 3175, 2), usual_n_groups("label_proportions", 3175, 6)
     (6350, 1587)
     """
-    return n // 2 if problem == "label_proportions" else 2 * n
+    return 3 * n // size if problem == "label_proportions" else 2 * n
 
 
 def draw_groups(rows: np.ndarray, n_groups: int, size: int, rng: np.random.Generator) -> np.ndarray:
@@ -50,6 +51,30 @@ def draw_groups(rows: np.ndarray, n_groups: int, size: int, rng: np.random.Gener
            [7, 7, 7]])
     """
     return rows[rng.integers(0, len(rows), (n_groups, size))]
+
+
+def sort_groups(X: np.ndarray, rows: np.ndarray, n_groups: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Cut rows that are sorted, with noise, into groups, (n_groups, size), as often as it takes.
+
+    Sorted by the column that varies most among them, or by the brightness of images; the noise is normal, with the
+    deviation that the sorted values have. Those that are left over at the end of a pass are left out of it; fewer than
+    a group needs are taken several times.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [100.0], [1.0], [101.0]])
+    >>> sort_groups(X, np.arange(4), 2, 2, np.random.default_rng(1))
+    array([[0, 2],
+           [1, 3]])
+    """
+    rows = np.tile(rows, -(-size // len(rows)))
+    values = X[rows].reshape(len(rows), -1).astype(np.float64)
+    value = values.mean(1) if X.ndim > 2 else values[:, values.var(0).argmax()]
+    found: list[np.ndarray] = []
+    while len(found) < n_groups:
+        order = rows[np.argsort(value + rng.normal(0, value.std(), len(value)))]
+        found += np.split(order[: len(order) // size * size], len(order) // size)
+    return np.stack(found[:n_groups])
 
 
 def tasks_of(cell: Cell, data: Dataset | OrderedTable, seeds: Sequence[int], device: torch.device) -> list[Task]:
@@ -84,7 +109,8 @@ def make_tasks(
     problem
         What is observed of groups.
     protocol
-        How bags are augmented and split; rows know ``"paper"`` only.
+        How bags are augmented and split; of rows, ``"sorted_groups"`` are cut by :func:`sort_groups`, and of
+        ``"one_class"`` the last class is positive and all others negative.
     seeds
         One for each trial, of its split and its groups; of ``"ten_fold"``, ten from a multiple of ten on are the folds.
     n_groups
@@ -101,11 +127,14 @@ def make_tasks(
     size = find_aggregate(problem).size or group_size
     if size is None:
         raise ValueError(f"group_size must be given for {problem}, whose groups may be of any size")
-    shape = (n_groups or usual_n_groups(problem, len(X)), size)
-    return [_row_task(data, X, problem, seed, shape) for seed in seeds]
+    shape = (n_groups or usual_n_groups(problem, len(X), size), size)
+    return [_row_task(data, X, (problem, protocol), seed, shape) for seed in seeds]
 
 
-def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, shape: tuple[int, int]) -> Task:
+def _row_task(
+    data: Dataset | OrderedTable, X: Tensor, kind: tuple[str, str], seed: int, shape: tuple[int, int]
+) -> Task:
+    problem, protocol = kind
     rng = np.random.default_rng(seed)
     n_groups, size = shape
     n = len(X)
@@ -117,11 +146,16 @@ def _row_task(data: Dataset | OrderedTable, X: Tensor, problem: str, seed: int, 
         y, k = data.labels(split.train), data.n_classes
     else:
         y, k = data.y, len(data.classes)
+    if protocol == "one_class":
+        y, k = (y == k - 1).astype(np.int64), 2
     labels = _tensor(y, X.device)
     aggregate = find_aggregate(problem)
 
     def observe(rows: np.ndarray, n_groups: int) -> Observations:
-        drawn = draw_groups(rows, n_groups, size, rng)
+        if protocol == "sorted_groups":
+            drawn = sort_groups(data.X, rows, n_groups, size, rng)
+        else:
+            drawn = draw_groups(rows, n_groups, size, rng)
         groups = Groups.from_tuples(_tensor(drawn, X.device), n_rows=n)
         return Observations(aggregate, groups, aggregate.observe(labels, groups, k), k)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from unbag.baselines import METHODS, Judged, Method, Task, accuracy
 from unbag.experiments.kernels import accelerate
+from unbag.experiments.measures import MEASURES, area_under_curve
 from unbag.experiments.plan import SELECTIONS, Cell, Choice
 from unbag.experiments.sampling import symmetry
 from unbag.groups import Groups
@@ -34,8 +35,9 @@ class Outcome:
 
     seed: int
     by: dict[str, dict[str, Any]]
-    """By the name of the selection: ``accuracy`` and, of bags, ``auc`` on the test data; the number of its ``choice``,
-    and which ``epoch`` of how many ``epochs`` it took; and the best ``scores`` of all choices."""
+    """By the name of the selection: ``accuracy`` and, of bags, ``auc`` on the test data, and what else the plan
+    measures there; the number of its ``choice``, and which ``epoch`` of how many ``epochs`` it took; and the best
+    ``scores`` of all choices."""
     choices: list[dict[str, Any]]
     """What there was to choose among."""
     settings: dict[str, Any]
@@ -219,7 +221,7 @@ def train_choices(
         objective=method.objective,
         n_criteria=len(SELECTIONS),
         keep_diverged=True,
-        accelerate=accelerate,
+        accelerate=accelerate if method.accelerated else None,
     )
 
 
@@ -280,6 +282,7 @@ def _judge(cell: Cell, task: Task, candidates: Sequence[_Candidate]) -> dict[str
     return {
         "accuracy": _accuracy(cell, outputs, task.test, task),
         **({"auc": _auc(cell, outputs, task)} if cell.data == "bags" else {}),
+        **_measures(cell, outputs, task),
         "choice": number,
         "epoch": chosen.epoch,
         "epochs": len(chosen.trained.history),
@@ -299,12 +302,12 @@ def _accuracy(cell: Cell, outputs: Tensor, judged: Judged, task: Task) -> float:
 
 def _auc(cell: Cell, outputs: Tensor, task: Task) -> float | None:
     """Return the area under the ROC curve of the test bags; None where all are of one class."""
-    ranks = METHODS[cell.method].rank_bags(outputs, task.test, task)
-    positive, negative = (ranks[task.test.truth == label] for label in (1, 0))
-    if not len(positive) or not len(negative):
-        return None
-    above, level = positive[:, None] > negative, positive[:, None] == negative
-    return float((above.double() + level.double() / 2).mean())
+    return area_under_curve(METHODS[cell.method].rank_bags(outputs, task.test, task), task.test.truth == 1)
+
+
+def _measures(cell: Cell, outputs: Tensor, task: Task) -> dict[str, float | None]:
+    log_probs = METHODS[cell.method].class_log_probs(outputs)
+    return {name: MEASURES[name](log_probs, task.test.truth) for name in cell.part.measures}
 
 
 def _as_numbers(settings: Settings) -> dict[str, Any]:

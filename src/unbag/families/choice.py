@@ -10,9 +10,21 @@ from sklearn.utils import get_tags
 
 from unbag.families.trees import has_lightgbm
 
-AUTO, TREES = "auto", "trees"
-CANDIDATES = ("linear", "mlp", TREES)
-"""The models among which ``model="auto"`` chooses; trees for tables alone."""
+AUTO, TREES, MATCH = "auto", "trees", "mean_proportions"
+CANDIDATES = ("linear", "mlp", MATCH, TREES)
+"""The models among which ``model="auto"`` chooses: trees for tables alone, and for counts alone a network that matches
+mean predictions with proportions."""
+
+
+def architecture(candidate: str) -> str:
+    """Return the name of the model that a candidate is.
+
+    Examples
+    --------
+    >>> architecture("mean_proportions"), architecture("trees")
+    ('mlp', 'trees')
+    """
+    return "mlp" if candidate == MATCH else candidate
 
 
 def is_network(model: Any) -> bool:

@@ -52,7 +52,10 @@ class CrossFitted:
     """For each model, which of its outputs each class is read from."""
     folds: list[int]
     """Which fold each model has left out."""
+    temperatures: list[float]
+    """By which the logits of each model are divided."""
     temperature: float
+    """By which those of their mean are."""
     numbers: list[Tensor]
     """For each set, by which fold each group was left out."""
     out_of_fold: dict[int, OutOfFold]
@@ -115,10 +118,13 @@ def cross_fit(
     # For each of their memberships, the fold that leaves it out, and its place among the rows.
     where = [(fold_of_members(sets[place], numbers[place]), members_of_sets[place]) for place in judged]
     by_candidate = [torch.stack(log_probs[n : n + len(folds)]) for n in range(0, len(models), len(folds))]
+    # A candidate that is too sure of itself may still be the one that tells classes apart best.
+    temperatures = [fit_temperature(judges, [by_fold[own] for own in where]) for by_fold in by_candidate]
+    by_candidate = [temper(by_fold, own) for by_fold, own in zip(by_candidate, temperatures, strict=True)]
     left_out = [[by_fold[own] for own in where] for by_fold in by_candidate]
     weights = fit_mixture(judges, left_out)
     mixed = mix(by_candidate, weights)
-    temperature = fit_temperature(judges, [mixed[own] for own in where])
+    temperature = 1.0 if max(weights) == 1 else fit_temperature(judges, [mixed[own] for own in where])
     tempered = temper(mixed, temperature)
     out_of_fold = [OutOfFold(tempered[own], tempered[:, own[1]]) for own in where]
     shares = [weight / len(folds) for weight in weights for _ in folds]
@@ -129,6 +135,7 @@ def cross_fit(
         weights=[shares[place] for place in kept],
         orders=[orders[place] for place in kept],
         folds=[place % len(folds) for place in kept],
+        temperatures=[temperatures[place // len(folds)] for place in kept],
         temperature=temperature,
         numbers=numbers,
         out_of_fold=dict(zip(judged, out_of_fold, strict=True)),

@@ -13,7 +13,7 @@ from torch import Tensor
 from unbag.constant import best_constant
 from unbag.families.base import Fitted, Model
 from unbag.symmetry import find_symmetry
-from unbag.training import LogProgress, Observations, ProgressBar, Trained, held_out_likelihood
+from unbag.training import LogProgress, Observations, Plateau, ProgressBar, Trained, held_out_likelihood
 from unbag.training.trained import side_by_side
 
 # So many rounds tell which of several starts is best; they must be more than those that learn a first guess.
@@ -78,7 +78,8 @@ class Run:
             }
             self.history.append(entry)
             progress.epoch(self.history, most)
-            self.finished = patience is not None and place - max(self.best_round, self.first) >= patience
+            if score is not None and patience is not None:
+                self.finished = bool(torch.as_tensor(Plateau(patience, self.first)(None, self.history)))
         return self
 
     @property

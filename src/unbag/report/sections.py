@@ -119,7 +119,7 @@ def training(summary: dict[str, Any]) -> Section:
         section.text.append(
             f"Every group was left out of training once, in {about['folds']} folds. Log-likelihoods of groups by "
             "models that have not seen them chose the weights of the models in the mean of their probabilities, and "
-            f"the temperature by which logits are divided, {number(about['temperature'])}."
+            f"temperatures by which logits are divided, {number(about['temperature'])} for those of the mean."
         )
         chosen = [(Cell(one["model"]), in_number(one["score"]), in_percent(one["weight"])) for one in candidates]
         headings = ("model", "log-likelihood per left-out group", "weight")

@@ -14,6 +14,9 @@ from unbag.report.page_elements import Picture, Section, count, in_number, in_pe
 # Means over fewer groups than this say little about the next ones.
 FEW = 30
 
+# Likelihoods of the same models differ by less.
+ROUNDING = 1e-9
+
 ADVICE = "Do not rely on it: train for longer or with a lower learning rate, and look at the scale of the features."
 
 
@@ -72,9 +75,10 @@ def say_gain(one: dict[str, Any]) -> str:
 
 
 def say_failures(summary: dict[str, Any]) -> list[str]:
-    """Say where the model is no better than a prediction that learns nothing of rows.
+    """Say where the model is no better than what it is compared with.
 
-    That is a constant one, by what it explains; or by its accuracy the most frequent class of each row's own group.
+    That is a constant prediction, or the match of mean proportions, by what they explain; or by its accuracy the most
+    frequent class of each row's own group.
     """
     said = [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
     estimated = summary.get("estimated_accuracy")
@@ -86,6 +90,12 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
                 f"{percent(estimated['value'])}, and whoever knows the counts has {percent(own['accuracy'])} by "
                 f"calling every row by the most frequent class of its {kind.group}. For rows in these {kind.groups}, "
                 "disaggregate uses both."
+            )
+        match, model = one.get("match"), one["likelihood"]["model"]
+        if match is not None and model is not None and model <= match + ROUNDING:
+            said.append(
+                "The model is no better than the match of mean predictions to proportions, which explains left-out "
+                f"{kind.groups} as well: log-likelihood {number(match)} per {kind.group}."
             )
     return said
 
@@ -108,6 +118,10 @@ def _likelihood(one: dict[str, Any], name: str, which: str) -> Section:
             f"Who knows the counts can give every row the shares of its own {kind.group}: that has a log-likelihood of "
             f"{number(own['log_likelihood'])} per {kind.group}, and as many rows right as are of the most frequent "
             f"class of their {kind.group}, {percent(own['accuracy'])}."
+        )
+    if (match := one.get("match")) is not None:
+        section.text.append(
+            f"A network that matches the mean prediction of each {kind.group} with its proportions has {number(match)}."
         )
     if likelihood["impossible"]:
         section.text.append(

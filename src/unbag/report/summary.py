@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unbag.constant import best_constant
 from unbag.environment import versions
+from unbag.families.choice import MATCH
 from unbag.fit_settings import read_settings
 from unbag.histograms import evenly, plain
 from unbag.inputs import read_rows, read_sets
@@ -92,6 +93,8 @@ def summarise(
     of_labels = None
     if labels is not None:
         of_labels = judge_labels(log_probs, labels, labelled_rows, sets, classes=clf.classes_, symmetry=clf.symmetry_)
+    matches = (one["score"] for one in clf.candidates_ if one["model"] == MATCH)
+    match = next(matches, None) if len(sets) == 1 else None
     return plain(
         {
             "format": FORMAT,
@@ -101,7 +104,7 @@ def summarise(
             "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
             "training": _describe_training(clf, observations),
             "sets": [
-                describe_set(one, classes, plain_labels=given.labels is not None)
+                describe_set(one, classes, plain_labels=given.labels is not None) | {"match": match}
                 for one, given in zip(sets, seen, strict=True)
             ],
             "balance": _balance(sets, classes),

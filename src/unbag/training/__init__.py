@@ -2,6 +2,7 @@
 
 from unbag.objectives import Objective as Objective
 from unbag.training.best import Patience as Patience
+from unbag.training.best import Plateau as Plateau
 from unbag.training.best import TimeLimit as TimeLimit
 from unbag.training.checkpoints import Checkpoint as Checkpoint
 from unbag.training.checkpoints import TimeBudgetExceeded as TimeBudgetExceeded

@@ -103,6 +103,41 @@ class Patience:
         return len(history) - 1 - best.improved.clamp_min(self.begins - 1) >= self.epochs
 
 
+@dataclass(frozen=True)
+class Plateau:
+    """The rule that stops a replica once its best score has risen too little over so many epochs.
+
+    Slow progress without end, as of classes that a plane parts, is none.
+
+    Parameters
+    ----------
+    epochs
+        How many; all of them have a score.
+    begins
+        The epoch, counted from 0, from which on it counts.
+    tolerance
+        What is too little, relative to one more than the size of the score.
+
+    Examples
+    --------
+    >>> history = [{"score": [-1.0, -1.0]}, {"score": [-0.9, -1.2]}, {"score": [-0.8, -0.9999]}]
+    >>> Plateau(2)(None, history)
+    tensor([False,  True])
+    """
+
+    epochs: int
+    begins: int = 0
+    tolerance: float = 2e-3
+
+    def __call__(self, best: Best | None, history: Sequence[dict[str, Any]]) -> Tensor | bool:
+        """Say which replicas have risen too little, (replicas,)."""
+        if len(history) <= self.begins + self.epochs:
+            return False
+        scores = torch.tensor([entry["score"] for entry in history], dtype=torch.float64)
+        before, now = (scores[:end].nan_to_num(-torch.inf).amax(0) for end in (-self.epochs, len(scores)))
+        return ~(now - before > self.tolerance * (1 + now.abs()))
+
+
 def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
     """Stop no replica before the last epoch."""
     return False

@@ -9,6 +9,8 @@ import numpy as np
 from unbag.experiments.fits.sets import SETS
 
 TEST_SHARE = 0.25
+MOST_TRAINING_ROWS = 5_120
+"""Five groups of the largest size: all cells together take hours on one core, and what is left is tested on."""
 SIZES = (4, 16, 64, 256, 1024)
 FEWEST = 5
 """A size of which fewer whole groups come out is skipped."""
@@ -19,8 +21,14 @@ GROUPINGS = ("random", "similar")
 
 
 def n_training_rows(n: int) -> int:
-    """Return how many rows of a table are trained on."""
-    return n - round(TEST_SHARE * n)
+    """Return how many rows of a table are trained on.
+
+    Examples
+    --------
+    >>> n_training_rows(846), n_training_rows(10_992)
+    (634, 5120)
+    """
+    return min(n - round(TEST_SHARE * n), MOST_TRAINING_ROWS)
 
 
 def sizes_of(name: str) -> tuple[int, ...]:

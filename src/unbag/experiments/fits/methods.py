@@ -18,6 +18,7 @@ from unbag import AggregateClassifier, Groups, LabelProportions
 from unbag.baselines.mean_proportion import METHOD as MEAN_PROPORTION
 from unbag.families.trees import import_lightgbm
 from unbag.models import build
+from unbag.pooling import pool
 from unbag.training import Observations, Settings, train
 from unbag.training.scaling import fit_scaling
 from unbag.training.selection import Predict, Score
@@ -144,11 +145,13 @@ def rank_bags(
     seed
         Of all random numbers.
     """
+    bags, new_bags = (Groups.from_sizes(torch.from_numpy(one)) for one in (sizes, new_sizes))
     if method == "default":
-        bags, new_bags = (Groups.from_sizes(torch.from_numpy(one)) for one in (sizes, new_sizes))
         found = AggregateClassifier("multiple_instance", random_state=seed).fit(X, y, groups=bags)
         return found.predict_groups(X_new, new_bags), 0.5
-    statistics, new_statistics = bag_statistics(X, sizes), bag_statistics(X_new, new_sizes)
+    statistics, new_statistics = (
+        pool(torch.from_numpy(rows), own).numpy() for rows, own in ((X, bags), (X_new, new_bags))
+    )
     if method == "forest":
         forest = RandomForestClassifier(500, random_state=seed).fit(statistics, y)
         return forest.predict_proba(new_statistics)[:, 1], 0.5
@@ -156,18 +159,3 @@ def rank_bags(
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)  # files may hold like bags next to each other
     chosen = GridSearchCV(machine, {"svc__C": PENALTIES}, scoring="roc_auc", cv=folds).fit(statistics, y)
     return chosen.decision_function(new_statistics), 0.0
-
-
-def bag_statistics(X: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the mean, least and largest value of every column in each bag: (bags, 3 columns).
-
-    Examples
-    --------
-    >>> bag_statistics(np.array([[0.0], [4.0], [1.0]]), np.array([2, 1]))
-    array([[2., 0., 4.],
-           [1., 1., 1.]])
-    """
-    X = X.astype(np.float64)  # or else the mean of a constant column would vary by rounding, and be scaled up
-    starts = sizes.cumsum() - sizes
-    mean = np.add.reduceat(X, starts) / sizes[:, None]
-    return np.hstack([mean, np.minimum.reduceat(X, starts), np.maximum.reduceat(X, starts)])

@@ -1,13 +1,15 @@
-"""The page of default fits, ``docs/defaults.md`` and its picture, from ``results/fits.jsonl`` alone."""
+"""The page of default fits, ``docs/defaults.md`` and its pictures, from ``results/fits.jsonl`` alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from unbag.experiments.fits.comparison import (
+    NEAR,
+    SAID_FAR,
     Lines,
     Place,
     Standing,
@@ -17,7 +19,7 @@ from unbag.experiments.fits.comparison import (
     scopes,
     standing,
 )
-from unbag.experiments.fits.grouping import FEWEST, GROUPINGS, NOISE, SIZES
+from unbag.experiments.fits.grouping import FEWEST, GROUPINGS, MOST_TRAINING_ROWS, NOISE, SIZES
 from unbag.experiments.fits.methods import ROWS_A_STEP, STEPS
 from unbag.experiments.fits.plan import BAG_METHODS, TABLE_METHODS, skipped
 from unbag.experiments.fits.runner import read
@@ -41,38 +43,48 @@ TITLES = {
     "forest": "Forest",
     "svm": "SVM",
 }
-PICTURE = "results/defaults.svg"
+PICTURE, SAID_PICTURE = "results/defaults.svg", "results/defaults_said.svg"
 
 
 def write(results: Path, docs: Path) -> list[Path]:
-    """Write the page and its picture, and return their paths; the same results give the same bytes."""
-    pages = render(read(results))
-    (docs / PICTURE).parent.mkdir(parents=True, exist_ok=True)
+    """Write the page and its pictures, and return their paths; the same results give the same bytes."""
+    return write_pages(render(read(results)), docs)
+
+
+def write_pages(pages: Mapping[str, str], docs: Path) -> list[Path]:
+    """Write texts by their paths in a folder, and return these."""
     for name, text in pages.items():
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(docs / name, text.encode())
     return [docs / name for name in pages]
 
 
 def render(lines: Lines) -> dict[str, str]:
-    """Make the text of the page and of its picture, by their paths.
+    """Make the text of the page and of its pictures, by their paths.
 
     Examples
     --------
-    >>> "0 of 96 cells" in render({})["defaults.md"]
+    >>> "0 of 86 cells" in render({})["defaults.md"]
     True
     """
     found = places(lines)
     whole, bags = standing(found), _bag_rows(lines)
-    picture, description = _picture(found, whole)
+    pictures = {PICTURE: _picture(found, whole), SAID_PICTURE: _said_picture(found, whole)}
     page = _templates.get_template("defaults.md.j2").render(
         whole=whole,
         below=_below(whole),
         development=[name for name, one in SETS.items() if one.development],
         final=[name for name, one in SETS.items() if not one.development],
         skipped=skipped(),
-        constants={"noise": NOISE, "fewest": FEWEST, "steps": STEPS, "rows": ROWS_A_STEP, "images": IMAGES},
-        picture=PICTURE,
-        description=description,
+        constants={
+            "noise": NOISE,
+            "fewest": FEWEST,
+            "steps": STEPS,
+            "rows": ROWS_A_STEP,
+            "images": IMAGES,
+            "training_rows": MOST_TRAINING_ROWS,
+        },
+        pictures=[f"![{description}]({name})" for name, (_, description) in pictures.items()],
         summary=_summary_table(found),
         by_size=_match_table(found),
         tables={size: _size_table([place for place in found if place.size == size]) for size in SIZES},
@@ -82,7 +94,7 @@ def render(lines: Lines) -> dict[str, str]:
         seconds=_seconds_table(lines),
         provenance=provenance_table(provenance(lines.values())),
     )
-    return {"defaults.md": page, PICTURE: describe(picture, description)}
+    return {"defaults.md": page} | {name: describe(*one) for name, one in pictures.items()}
 
 
 def _summary_table(found: Sequence[Place]) -> Table:
@@ -175,22 +187,32 @@ def _seconds_table(lines: Lines) -> Table:
 
 
 def _picture(found: Sequence[Place], whole: Standing) -> tuple[str, str]:
-    points = {
-        f"groups of {size:,}": {
-            kind: [
-                own
-                for place in found
-                if (place.size, place.grouping) == (size, kind) and (own := place.to_best) is not None
-            ]
-            for kind in GROUPINGS
-        }
-        for size in SIZES
-    }
     description = (
         "Accuracy of the default minus that of the best single method, one dot for each cell, by size of groups: "
         f"{whole.near} of {whole.compared} at most one point below. All figures are in the tables."
     )
-    return strip_plot(points, "points above the best single method", limit=-1), description
+    points = _points(found, lambda place: [] if place.to_best is None else [place.to_best])
+    return strip_plot(points, "points above the best single method", limit=-NEAR), description
+
+
+def _said_picture(found: Sequence[Place], whole: Standing) -> tuple[str, str]:
+    description = (
+        "Accuracy that a fit of the default says it has minus that which it has, one dot for each fit, by size of "
+        f"groups: {whole.said_near} of {whole.said} are within five points. All figures are in the tables."
+    )
+    return strip_plot(
+        _points(found, lambda place: place.overstated), "points said too much", limit=SAID_FAR
+    ), description
+
+
+def _points(found: Sequence[Place], values: Callable[[Place], list[float]]) -> dict[str, dict[str, list[float]]]:
+    return {
+        f"groups of {size:,}": {
+            kind: [one for place in found if (place.size, place.grouping) == (size, kind) for one in values(place)]
+            for kind in GROUPINGS
+        }
+        for size in SIZES
+    }
 
 
 def _below(whole: Standing) -> str:

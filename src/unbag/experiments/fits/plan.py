@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unbag.checks import check_choice
-from unbag.experiments.fits.grouping import GROUPINGS, SIZES, sizes_of
+from unbag.experiments.fits.grouping import GROUPINGS, SIZES, n_training_rows, sizes_of
 from unbag.experiments.fits.sets import BAGS, SETS, TABLES
 from unbag.experiments.splits import FOLDS
 
@@ -15,6 +15,11 @@ SINGLE = ("linear", "network", "trees", "mean_proportions")
 """Methods of tables that the default is compared with."""
 TABLE_METHODS = ("default", *SINGLE, "all_labels")
 BAG_METHODS = ("default", "forest", "svm")
+EFFORTS = {"default": 6, "trees": 2, "mean_proportions": 2, "network": 1.5, "linear": 1, "all_labels": 1}
+EFFORTS |= {"forest": 0.3, "svm": 0.1}
+"""How long methods take beside each other, about."""
+BAG_ROWS = 2_000
+"""Rows of a table that take about as long as bags do."""
 METHODS = tuple(dict.fromkeys(TABLE_METHODS + BAG_METHODS))
 
 
@@ -90,7 +95,7 @@ def select(
     draws: int = 1,
     final: bool = False,
 ) -> list[Cell]:
-    """Return cells draw by draw: of some sets, sizes and methods, or of all.
+    """Return cells draw by draw, the longest first: of some sets, sizes and methods, or of all.
 
     Without names of sets, those of development, and the others only where ``final`` says so.
     """
@@ -98,13 +103,19 @@ def select(
         for name in asked:
             check_choice(option, name, choices()[option])
     chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
-    return [
+    found = [
         cell
         for draw in range(draws)
         for name in chosen
         for cell in cells_of(name, draw)
         if (not sizes or cell.size in sizes) and (not methods or cell.method in methods)
     ]
+    return sorted(found, key=lambda cell: (cell.seed // FOLDS if cell.in_bags else cell.seed, -effort(cell)))
+
+
+def effort(cell: Cell) -> float:
+    """Return about how long a cell takes beside others: the longest come first, so that processes end together."""
+    return EFFORTS[cell.method] * (BAG_ROWS if cell.in_bags else n_training_rows(SETS[cell.set].rows))
 
 
 def skipped() -> dict[str, tuple[int, ...]]:

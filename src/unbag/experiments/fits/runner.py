@@ -1,4 +1,4 @@
-"""Runs the cells of default fits that a folder of results lacks, within a budget of time."""
+"""Runs the cells of a table of fits that a folder of results lacks, within a budget of time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, fields
-from functools import lru_cache
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,34 @@ from unbag.experiments.runner import TO_BEGIN, end_of
 from unbag.experiments.work_claims import claim
 from unbag.training.progress import logger
 
-TABLE = "fits"
-KEYS = (*(field.name for field in fields(Cell)), "accuracy", "auc", "seconds", "hardware", "versions", "commit", "date")
+KEYS = ("accuracy", "auc", "seconds", "hardware", "versions", "commit", "date")
 """What every line has, among other things."""
 
 
-def read(folder: Path) -> dict[Cell, dict[str, Any]]:
+@dataclass(frozen=True)
+class Kind:
+    """A table of fits: its name, what a cell is, and how one is run on its set."""
+
+    name: str
+    cell: Any
+    """A dataclass with ``set``, ``method``, ``key`` and ``of``, as that of the default fits."""
+    run: Callable[[Any, sets.Data], dict[str, Any]]
+
+
+FITS = Kind("fits", Cell, run)
+
+
+def read(folder: Path, kind: Kind = FITS) -> dict[Any, dict[str, Any]]:
     """Read the finished cells; of two lines of the same cell, the later."""
-    return {Cell.of(line): line for line in read_file(folder / f"{TABLE}.jsonl", KEYS)}
+    keys = (*(field.name for field in fields(kind.cell)), *KEYS)
+    return {kind.cell.of(line): line for line in read_file(folder / f"{kind.name}.jsonl", keys)}
 
 
 def fill(
-    cells: Iterable[Cell],
+    cells: Iterable[Any],
     folder: Path,
     *,
+    kind: Kind = FITS,
     budget: str | None = None,
     start: float | None = None,
     load: Callable[[str], sets.Data] = sets.load,
@@ -53,6 +67,8 @@ def fill(
         What is wanted, first things first.
     folder
         Of results, which is made if need be.
+    kind
+        Of which table the cells are.
     budget
         How long this may take, such as ``9m``. A cell is not begun where one like it took longer than what is left.
     start
@@ -63,11 +79,11 @@ def fill(
         Is told a line for each cell.
     """
     until = None if budget is None else end_of(budget, time.monotonic() if start is None else start)
-    there, facts, ended = read(folder), _circumstances(), Counter[str]()
+    there, facts, ended = read(folder, kind), _circumstances(), Counter[str]()
     left = [cell for cell in cells if cell not in there]
-    tell(f"{len(left)} cells are missing in {folder / TABLE}.jsonl")
+    tell(f"{len(left)} cells are missing in {folder / kind.name}.jsonl")
 
-    @lru_cache(maxsize=2)
+    @cache
     def attempt(name: str) -> sets.Data | str:
         try:
             return load(name)
@@ -85,18 +101,18 @@ def fill(
             ended[data] += 1
             continue
         with claim(folder, cell.key) as claimed:
-            there = read(folder)
+            there = read(folder, kind)
             if not claimed or cell in there:  # another process may have finished it meanwhile
                 ended["done elsewhere"] += 1
                 continue
             try:
-                found = run(cell, data)
+                found = kind.run(cell, data)
             except Exception as error:  # one cell that fails must not cost all others the night
                 logger.exception("%s failed", cell)
                 tell(f"failed: {cell}: {type(error).__name__}: {error}")
                 ended["failed"] += 1
                 continue
-            append(folder, {"table": TABLE, **asdict(cell), **found, **facts, "date": date()})
+            append(folder, {"table": kind.name, **asdict(cell), **found, **facts, "date": date()})
         ended["done"] += 1
         tell(f"{ended['done']} of {len(left)}: {cell}: {_in_words(found)}")
     tell(", ".join(f"{n} {what}" for what, n in ended.items()) or "nothing is missing")
@@ -111,7 +127,7 @@ def _circumstances() -> dict[str, Any]:
     return {"hardware": hardware(torch.device("cpu")), "versions": found, "commit": commit()}
 
 
-def _longest_like(cell: Cell, lines: Iterable[dict[str, Any]]) -> float:
+def _longest_like(cell: Any, lines: Iterable[dict[str, Any]]) -> float:
     """Return the seconds of the longest fit of the same set by the same method; 0 where there was none."""
     same = (line["seconds"] for line in lines if (line["set"], line["method"]) == (cell.set, cell.method))
     return max(same, default=0.0)

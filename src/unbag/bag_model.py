@@ -1,0 +1,61 @@
+"""A second model of bags: their labels from pooled columns, joined with what their members tell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from unbag.aggregates import LabelProportions
+from unbag.families.choice import AUTO
+from unbag.families.cross_fit import OutOfFold
+from unbag.findings import UnbagWarning
+from unbag.fitting import HOOKS, CrossPrepared, Prepared
+from unbag.groups import Groups
+from unbag.pooling import pool
+from unbag.predictor import Predictor, bag_log_probs
+from unbag.training import Observations
+
+BAG_FOLDS, BAG_PENALTY = 8, 10.0
+"""Of pooled columns: bags are few, and there is one row of each. And how freely two probabilities are weighed."""
+
+
+def takes_pooled(clf: Predictor, rows: Tensor, observations: Sequence[Observations]) -> bool:
+    """Whether a second model may learn the labels of bags from their pooled columns."""
+    automatic = isinstance(clf.model, str) and clf.model == AUTO
+    return automatic and rows.ndim == 2 and len(observations) == 1 and observations[0].aggregate.pooled
+
+
+def fit_bags(clf: Predictor, prepared: Prepared | CrossPrepared, bags: Observations, left_out: OutOfFold) -> None:
+    """Learn the labels of bags from pooled columns, and what to make of that and of members by left-out bags.
+
+    Parameters
+    ----------
+    clf
+        What gets ``bag_model_`` and ``bag_weights_``; the model is one of its kind, with its parameters.
+    prepared
+        Rows, seed and time limit of the first model, which the second has as well.
+    bags
+        The bags that count.
+    left_out
+        What models that have not seen the bags say of their members.
+    """
+    weights, z = bags.weights.numpy(), bags.z.long()
+    own: dict[str, Any] = {"aggregate": "label_proportions", "n_classes": 2, "random_state": prepared.seed}
+    own["time_limit"] = prepared.time_limit
+    own["n_folds"] = BAG_FOLDS if clf.n_folds == AUTO else clf.n_folds
+    of_instances = dict.fromkeys(("classes", "class_shares", "sampling", "checkpoint", *HOOKS))
+    model = type(clf)(**{**clf.get_params(deep=False), **of_instances, **own})
+    columns = pool(prepared.X.cpu(), bags.groups)
+    with warnings.catch_warnings():  # what is to be said of the observations is said already
+        warnings.simplefilter("ignore", UnbagWarning)
+        model.fit(columns.numpy(), z.numpy(), sample_weight=weights)
+    labels = Observations(LabelProportions(), Groups.from_sizes([1] * len(z)), torch.nn.functional.one_hot(z, 2), 2)
+    (by_columns,) = model._out_of_fold_log_probs(model._log_probs_of_models(columns), [labels])
+    both = torch.stack([bag_log_probs(bags, left_out.log_probs)[:, 1], by_columns[:, 1]], 1).exp().numpy()
+    joined = LogisticRegression(C=BAG_PENALTY).fit(both, z.numpy(), weights)
+    clf.bag_model_, clf.bag_weights_ = model, [float(joined.intercept_[0]), *joined.coef_[0].tolist()]

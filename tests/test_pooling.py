@@ -1,0 +1,68 @@
+"""Bags as a whole: pooled columns, and a model of them beside what members tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import unbag
+from unbag import AggregateClassifier, Groups
+from unbag.pooling import pool
+
+QUICK = {"epochs": 15, "learning_rate": 0.03, "random_state": 0, "n_folds": 3}
+
+
+@pytest.fixture(scope="module")
+def bags():
+    """Make bags whose label follows from the mean of a column, which no member tells."""
+    rng = np.random.default_rng(0)
+    shift = np.repeat([-1.0, 1.0], 15)
+    noise = rng.normal(size=(30, 4)) * 5
+    X = np.stack([noise - noise.mean(1, keepdims=True) + shift[:, None], rng.normal(size=(30, 4))], -1)
+    return X.reshape(-1, 2), (shift > 0).astype(int), Groups.from_sizes([4] * 30)
+
+
+@pytest.fixture(scope="module")
+def fitted(bags):
+    return AggregateClassifier("multiple_instance", **QUICK).fit(bags[0], bags[1], groups=bags[2])
+
+
+def test_pooled_columns():
+    X = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    found = pool(torch.from_numpy(X), Groups.from_ids([1, 0, 1, 1, 0, 2, 2, 2, 2])).numpy()
+    for place, rows in enumerate(([1, 4], [0, 2, 3], [5, 6, 7, 8])):
+        own = X[rows].astype(np.float64)
+        np.testing.assert_allclose(found[place], [*own.mean(0), *own.min(0), *own.max(0)], rtol=1e-6)
+
+
+def test_a_constant_column_stays_one():
+    assert len(pool(torch.full((55, 1), 0.1), Groups.from_sizes(range(1, 11))).unique()) == 1
+
+
+def test_pooled_columns_tell_what_members_do_not(fitted, bags):
+    X, z, groups = bags
+    constant, of_members, of_columns = fitted.bag_weights_
+    assert of_columns > abs(of_members)
+    positive = fitted.predict_groups(X, groups)
+    assert ((positive > 0.5) == z).mean() > 0.9
+    np.testing.assert_allclose(fitted.predict_groups(X, groups, z=np.zeros(30, int)), 1 - positive, atol=1e-12)
+    by_columns = fitted.bag_model_.predict_proba(pool(torch.from_numpy(X), groups))[:, 1]
+    by_members = 1 - fitted.predict_proba(X)[:, 0].reshape(30, 4).prod(1)
+    odds = constant + of_members * by_members + of_columns * by_columns
+    np.testing.assert_allclose(positive, 1 / (1 + np.exp(-odds)), atol=1e-6)
+
+
+def test_the_model_of_bags_is_saved(fitted, bags, tmp_path):
+    X, _, groups = bags
+    fitted.save(tmp_path / "model")
+    fitted.save(tmp_path / "model", overwrite=True)
+    again = unbag.load(tmp_path / "model")
+    assert (again.predict_groups(X, groups) == fitted.predict_groups(X, groups)).all()
+    assert (again.predict_proba(X) == fitted.predict_proba(X)).all()
+
+
+def test_rows_have_no_model_of_bags(bags):
+    X, z, groups = bags
+    named = AggregateClassifier("multiple_instance", "linear", epochs=1, random_state=0).fit(X, z, groups=groups)
+    assert named.bag_model_ is None
