@@ -46,9 +46,9 @@ def fit_frame(estimator: Any, X: Any, table: Table, groups: Sequence[Groups], *,
     Columns that cannot be learned from are refused, unless they are checked.
     """
     validate_data(estimator, X, reset=True, skip_check_array=True)
-    problems = () if checked else (one for name in table.names for one in feature_problems(table, name))
-    if errors := list(islice(map(str, problems), NAMED)):
-        raise ValueError("; ".join(errors))
+    firsts = (next(feature_problems(table, name), None) for name in ([] if checked else table.names))
+    if errors := list(islice(filter(None, firsts), NAMED)):
+        raise ValueError("; ".join(map(str, errors)))
     members = np.unique(np.concatenate([one.members.numpy(force=True) for one in groups]))
     keep_missing = not is_network(estimator.model) and takes_missing(estimator.model)
     estimator.preparation_ = fit_preparation(table, table.names, members, keep_missing=keep_missing)

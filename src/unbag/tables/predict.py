@@ -284,7 +284,7 @@ def plan_for(
     if told := read_published(groups):  # otherwise it was published as the file of the run
         source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **told})
     names = tuple(map(str, classes.tolist()))
-    others = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
+    others: dict[str, Any] = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
     return replace(plan, instances=instances, sources=(source,), **others), place
 
 

@@ -82,7 +82,8 @@ def predict_groups_table(
     raise_if_input(out, [instances, groups, *run.inputs])
     plan, place = plan_for(content, clf.classes_, instances, groups, aggregate)
     source, kind = plan.sources[0], find_kind(str(plan.sources[0].aggregate))
-    own, name = {"id": id, "group": group}, "group" if kind.size is None else "id"
+    own: dict[str, Any] = {"id": id, "group": group}
+    name = "group" if kind.size is None else "id"
     own[name] = own[name] or content["inputs"][name]
     plan = replace(plan, **own, features=tuple(clf.preparation_.names), label=None, names=None)
     with open_files(plan) as (file, of_groups):
