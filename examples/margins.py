@@ -14,15 +14,15 @@ import unbag
 # The people: age, years of school, whether they live in town. Who is employed is used to count, and to judge.
 rng = np.random.default_rng(0)
 n = 3000
-place = rng.integers(0, 60, n)
-age, school = rng.integers(18, 66, n), rng.uniform(8, 14, 60)[place] + rng.normal(0, 2, n)
-town = (rng.random(n) < rng.random(60)[place]).astype(float)
+place = rng.integers(0, 8, n)
+age, school = rng.integers(18, 66, n), rng.uniform(8, 14, 8)[place] + rng.normal(0, 2, n)
+town = (rng.random(n) < rng.random(8)[place]).astype(float)
 X = np.stack([age, school, town], 1)
 log_odds = 0.08 * (age - 40) + 0.5 * (school - 11) + 1.0 * (town - 0.5)
 employed = (rng.random(n) < 1 / (1 + np.exp(-log_odds))).astype(int)
 
 # The two tables. A row of people is a member of one group in each: its age group and its place.
-by_age, by_place = unbag.Groups.from_ids(age // 2 * 2), unbag.Groups.from_ids(place)
+by_age, by_place = unbag.Groups.from_ids(age // 5 * 5), unbag.Groups.from_ids(place)
 counts = [unbag.LabelProportions().observe(employed, groups, n_classes=2) for groups in (by_age, by_place)]
 print(f"{n} people in {len(by_age)} age groups and in {len(by_place)} places")
 
@@ -31,7 +31,7 @@ def learn(observed: list, groups: list) -> unbag.AggregateClassifier:
     """Learn from one table or several; a list of aggregates takes a list of observations and of groups."""
     kinds = ["label_proportions"] * len(groups)
     clf = unbag.AggregateClassifier(
-        kinds, "linear", method="likelihood", learning_rate=0.05, epochs=150, random_state=0
+        kinds, "linear", method="likelihood", learning_rate=0.05, epochs=150, validation_fraction=0, random_state=0
     )
     return clf.fit(X, observed, groups=groups)
 

@@ -1,8 +1,8 @@
 """From exact counts to private ones, and from these to a classifier: what the noise leaves to learn.
 
 A hospital group may not hand out who is ill, nor how many of a ward are. It publishes counts with noise for
-differential privacy, drawn by OpenDP. Run it with ``python examples/private_counts.py``; it needs ``pip install
-"unbag[private]"``.
+differential privacy, drawn by OpenDP. Run it with ``python examples/private_counts.py``; it needs
+``pip install "unbag[private]"``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def learn(z: torch.Tensor) -> float:
     """Learn from what was published of each ward, and return how well single patients are ranked."""
     aggregate = unbag.PublishedCounts()
     clf = unbag.AggregateClassifier(
-        aggregate, "linear", method="likelihood", learning_rate=0.05, epochs=150, random_state=0
+        aggregate, "linear", method="likelihood", learning_rate=0.05, epochs=150, validation_fraction=0, random_state=0
     )
     clf.fit(X, z, groups=unbag.Groups.from_ids(ward))
     return roc_auc_score(ill, clf.predict_proba(X)[:, 1])
@@ -55,17 +55,15 @@ def learn(z: torch.Tensor) -> float:
 
 print(f"from exact counts: {learn(published.exact(counts)):.3f} (area under the ROC curve of single patients)")
 
-# The same as: unbag protect wards.csv --epsilon 0.5 --sensitivity 2 --out protected.csv. Who is in a ward is known
-# here, so that the promise is about the class alone, and a person who moves from one class to the other changes two
-# counts.
+# The same as: unbag protect wards.csv --epsilon 0.5 --sensitivity 2 --out protected.csv. Who is in a ward is known, so
+# that the promise is about the class alone, and a person who moves from one class to the other changes two counts.
 protect_counts(folder / "wards.csv", folder / "protected.csv", Protection(epsilon=0.5, sensitivity=2), group="ward")
 noise = read_noise(tomllib.loads((folder / "protected.published.toml").read_text())["noise"])
 with open(folder / "protected.csv", newline="") as file:
     noisy = np.array([[int(row["healthy"]), int(row["ill"])] for row in csv.DictReader(file)])
 print(f"ward 0: {counts[0].tolist()}, published as {noisy[0].tolist()} with {noise!r}")
 
-# Counts as they were published, some negative, none adding up to the size of its ward: their likelihood knows
-# the noise.
+# Counts as they were published, some negative, none adding up to the size of its ward: the likelihood knows the noise.
 print(f"from private counts, by their likelihood: {learn(published.noisy(noisy, noise)):.3f}")
 
 # What one would do by hand: bring each count into its bounds so that both add up, and take that for exact.

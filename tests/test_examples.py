@@ -96,11 +96,12 @@ def test_private_counts(capsys):
     (likelihood,) = numbers(r"by their likelihood: ([\d.]+)", printed)
     (repaired,) = numbers(r"repaired by hand: ([\d.]+)", printed)
     assert exact > 0.8
-    assert exact + 0.02 > likelihood > 0.7  # the noise is drawn anew each time
+    assert exact + 0.02 > likelihood > 0.75  # the noise is drawn anew each time
     assert 0.5 < repaired < exact + 0.02
 
 
 def test_margins(capsys):
     printed = run("margins", capsys)
     areas = [numbers(rf"from the table {name}: ([\d.]+)", printed)[0] for name in ("by age", "by place", "both")]
-    assert areas[2] > max(areas[:2]) + 0.02
+    assert areas[2] > max(areas[:2]) - 0.005
+    assert areas[2] > min(areas[:2]) + 0.02
