@@ -20,11 +20,11 @@ from unbag.diagnosis import diagnose_checked, drop_answered, find_rows_without_g
 from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
-from unbag.findings import Finding
+from unbag.findings import NO_ESTIMATE, Finding
 from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
-from unbag.out_of_fold import estimate_accuracy
+from unbag.out_of_fold import Estimate, estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.row_diagnosis import diagnose_rows
 from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_classes, says_random
@@ -88,7 +88,8 @@ class AggregateClassifier(Predictor):
         with folds, it is the first.
     n_restarts
         How many replicas of each scaling to train side by side; the best by held-out groups is kept. Where observations
-        leave classes unnamed and ``epochs`` is ``"auto"``, every second one begins with clusters of k-means.
+        leave classes unnamed and ``epochs`` is ``"auto"``, the first, the third and so on begin with clusters of rows
+        that were fitted to the groups.
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
     n_folds
@@ -145,8 +146,9 @@ class AggregateClassifier(Predictor):
     temperature_ : float
         By which logits are divided; 1 without folds.
     estimated_accuracy_ : Estimate or None
-        How often predictions for new rows should be right, with an interval over groups, from left-out groups; None
-        where none was left out.
+        How often predictions for new rows should be right, with an interval over groups, from left-out groups, under
+        the best names where classes are unnamed. None where no group was left out, where borders between classes are
+        unknown, where classes go unused, and where answers are not those of groups drawn at random.
     candidates_ : list of dict
         With folds, for each model: ``model``, ``score``, its log-likelihood per left-out group, and ``weight``.
     folds_ : list
@@ -331,6 +333,7 @@ class AggregateClassifier(Predictor):
                 self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
             self._examine(rows, observations)
             self._diagnose_fit(rows, observations[: len(sets)], shares)
+            self._withhold_estimate()
             return self
 
         return train
@@ -394,6 +397,11 @@ class AggregateClassifier(Predictor):
         self.diagnosis_ += findings
         for found in findings:
             warnings.warn(found.message, UnbagWarning, stacklevel=4)
+
+    def _withhold_estimate(self) -> None:
+        """Say no accuracy where groups cannot tell whether the classes of the model are those meant."""
+        if any(found.kind in NO_ESTIMATE for found in self.diagnosis_):
+            self.estimated_accuracy_: Estimate | None = None
 
     def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
         trained = fitted.trained
