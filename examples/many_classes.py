@@ -22,7 +22,7 @@ def letters(per_class=600, new=100):
     random, train, test = np.random.default_rng(0), [], []
     for name, k in (("mnist", 10), ("kuzushiji-mnist", 10), ("fashion-mnist", 6)):
         data = datasets.load(name)
-        images, labels = data.X.reshape(len(data.X), -1)[: data.n_train] / 255, data.y[: data.n_train]
+        images, labels = data.X.reshape(len(data.X), -1), data.y[: data.n_train]
         for label in range(k):
             rows = random.permutation(np.flatnonzero(labels == label))
             train.append(images[rows[:per_class]])
