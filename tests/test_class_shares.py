@@ -107,10 +107,13 @@ def test_uneven_grades_are_within_five_points_of_the_known_order(tmp_path):  # t
     clf.save(tmp_path / "model")
     np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
     with pytest.warns(
-        UnbagWarning, match="hardly where one of the 4 classes ends and the next begins: give the shares"
+        UnbagWarning, match="hardly where one of the 4 classes ends and the next begins, so that nobody knows"
     ):
         without = AggregateClassifier("ordinal_rank", n_classes=4, **{**settings, "epochs": 1}).fit(X, z, groups=groups)
     assert "unknown_borders" in {found.kind for found in without.diagnosis_}
+    assert without.estimated_accuracy_ is None  # the share that the model believes in says nothing of the borders
+    said = clf.estimated_accuracy_
+    assert abs(said.value - (clf.predict(X_new) == new).mean()) < 0.1
 
 
 def test_a_few_labels_tell_the_borders_too():

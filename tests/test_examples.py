@@ -56,6 +56,15 @@ def test_pairs_and_triplets(capsys):
     assert "read as [0, 1, 2, 3, 4]" in printed
 
 
+def test_many_classes(capsys):
+    runpy.run_path(str(EXAMPLES / "many_classes.py"))["main"]("digits", "150")
+    printed = capsys.readouterr().out
+    for start in ("clusters", "random weights"):
+        right, used = numbers(rf"{start}: ([\d.]+)% right, (\d+) of 10 classes used", printed)
+        assert right > 15
+        assert used <= 10
+
+
 def test_ordered_grades(capsys):
     printed = run("ordered_grades", capsys)
     for kind in ("ranks", "triplets"):

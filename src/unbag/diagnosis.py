@@ -214,8 +214,9 @@ def _unnamed_classes(one: Observations) -> Iterator[Finding]:
     if symmetry != "any" and one.aggregate.size is not None and one.aggregate.outcome == "yes_no" and k > 2:
         yield Finding(
             "unknown_borders",
-            f"{name} tells the order of rows, but hardly where one of the {k} classes ends and the next begins: give "
-            "the shares of the classes with class_shares=, or a few labelled rows as a further set",
+            f"{name} tells the order of rows, but hardly where one of the {k} classes ends and the next begins, "
+            "so that nobody knows how often predictions are right: give the shares of the classes with class_shares=, "
+            "or a few labelled rows as a further set",
         )
 
 

@@ -18,7 +18,7 @@ from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
 from unbag.families import is_network
 from unbag.families.cross_fit import OutOfFold
-from unbag.findings import Finding, UnbagWarning
+from unbag.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag.fit_diagnosis import (
     DivergenceWarning,
     combine_findings,
@@ -85,7 +85,8 @@ class AggregateClassifier(Predictor):
         with folds, it is the first.
     n_restarts
         How many replicas of each scaling to train side by side; the best by held-out groups is kept. Where observations
-        leave classes unnamed and ``epochs`` is ``"auto"``, every second one begins with clusters of k-means.
+        leave classes unnamed and ``epochs`` is ``"auto"``, the first, the third and so on begin with clusters of rows
+        that were fitted to the groups.
     ensemble
         Keep all replicas of the better scaling, and average their probabilities.
     n_folds
@@ -149,8 +150,9 @@ class AggregateClassifier(Predictor):
         weight of the probability that members tell, and that of the other, from left-out bags. None for all else. Rows
         are predicted without it.
     estimated_accuracy_ : Estimate or None
-        How often predictions for new rows should be right, with an interval over groups, from left-out groups; None
-        where none was left out.
+        How often predictions for new rows should be right, with an interval over groups, from left-out groups, under
+        the best names where classes are unnamed. None where no group was left out, where borders between classes are
+        unknown, where classes go unused, and where answers are not those of groups drawn at random.
     candidates_ : list of dict
         With folds, for each model: ``model``, ``score``, its log-likelihood per left-out group, and ``weight``.
     folds_ : list
@@ -370,6 +372,8 @@ class AggregateClassifier(Predictor):
         own = [one.counting() for one in own]
         if (some := choose_rows(own)) is not None:
             self._report(diagnose_model(self._mixed_log_probs(rows[some]), classes, shares, sets, own))
+        if any(one.kind in NO_ESTIMATE for one in self.diagnosis_):  # whether these classes are those meant is unknown
+            self.estimated_accuracy_ = None
         return self
 
     def _report(self, findings: Sequence[Finding], *, silent: str = "unnamed_classes") -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NO_ESTIMATE = ("unknown_borders", "unlikely_answers", "unused_classes", "unexpected_answers")
+"""Findings after which no accuracy is estimated: whether the classes of a model are those meant, groups cannot tell."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -63,6 +63,7 @@ def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
         yield Finding(
             "constant_columns",
             f"all {X.shape[1]:,} columns of X are the same in every row, so that no row can be told from another",
+            fatal=True,
         )
     groups = sum(len(one.groups) for one in sets)
     compared = groups - len(sets)  # with the first of its set

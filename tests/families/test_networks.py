@@ -2,36 +2,82 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from unbag import AggregateClassifier, Groups, PairwiseSimilarity
+from unbag.families import starts
 from unbag.families.networks import _learn_guess
+from unbag.families.row_evidence import RowEvidence
+from unbag.families.starts import _Clusters, guess_classes
+from unbag.training import Observations
 
 
-def blobs():
-    rng = np.random.default_rng(0)
-    labels = np.arange(240) % 4
-    return (8 * np.eye(4)[labels] + rng.normal(size=(240, 4))).astype(np.float32), labels
+def blobs(k=4, n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % k
+    return (8 * np.eye(k)[labels] + rng.normal(size=(n, k))).astype(np.float32), labels
 
 
-def test_a_guess_is_that_of_clusters():
+def pairs_of(labels, k=4, times=2):
+    tuples = np.random.default_rng(1).permuted(np.tile(np.arange(len(labels)), (times, 1)), axis=1).reshape(-1, 2)
+    groups = Groups.from_tuples(tuples)
+    return Observations(PairwiseSimilarity(), groups, PairwiseSimilarity().observe(labels, groups, k), k)
+
+
+def is_renaming(found, labels, k=4):
+    return len({*zip(found.tolist(), labels.tolist(), strict=True)}) == k
+
+
+def test_a_network_learns_a_guess():
     X, labels = blobs()
-    model = _learn_guess(lambda: nn.Linear(4, 4), torch.from_numpy(X), 4, seed=0)
-    found = model(torch.from_numpy(X)).argmax(1).numpy()
-    assert len({*zip(found.tolist(), labels.tolist(), strict=True)}) == 4  # one class for each cluster
-    again = _learn_guess(lambda: nn.Linear(4, 4), torch.from_numpy(X), 4, seed=1)
+    guess = 0.9 * torch.eye(4)[torch.from_numpy(labels)] + 0.025
+    model = _learn_guess(lambda: nn.Linear(4, 4), torch.from_numpy(X), guess, seed=0)
+    assert model(torch.from_numpy(X)).argmax(1).tolist() == labels.tolist()
+    again = _learn_guess(lambda: nn.Linear(4, 4), torch.from_numpy(X), guess, seed=1)
     assert not torch.equal(model.weight, again.weight)
     assert all(weight.grad is None for weight in model.parameters())
 
 
+def test_a_guess_follows_the_groups_where_clusters_do_not_tell_the_classes():
+    X, blob = blobs(8, 480)
+    labels = np.array([0, 0, 1, 1, 2, 2, 3, 3])[blob]  # of two clusters each
+    (guess,) = guess_classes(X, [pairs_of(labels, times=6)], [], seed=0, n_random=0)
+    assert is_renaming(guess.argmax(1).numpy(), labels)
+
+
+def test_two_classes_in_one_and_one_in_two_are_set_right():
+    X, labels = blobs(4, 240)
+    evidence = RowEvidence([pairs_of(labels, times=6)])
+    clusters = _Clusters.of(X.astype(float), evidence, evidence, 4, seed=0)
+    found = torch.from_numpy(labels)[[int((clusters.own == own).nonzero()[0]) for own in range(24)]]
+    half = torch.from_numpy(X[:, 3].argsort().argsort() % 2)  # of class 3
+    own = half[[int((clusters.own == own).nonzero()[0]) for own in range(24)]]
+    wrong = torch.where(found == 3, 2 + own, torch.where(found == 2, 1, found))  # 1 and 2 joined, 3 in two parts
+    poor = clusters.maximise(0.97 * torch.eye(4, dtype=torch.float64)[wrong] + 0.0075, 0)
+    better = clusters.split_and_merge(poor)
+    assert better.score > poor.score
+    assert is_renaming(better.table.argmax(1)[clusters.own].numpy(), labels)
+    assert replace(clusters, deadline=time.monotonic() - 1).split_and_merge(poor) is poor
+
+
+@pytest.mark.parametrize("limit", ["MOST_GROUPS", "MOST_ROWS", "MOST_COLUMNS"])
+def test_large_data_are_guessed_from_a_part(monkeypatch, limit):
+    X, labels = blobs()
+    monkeypatch.setattr(starts, limit, 200 if limit != "MOST_COLUMNS" else 3)
+    guess, other = guess_classes(X, [pairs_of(labels, times=3)], [], seed=0, n_random=1)
+    assert guess.shape == other.shape == (240, 4)
+    torch.testing.assert_close(guess.sum(1), torch.ones(240, dtype=torch.float64))
+
+
 def test_every_second_restart_begins_with_clusters_where_classes_are_unnamed():
     X, labels = blobs()
-    groups = Groups.from_tuples(
-        np.random.default_rng(1).permuted(np.tile(np.arange(240), (2, 1)), axis=1).reshape(-1, 2)
-    )
-    z = PairwiseSimilarity().observe(labels, groups, 4)
+    seen = pairs_of(labels)
     clf = AggregateClassifier(
         "pairwise_similarity",
         "linear",
@@ -41,7 +87,7 @@ def test_every_second_restart_begins_with_clusters_where_classes_are_unnamed():
         stopping=lambda best, history: len(history) == 2,
         random_state=0,
     )
-    clf.fit(X, z, groups=groups)
+    clf.fit(X, seen.z, groups=seen.groups)
     first = clf.history_[0]["loss"]
-    assert first[-1] < 0.5 * first[0]
-    assert len({*zip(clf.predict(X).tolist(), labels.tolist(), strict=True)}) == 4
+    assert first[0] < 0.5 * first[-1]
+    assert is_renaming(clf.predict(X), labels)

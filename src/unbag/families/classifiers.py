@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,10 +101,11 @@ class Classifiers:
         evidence = RowEvidence(used)
         rows, start = X[evidence.rows], constant_logits(used)
         held = X[RowEvidence(held_out).rows] if held_out else None
+        deadline = float("inf") if time_limit is None else time.monotonic() + time_limit / 2
 
         def starts(seed: int) -> list[Start]:
             if needs_guess(used):
-                firsts = [guess.log() for guess in guess_classes(as_table(rows), len(start), seed)]
+                firsts = [one.log() for one in guess_classes(as_table(X), used, held_out, seed, deadline=deadline)]
             else:
                 firsts = [start.expand(len(rows), -1)]
             given = {"classifier": self._make(seed), "rows": rows, "held": held, "evidence": evidence}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +73,7 @@ class Networks:
     objective: Objective | None = None
     """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
     guess: bool = False
-    """Whether every second restart begins with a guess of the classes by k-means, rather than at random."""
+    """Whether every second restart, from the first on, begins with a guess of the classes, rather than at random."""
     hooks: dict[str, Any] = field(default_factory=dict)
     """What the loop takes in place of its defaults: optimiser, schedule, stopping, views; see there."""
 
@@ -98,8 +99,14 @@ class Networks:
         else:
             used = [[fold.used[place] for fold, _ in replicas] for place in range(len(folds[0].used))]
             score = out_of_fold_likelihood(X, [fold.held_out for fold, _ in replicas])
+        begun, makers = time.monotonic(), []
+        deadline = float("inf") if time_limit is None else begun + time_limit / 2
+        for place, fold in enumerate(folds):
+            makers += self._makers(X, fold, seeds[place * n :][:n], deadline)
+        if time_limit is not None:
+            time_limit = max(time_limit - (time.monotonic() - begun), 0.0)
         trained = train(
-            [make for place, fold in enumerate(folds) for make in self._makers(X, fold, seeds[place * n :][:n])],
+            makers,
             X,
             used,
             self.settings,
@@ -126,19 +133,20 @@ class Networks:
             rule = Patience(self.settings.patience, self.settings.patient_from)
         return {**self.hooks, "stopping": TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)}
 
-    def _makers(self, X: Tensor, fold: Fold, seeds: Sequence[int]) -> list[Callable[[], nn.Module]]:
+    def _makers(self, X: Tensor, fold: Fold, seeds: Sequence[int], deadline: float) -> list[Callable[[], nn.Module]]:
         trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())
         fitted = {scaling: fit_scaling(trained_on, scaling) for scaling in self.scalings}
-        makers: list[Callable[[], nn.Module]] = [
-            partial(self._make_model, fitted[scaling]) for scaling in self.scalings
-        ]
-        if not self.guess:
-            return makers
-        restarts = [place // len(fitted) for place in range(len(makers))]
-        return [
-            partial(_learn_guess, make, trained_on, fold.used[0].n_classes, seed) if restart % 2 else make
-            for make, restart, seed in zip(makers, restarts, seeds, strict=True)
-        ]
+        makers: list[Callable[[], nn.Module]] = []
+        table = X.numpy(force=True) if self.guess else None
+        for place, scaling in enumerate(self.scalings):
+            make, restart = partial(self._make_model, fitted[scaling]), place // len(fitted)
+            if table is not None and restart % 2 == 0:
+                if place % len(fitted) == 0:  # one for all scalings
+                    sets = fold.used, fold.held_out
+                    (guess,) = guess_classes(table, *sets, seeds[place], n_random=0, deadline=deadline)
+                make = partial(_learn_guess, make, trained_on, guess, seeds[place])
+            makers.append(make)
+        return makers
 
     def _make_model(self, scaling: Scaling) -> nn.Module:
         return Network(copy.deepcopy(scaling), self.make_net())
@@ -163,9 +171,8 @@ class Networks:
         return Checkpoint(Path(self.checkpoint) / digest(parts)[:16], seconds=5.0)
 
 
-def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, n_classes: int, seed: int) -> nn.Module:
-    """Return a model that has learned the clusters of k-means as its classes, for observations to make better."""
-    (guess,) = guess_classes(rows.numpy(force=True), n_classes, seed, n_random=0)
+def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, seed: int) -> nn.Module:
+    """Return a model that has learned a guess of the classes of rows, for observations to make better."""
     model, random = make(), torch.Generator().manual_seed(seed)
     model.to(rows.device)
     guess = guess.to(rows.device, torch.float32)

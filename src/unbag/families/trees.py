@@ -97,11 +97,13 @@ class BoostedTrees:
     ) -> Fitted:
         """Add trees round by round, along the gradient of the log-likelihood of the groups."""
         problem = _Problem(X, used, held_out)
+        deadline = float("inf") if time_limit is None else time.monotonic() + time_limit / 2
 
         def starts(seed: int) -> list[Start]:
             if not needs_guess(used):
                 return [lambda _: _Boosting(problem, None, seed)]
-            return [partial(_guessed, problem, guess, seed) for guess in guess_classes(problem.table, problem.k, seed)]
+            guesses = guess_classes(as_table(X), used, held_out, seed, deadline=deadline)
+            return [partial(_guessed, problem, guess, seed) for guess in guesses]
 
         seeds = [seed + replica for replica in range(self.n_restarts)]
         return fit_rounds(

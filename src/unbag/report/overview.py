@@ -30,9 +30,10 @@ def say_estimate(summary: dict[str, Any]) -> str:
     found = summary["estimated_accuracy"]
     digits = 0 if found["high"] - found["low"] >= 0.02 else 1
     value, low, high = (f"{100 * found[name]:.{digits}f}" for name in ("value", "low", "high"))
+    names = "" if summary["data"]["symmetry"] == "none" else " once classes have their names,"
     return (
-        f"Estimated accuracy on new rows: {value} % ({low} to {high} %), from what was observed of groups that were "
-        "left out of training."
+        f"Estimated accuracy on new rows: {value} % ({low} to {high} %),{names} from what was observed of groups that "
+        "were left out of training."
     )
 
 
