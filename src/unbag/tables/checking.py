@@ -14,7 +14,6 @@ from unbag.findings import Finding
 from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
 from unbag.row_diagnosis import find_copies, find_few_groups, read_table
-from unbag.symmetry import CheckedSet
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import Preparation, feature_problems, fit_preparation, kind_of
 from unbag.tables.ids import codes_of, is_missing
@@ -123,12 +122,7 @@ def prepare_rows(found: Gathered) -> tuple[Preparation, np.ndarray]:
 
 def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`."""
-    rows, k = read_table(X), len(found.classes)
-    sets = [
-        CheckedSet(one.aggregate, one.groups, one.aggregate.check(one.z, one.groups, k), k)
-        for one in found.observed
-        if one.groups is not None
-    ]
+    rows, sets = read_table(X), [one.checked for one in found.observed if one.checked is not None]
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
     return [*find_few_groups(rows, sets), *copies]
 

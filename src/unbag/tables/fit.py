@@ -79,7 +79,7 @@ def fit_tables(
         raise_errors(problems)
         preparation, X = prepare_rows(found)
         of_rows = examine_rows(found, X)
-        aggregates, z, groups, weights, sampling = as_sets(found)
+        aggregates, y, groups, sampling = as_sets(found)
         inputs = describe_inputs(found)
         unnamed = plan.names is not None and plan.classes is None
         clf = AggregateClassifier(
@@ -96,7 +96,7 @@ def fit_tables(
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
             findings = [*(finding for one in found.findings for finding in one), *of_rows]
             # What is refused here leaves the folder as it was.
-            train = clf._prepare_fit(X, z, groups, group_weights=weights, findings=findings)
+            train = clf._prepare_fit(X, y, groups, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
             say_read(found)
             preparation.save(run.preparation)
@@ -109,9 +109,8 @@ def fit_tables(
         summary = summarise(
             clf,
             X,
-            z,
+            y,
             groups,
-            group_weights=weights,
             title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
             inputs=_in_words(inputs) | {"features made": len(preparation.encoded_names)},
             labels=found.labels,
@@ -124,16 +123,16 @@ def fit_tables(
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
 
-def as_sets(found: Gathered) -> tuple[Any, Any, Any, Any, Any]:
-    """Return aggregates, observations, groups, weights and sampling as the estimator takes them: lists if several."""
-    sets: list[tuple[Any, Any, Any, Any, Any]] = [
-        (one.aggregate, one.z, one.groups, one.group_weights, source.rates)
+def as_sets(found: Gathered) -> tuple[Any, Any, Any, Any]:
+    """Return aggregates, observations, groups and sampling as the estimator takes them: lists if several."""
+    sets: list[tuple[Any, Any, Any, Any]] = [
+        (one.aggregate, one.checked, None, source.rates)
         for one, source in zip(found.observed, found.plan.sources, strict=True)
     ]
     if found.learned_labels is not None:
         labels, rows = found.learned_labels
         of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
-        sets.append((LabelProportions(), labels, of_one, None, None))
+        sets.append((LabelProportions(), labels, of_one, None))
     return sets[0] if len(sets) == 1 else tuple(map(list, zip(*sets, strict=True)))  # type: ignore[return-value]
 
 
