@@ -89,13 +89,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         log_probs = self._log_probs(X)
         seen = self._observations(z, groups, len(log_probs))
         given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
-        found = []
+        posteriors = []
         for one, own_groups in zip(seen, given, strict=True):
             posterior = one.evidence(log_probs).posterior
             if own_groups is None:  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
-            found.append(posterior.numpy())
-        return found if self._has_sets() else found[0]
+            posteriors.append(posterior.numpy())
+        return posteriors if self._has_sets() else posteriors[0]
 
     def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
         """Return what would be observed of groups.
@@ -119,8 +119,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         log_probs = self._log_probs(X)
         if z is not None:
             seen = self._observations(z, groups, len(log_probs))
-            found = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
-            return found if self._has_sets() else found[0]
+            probabilities = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
+            return probabilities if self._has_sets() else probabilities[0]
         if not self._has_sets():
             return _expect(find_aggregate(self.aggregate), log_probs, groups)
         return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]
