@@ -9,6 +9,9 @@ from problems_of_groups import blobs
 
 import unbag
 from unbag import Groups
+from unbag.run_folder import Run
+from unbag.tables.fit import fit_tables
+from unbag.tables.plan import make_plan
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 N_GROUPS = 40
@@ -54,6 +57,46 @@ def test_a_fit_checks_each_set_once(problem, settings):
     both = unbag.AggregateClassifier([first, second], "mlp", epochs=2, random_state=0, **settings)
     both.fit(X, [z, z], [groups, groups], group_weights=[weights, None])
     assert (first.calls(), second.calls()) == (1, 1)
+
+
+def test_a_checked_set_is_learned_from_as_it_is(problem):
+    X, groups, z = problem
+    weights = np.arange(N_GROUPS) % 5
+    seen = Observations(Counting(), groups, z, 2, group_weights=weights)
+    given = {"model": "linear", "epochs": 2, "random_state": 0}
+    clf = unbag.AggregateClassifier(seen.aggregate, **given).fit(X, seen)
+    assert seen.aggregate.calls() == 1
+    same = unbag.AggregateClassifier(**given).fit(X, z, groups, group_weights=weights)
+    np.testing.assert_array_equal(clf.predict_log_proba(X), same.predict_log_proba(X))
+    with pytest.raises(ValueError, match="which holds its groups; leave groups= out"):
+        clf.fit(X, seen, groups)
+    with pytest.raises(ValueError, match=r"observations by Counting.*but aggregate is LabelProportions"):
+        same.fit(X, seen)
+    with pytest.raises(ValueError, match="checked for 2 classes, but there are 3"):
+        clf.set_params(n_classes=3, aggregate="pairwise_similarity").fit(
+            X, Observations(unbag.PairwiseSimilarity(), Groups.from_sizes([2] * 60), np.arange(60) % 2, 2)
+        )
+    with pytest.raises(ValueError, match="group_weights must not all be zero"):
+        seen.with_weights(np.zeros(N_GROUPS))
+
+
+def test_a_fit_of_files_checks_each_set_once(tmp_path, monkeypatch):
+    checked = []
+
+    def check(self, z, groups, n_classes):
+        checked.append(len(groups))
+        return real(self, z, groups, n_classes)
+
+    real = unbag.LabelProportions.check
+    monkeypatch.setattr(unbag.LabelProportions, "check", check)
+    rng = np.random.default_rng(0)
+    rows = [f"{row // 3},{rng.normal()},{rng.normal()}" for row in range(3 * N_GROUPS)]
+    (tmp_path / "people.csv").write_text("\n".join(["ward,x,y", *rows]))
+    counts = [f"{ward},{ward % 4},{3 - ward % 4},{1 + ward % 2}" for ward in range(N_GROUPS)]
+    (tmp_path / "wards.csv").write_text("\n".join(["ward,ill,well,times", *counts]))
+    given = {"instances": tmp_path / "people.csv", "groups": tmp_path / "wards.csv", "group_weight": "times"}
+    fit_tables(make_plan({**given, "model": "linear", "epochs": 2}), Run(tmp_path / "run"))
+    assert checked.count(N_GROUPS) == 1  # others are made to try something on
 
 
 def test_a_run_of_the_loop_checks_nothing(problem):

@@ -183,7 +183,7 @@ def test_read_tables_gives_what_the_command_line_learns_from(tmp_path):
     with pytest.warns(UnbagWarning, match="values are missing"):
         data = unbag.read_tables(*list(files.values())[:2], labelled="known", categorical=["code"])
     clf = AggregateClassifier(**data.parameters, model="linear", epochs=2, random_state=0)
-    clf.fit(data.X.to_pandas(), data.y, groups=data.groups, group_weights=data.group_weights)
+    clf.fit(data.X.to_pandas(), data.y, groups=data.groups)
     assert clf.get_feature_names_out().tolist() == NAMES
     fit_tables(make_plan({**files, "model": "linear", "epochs": 2}), Run(tmp_path / "run"))
     there = unbag.load(tmp_path / "run" / "model")

@@ -270,8 +270,9 @@ class AggregateClassifier(Predictor):
         y
             What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
             a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
-            order of the groups; or plain labels, one per row, of any type, which are groups of one. With a list of
-            aggregates, a list with one such y for each; all sets count the same.
+            order of the groups; or an :class:`unbag.training.Observations`, which holds its groups and was checked; or
+            plain labels, one per row, of any type, which are groups of one. With a list of aggregates, a list with one
+            such y for each; all sets count the same.
         groups
             :class:`unbag.Groups`, or a list with one or None for each aggregate. For label proportions of groups of
             one, y may be labels: so a few labelled rows can stand beside other observations. Rows in no group are not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -41,6 +42,8 @@ class RawObservations:
     z: Any
     labels: np.ndarray | None = None
     group_weights: Tensor | None = None
+    checked: Observations | None = None
+    """The same, where they were checked before."""
     sampling: Any = None
     """How groups were chosen by their answer; see :func:`unbag.sampling.weights_by_answer`."""
 
@@ -53,6 +56,10 @@ class RawObservations:
 
     def observations(self, classes: np.ndarray) -> Observations:
         """Return the set as training takes it, with classes by their numbers."""
+        if self.checked is not None:
+            if (n := self.checked.n_classes) != len(classes):
+                raise ValueError(f"y was checked for {n} classes, but there are {len(classes)}")
+            return self.checked.with_weights(self.group_weights)
         z = self.z
         if self.labels is not None:
             z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
@@ -60,10 +67,12 @@ class RawObservations:
 
     def weighted(self, sample_weight: Any, group_weights: Any, sampling: Any, n_rows: int) -> RawObservations:
         """Return the same with weights of groups, given as such, by equal weights of all rows of a group, by answer."""
-        weights = None if group_weights is None else read_group_weights(group_weights, self.groups)
+        given = [] if self.group_weights is None else [self.group_weights]
+        if group_weights is not None:
+            given.append(read_group_weights(group_weights, self.groups))
         if sample_weight is not None:
-            of_groups = weights_of_groups(sample_weight, self.groups, n_rows)
-            weights = of_groups if weights is None else weights * of_groups
+            given.append(weights_of_groups(sample_weight, self.groups, n_rows))
+        weights = math.prod(given[1:], start=given[0]) if given else None
         if sampling is not None:
             if self.z is None:
                 raise ValueError("sampling is by the answers of groups, but y holds labels; give sample_weight instead")
@@ -178,6 +187,14 @@ def read_sets(
 
 
 def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObservations:
+    if isinstance(y, Observations):
+        if groups is not None:
+            raise ValueError("y is a set of observations, which holds its groups; leave groups= out")
+        if repr(y.aggregate) != repr(aggregate):
+            raise ValueError(f"y is a set of observations by {y.aggregate!r}, but aggregate is {aggregate!r}")
+        check_groups_fit(y.groups, n_rows)
+        one = y.to("cpu")
+        return RawObservations(aggregate, one.groups, one.z, group_weights=one.group_weights, checked=one)
     if is_target(y):
         if groups is not None:
             raise ValueError("y is a target, which holds its groups; leave groups= out")

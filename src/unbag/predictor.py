@@ -20,7 +20,7 @@ from unbag.findings import Finding
 from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import choose_names, match_classes
-from unbag.out_of_fold import mix, temper
+from unbag.out_of_fold import Estimate, mix, temper
 from unbag.pooling import pool
 from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
@@ -53,6 +53,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     temperature_: float
     """By which those of their mean are."""
     preparation_: Preparation | None
+    estimated_accuracy_: Estimate | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
     bag_model_: Predictor | None
@@ -99,13 +100,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         log_probs = self._log_probs(X)
         seen = self._observations(z, groups, len(log_probs))
         given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
-        found = []
+        posteriors = []
         for one, own_groups in zip(seen, given, strict=True):
             posterior = one.evidence(log_probs).posterior
             if own_groups is None:  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
-            found.append(posterior.numpy())
-        return found if self._has_sets() else found[0]
+            posteriors.append(posterior.numpy())
+        return posteriors if self._has_sets() else posteriors[0]
 
     def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
         """Return what would be observed of groups.
@@ -132,8 +133,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             return self._predict_bags(read_rows(self, X, reset=False), log_probs, groups, z)
         if z is not None:
             seen = self._observations(z, groups, len(log_probs))
-            found = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
-            return found if self._has_sets() else found[0]
+            probabilities = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
+            return probabilities if self._has_sets() else probabilities[0]
         if not self._has_sets():
             return _expect(find_aggregate(self.aggregate), log_probs, groups)
         return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
-from unbag import estimator, features, frames
+from unbag import features, fit_diagnosis, frames
 from unbag.run_folder import Run
 from unbag.tables import check_tables, checking, fit_tables, load, make_plan
 from unbag.tables.load import gather
@@ -199,8 +199,8 @@ def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path
 
     for module in (checking, features, frames):
         monkeypatch.setattr(module, "feature_problems", counted(module, "feature_problems"))
-    for module, name in ((load, "diagnose"), (estimator, "diagnose_checked")):
+    for module, name in ((load, "diagnose_checked"), (fit_diagnosis, "diagnose_checked")):
         monkeypatch.setattr(module, name, counted(module, name))
     files = {"instances": write(tmp_path / "people.csv", PEOPLE), "groups": write(tmp_path / "wards.csv", WARDS)}
     learned = fit_tables(make_plan({**files, "model": "mlp", "epochs": 1}), Run(tmp_path / "run"))
-    assert asked == {"feature_problems": len(learned.run.read()["inputs"]["features"]), "diagnose": 1}
+    assert asked == {"feature_problems": len(learned.run.read()["inputs"]["features"]), "diagnose_checked": 1}

@@ -105,7 +105,7 @@ class Aggregate(Traits, ABC):
                 "probability"
             )
         yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
-        return self.checked_infer(log_probs, groups.segments, yes)[0].exp()
+        return self.likelihood_and_posterior(log_probs, groups.segments, yes)[0].exp()
 
     def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
         """Return likelihood and posterior from one pass; see the methods of those names."""
@@ -145,7 +145,7 @@ class Aggregate(Traits, ABC):
         with full_precision(logits_of_members.device.type):
             return Evidence(*_InferWithGradient.apply(logits_of_members, self, segments, z))
 
-    def checked_infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+    def likelihood_and_posterior(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
         if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_tracing(log_probs):
             log_likelihood, posterior = self._infer_in_runs(log_probs, segments, z)
@@ -160,8 +160,8 @@ class Aggregate(Traits, ABC):
     def _infer_in_runs(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Infer some groups after others, so that what a kernel needs on its way stays small."""
         runs = segments.runs(MOST_MEMBERSHIPS)
-        found = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]
-        log_likelihoods, posteriors = zip(*found, strict=True)
+        inferred = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]
+        log_likelihoods, posteriors = zip(*inferred, strict=True)
         return torch.cat(log_likelihoods), torch.cat(posteriors)
 
     def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
@@ -218,7 +218,7 @@ class _InferWithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = log_softmax(class_major(logits))
-        log_likelihood, posterior = aggregate.checked_infer(log_probs, segments, z)
+        log_likelihood, posterior = aggregate.likelihood_and_posterior(log_probs, segments, z)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(gradient_in_logits(posterior, log_probs))
             ctx.segments = segments

@@ -113,7 +113,7 @@ class FromFold(Aggregate):
             return super().expect(log_probs, groups)
         # A number that no state has where no labels are observed as yes.
         yes = torch.full((len(groups),), self._numbers.get(1, -1), device=groups.device)
-        return self.checked_infer(log_probs, groups.segments, yes)[0].exp()
+        return self.likelihood_and_posterior(log_probs, groups.segments, yes)[0].exp()
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]

@@ -17,7 +17,6 @@ from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
 from unbag.problems import Problem, TableError, fail
 from unbag.row_diagnosis import find_copies, find_few_groups, read_table
-from unbag.symmetry import CheckedSet
 from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.ids import codes_of
@@ -131,12 +130,7 @@ def encode_rows(found: Gathered) -> np.ndarray:
 
 def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`."""
-    rows, k = read_table(X), len(found.classes)
-    sets = [
-        CheckedSet(one.aggregate, one.groups, one.aggregate.check(one.z, one.groups, k), k)
-        for one in found.observed
-        if one.groups is not None
-    ]
+    rows, sets = read_table(X), [one.checked for one in found.observed if one.checked is not None]
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
     return [*find_few_groups(rows, sets), *copies]
 

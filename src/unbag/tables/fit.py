@@ -73,7 +73,7 @@ def fit_tables(
         found, problems = read_plan(plan)
         of_rows = examine_rows(found, encode_rows(found))
         data, inputs = as_tables(found, problems), describe_inputs(found)
-        X, y, groups, weights = data.X, data.y, data.groups, data.group_weights
+        X, y, groups = data.X, data.y, data.groups
         clf = AggregateClassifier(
             **data.parameters,
             verbose=int(verbose),
@@ -84,7 +84,7 @@ def fit_tables(
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
             findings = [*(finding for one in found.findings for finding in one), *of_rows]
             # What is refused here leaves the folder as it was.
-            train = clf._prepare_fit(X, y, groups, group_weights=weights, findings=findings)
+            train = clf._prepare_fit(X, y, groups, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
             say_read(found)
             before = len(clf.diagnosis_)
@@ -98,7 +98,6 @@ def fit_tables(
             X,
             y,
             groups,
-            group_weights=weights,
             title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
             inputs=_in_words(inputs) | {"features made": len(clf.get_feature_names_out())},
             labels=found.labels,

@@ -102,18 +102,19 @@ class Candidate:
 
     def _tallies(self, one: Observed) -> Iterator[str]:
         """Look whether the rows of each value add up to the count of a class in every group."""
-        assert one.groups is not None
-        codes, sizes = self.codes[one.groups.members.numpy()], one.groups.sizes.numpy()
+        assert one.checked is not None
+        groups = one.checked.groups
+        codes, sizes = self.codes[groups.members.numpy()], groups.sizes.numpy()
         if one.z.ndim == 2:
             coding = find_coding(codes, sizes, one.z)
         else:
-            checked = one.aggregate.check(one.z, one.groups, len(self.found.classes)).numpy()
+            checked = one.checked.checked.numpy()
             missing = checked[..., MISSING].sum(1, keepdims=True)  # these may be of any class
             coding = find_coding_within(codes, sizes, checked[..., LOW] - missing, checked[..., HIGH])
         if coding is not None and self.is_unlikely(coding.log_chance):
             yield (
                 f"its values, counted in each group, {'give' if one.z.ndim == 2 else 'fit'} the counts of the classes "
-                f"in all {len(one.groups):,} groups, as chance does {once_in(coding.log_chance)}"
+                f"in all {len(groups):,} groups, as chance does {once_in(coding.log_chance)}"
             )
 
     def _bags(self, one: Observed) -> Iterator[str]:

@@ -15,7 +15,7 @@ import torch
 
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.columns import Table, as_categories, is_missing
-from unbag.diagnosis import diagnose, drop_answered
+from unbag.diagnosis import diagnose_checked, drop_answered
 from unbag.findings import Finding
 from unbag.options import Plan
 from unbag.problems import Problem, fail, failing, in_rows, list_some
@@ -27,6 +27,7 @@ from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.proportions import Options
 from unbag.tables.read import TableFile, open_table
+from unbag.training import Observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +50,15 @@ class Gathered:
     def findings(self) -> list[list[Finding]]:
         """What the observations of each file cannot tell; nothing of those that errors do not allow."""
         return [
-            [] if one.groups is None else self._diagnose(one, source.rates)
+            [] if one.checked is None else self._diagnose(one, one.checked, source.rates)
             for one, source in zip(self.observed, self.plan.sources, strict=True)
         ]
 
-    def _diagnose(self, one: Observed, rates: Any) -> list[Finding]:
-        assert one.groups is not None
+    def _diagnose(self, one: Observed, checked: Observations, rates: Any) -> list[Finding]:
         if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
             rates = {0: 1, 1: 1}
         k, labelled, shares = len(self.classes), self.learned_labels is not None, self.shares
-        findings = diagnose(one.aggregate, one.groups, one.z, k, group_weights=one.group_weights, sampling=rates)
+        findings = diagnose_checked(checked, rates)
         named = shares is not None and shares.tell(symmetry_of(one.aggregate, k), len(self.instances))
         counted = any(other.columns.classes for other in self.observed)
         return drop_answered(findings, names=labelled or named, borders=labelled or counted or shares is not None)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
@@ -19,28 +18,35 @@ from unbag.tables.grouped import read_grouped
 from unbag.tables.join import Match, read_numbers
 from unbag.tables.tuples import as_lower, read_tuples
 from unbag.tables.values import ColumnRead
+from unbag.training import Observations
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The observations of one file, as the estimator takes them.
-
-    ``groups`` and ``z`` are None where errors among the problems do not allow them.
-    """
+    """The observations of one file, as the estimator takes them."""
 
     columns: SourceColumns
     table: Table
     aggregate: Aggregate
-    groups: Groups | None
-    z: Any
+    checked: Observations | None
+    """Checked; None where errors among the problems do not allow them."""
     source_rows: np.ndarray
     """For each group the row of the file it comes from, from 0."""
     problems: list[Problem]
-    group_weights: np.ndarray | None = None
     turned: np.ndarray | None = None
     """Of relations, for each pair whether its members stand in the other order than in the file."""
     read: list[ColumnRead] = field(default_factory=list)
     """How the columns were read."""
+
+    @property
+    def groups(self) -> Groups | None:
+        """Which rows form which group."""
+        return None if self.checked is None else self.checked.groups
+
+    @property
+    def z(self) -> Any:
+        """What was observed of each group, as it was read."""
+        return None if self.checked is None else self.checked.z.numpy()
 
 
 def read_observations(match: Match, relation: Any = None) -> Observed:
@@ -70,20 +76,21 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         weights, wrong = _read_weights(table, columns.weight)
         problems += wrong
         if weights is None:
-            groups, z = None, None
+            groups = None
+    checked = None
     if groups is not None:
+        of_groups = None if weights is None else weights[source_rows]
         try:
-            aggregate.check(z, groups, len(match.classes))
+            checked = Observations(aggregate, groups, z, len(match.classes), group_weights=of_groups)
         except (TypeError, ValueError) as error:
-            groups, z = None, None
             problems.append(Problem("error", str(error), table.file, None, columns.observed))
-    if groups is not None and z is not None and weights is not None:
-        counts = weights[source_rows] > 0
-        groups, z, source_rows = groups.take(torch.from_numpy(counts)), z[counts], source_rows[counts]
-        weights, turned = weights[source_rows], None if turned is None else turned[counts]
+    if checked is not None:
+        counts = checked.weights.numpy() > 0
+        checked, source_rows = checked.counting(), source_rows[counts]
+        turned = None if turned is None else turned[counts]
     of = "a row" if columns.members else "the group"
     read = [*(ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys), *found.read]
-    return Observed(columns, table, aggregate, groups, z, source_rows, [*notes, *problems], weights, turned, read)
+    return Observed(columns, table, aggregate, checked, source_rows, [*notes, *problems], turned, read)
 
 
 def _read_weights(table: Table, column: str) -> tuple[np.ndarray | None, list[Problem]]:

@@ -22,14 +22,15 @@ from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What the estimator takes of files: ``AggregateClassifier(**parameters).fit(X, y, groups, ...)``."""
+    """What the estimator takes of files: ``AggregateClassifier(**parameters).fit(X, y, groups)``."""
 
     X: pa.Table
     """The columns to learn from; ``X.to_pandas()`` and ``polars.from_arrow(X)`` are the same."""
     y: Any
-    """What was observed of each group; a list for several files, as the next two."""
+    """What was observed of each group, :class:`unbag.training.Observations` with groups and weights; a list for several
+    files, and for labels to learn from."""
     groups: Any
-    group_weights: Any
+    """None where y holds them."""
     parameters: dict[str, Any]
     """Of the classifier: aggregate, n_classes, classes, sampling and class_shares."""
     labels: np.ndarray | None
@@ -57,7 +58,7 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     Returns
     -------
     Tables
-        ``X``, ``y``, ``groups`` and ``group_weights`` for fit, and ``parameters`` for the classifier.
+        ``X``, ``y`` and ``groups`` for fit, and ``parameters`` for the classifier.
 
     Examples
     --------
@@ -94,16 +95,16 @@ def read_plan(plan: Any) -> tuple[Gathered, list[Problem]]:
 def as_tables(found: Gathered, problems: list[Problem]) -> Tables:
     """Return files that were read as the estimator takes them; labels to learn from are one more set."""
     plan = found.plan
-    sets: list[tuple[Any, Any, Any, Any, Any]] = [
-        (one.aggregate, one.z, one.groups, one.group_weights, source.rates)
+    sets: list[tuple[Any, Any, Any, Any]] = [
+        (one.aggregate, one.checked, None, source.rates)
         for one, source in zip(found.observed, plan.sources, strict=True)
     ]
     if found.learned_labels is not None:
         labels, rows = found.learned_labels
         of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
-        sets.append((LabelProportions(), labels, of_one, None, None))
+        sets.append((LabelProportions(), labels, of_one, None))
     own: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
-    aggregate, y, groups, weights, sampling = own
+    aggregate, y, groups, sampling = own
     parameters = {
         "aggregate": aggregate,
         "n_classes": len(found.classes),
@@ -113,4 +114,4 @@ def as_tables(found: Gathered, problems: list[Problem]) -> Tables:
         "class_shares": plan.shares,
     }
     X = found.instances.data.select(found.columns.features)
-    return Tables(X, y, groups, weights, parameters, found.labels, found.labelled_rows, found.instances.data, problems)
+    return Tables(X, y, groups, parameters, found.labels, found.labelled_rows, found.instances.data, problems)

@@ -39,8 +39,8 @@ def expectation_maximisation(
 ) -> tuple[Tensor, ValueAndGrad]:
     """Minimise the unbiased risk; ``memory`` are the log-probabilities of the last visit, or nothing."""
     log_probs = log_softmax(class_major(outputs))
-    known = class_major(memory[0]) if memory else log_probs
-    _, weights = aggregate.checked_infer(known, segments, z)  # E-step
+    known = memory[0] if memory else log_probs
+    _, weights = aggregate.likelihood_and_posterior(known, segments, z)  # E-step
     weights = weights.to(log_probs.dtype)
     if loss is cross_entropy:  # M-step
         return log_probs, cross_entropy_risk(log_probs, weights, segments)

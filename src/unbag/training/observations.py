@@ -70,9 +70,13 @@ class Observations:
         object.__setattr__(self, "z", read_per_group(self.z, self.groups))
         object.__setattr__(self, "checked", self.aggregate.check(self.z, self.groups, self.n_classes))
         if self.group_weights is not None:
-            object.__setattr__(self, "group_weights", read_group_weights(self.group_weights, self.groups))
-            if not bool(self.group_weights.any()):
-                raise ValueError("group_weights must not all be zero: no group would be left to learn from")
+            object.__setattr__(self, "group_weights", self._read_weights(self.group_weights))
+
+    def _read_weights(self, group_weights: Any) -> Tensor:
+        weights = read_group_weights(group_weights, self.groups)
+        if not bool(weights.any()):
+            raise ValueError("group_weights must not all be zero: no group would be left to learn from")
+        return weights
 
     @property
     def weights(self) -> Tensor:
@@ -108,6 +112,13 @@ class Observations:
     def to(self, device: torch.device | str) -> Observations:
         """Return the same on another device."""
         return self._unchecked(self.groups.to(device), lambda of_groups: of_groups.to(device))
+
+    def with_weights(self, group_weights: Any) -> Observations:
+        """Return the same with other weights of groups, or None."""
+        other = self._unchecked(self.groups, lambda of_groups: of_groups)
+        weights = None if group_weights is None else self._read_weights(group_weights)
+        other.__dict__["group_weights"] = weights
+        return other
 
     def _unchecked(self, groups: Groups, change: Callable[[Tensor], Tensor]) -> Observations:
         """Skip the checks where the pieces come from checked observations."""

@@ -42,8 +42,8 @@ def gather_rows(X: Rows, rows: Tensor) -> Tensor:
     tensor([[[3.],
              [1.]]])
     """
-    if isinstance(X, Tensor):
-        return X[rows]
+    if isinstance(X, Tensor):  # on a processor, a fraction of the time of an index with two dimensions
+        return X.index_select(0, rows.flatten()).view(*rows.shape, *X.shape[1:])
     found = X.gather(rows.flatten())
     if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != rows.numel() or found.device != rows.device:
         raise ValueError(
