@@ -32,7 +32,7 @@ def test_counts_make_it_the_class_frequencies(counts):
 def test_the_search_finds_what_the_closed_form_knows():
     one = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([3, 4]), [[2, 1, 0], [0, 1, 3]], 3)
     probs, (log_likelihood,) = best_constant([one])
-    searched = _search([find_distinct(one)], 3).numpy()
+    searched = _search([find_distinct(one)], 3, 1).numpy()
     np.testing.assert_allclose(searched, probs, atol=1e-4)
     assert 0 <= (log_likelihood - naive(one, searched)).mean() < 1e-6
 

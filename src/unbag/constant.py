@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 
 # From one start, a search for a distribution whose classes are unnamed may end where all of them are alike.
@@ -82,11 +83,13 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
         frequencies = torch.stack([one.weights @ one.checked.double() / one.weights.sum() for one in sets]).sum(0)
         probs = frequencies / frequencies.sum()
     else:
-        probs = _search([find_distinct(one.counting()) for one in sets], sets[0].n_classes)
+        counting = [one.counting().for_training() for one in sets]
+        starts = 1 if find_symmetry(counting) == "none" else STARTS
+        probs = _search([find_distinct(one) for one in counting], sets[0].n_classes, starts)
     return probs.numpy(), [one.log_likelihood(probs.log())[one.case] for one in distinct]
 
 
-def _search(sets: Sequence[Distinct], n_classes: int) -> Tensor:
+def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int) -> Tensor:
     from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
@@ -97,7 +100,7 @@ def _search(sets: Sequence[Distinct], n_classes: int) -> Tensor:
         return total.item(), slope.numpy()
 
     random = np.random.default_rng(0)
-    starts = [np.linspace(0, 1, n_classes), *random.normal(size=(STARTS - 1, n_classes))]
+    starts = [np.linspace(0, 1, n_classes), *random.normal(size=(n_starts - 1, n_classes))]
     bounds = [(-BOUND, BOUND)] * n_classes
     found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
     return torch.from_numpy(min(found, key=lambda one: one.fun).x).softmax(0)

@@ -326,3 +326,18 @@ def test_rounded_counts_keep_boxes_few_and_near():
     assert (rounded >= many).all()
     assert (rounded <= (1.5 * many).clamp_min(4)).all()
     assert rounded.unique().tolist()[:9] == [0, 1, 2, 3, 4, 6, 8, 12, 16]
+
+
+def test_training_takes_less_care_and_comes_out_alike():
+    rng = torch.Generator().manual_seed(0)
+    groups = Groups.from_sizes([30, 200, 150])
+    logits = torch.randn(380, 3, generator=rng, dtype=torch.float64)
+    counts = LabelProportions().observe(torch.randint(0, 3, (380,), generator=rng), groups, 3)
+    z = published.rounded((counts / 5).round() * 5, 5)
+    careful = PublishedCounts()
+    quick = careful.for_training()
+    assert (careful.max_states, quick.max_states) == (2**17, 2**12)
+    expected, found = careful.evidence(logits, groups, z), quick.evidence(logits, groups, z)
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, atol=0.05, rtol=0)
+    torch.testing.assert_close(found.posterior, expected.posterior, atol=5e-3, rtol=0)
+    assert PublishedCounts("exact").for_training().max_states == 2**17

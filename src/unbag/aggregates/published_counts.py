@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from math import lgamma, prod
 from typing import Any, Literal
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate
-from unbag.aggregates.label_proportions import LabelProportions, Method, split_by
+from unbag.aggregates.label_proportions import STATES_IN_TRAINING, LabelProportions, Method, split_by
 from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
 from unbag.alignment import read_per_group
@@ -19,7 +20,7 @@ from unbag.checks import format_indices
 from unbag.groups import Groups
 from unbag.kernels.lattice import safe_total
 from unbag.kernels.logspace import log_softmax
-from unbag.kernels.normal_counts import infer_counts_as_normal
+from unbag.kernels.normal_counts import TOLERANCE, infer_counts_as_normal
 from unbag.kernels.subsets import infer_subsets
 from unbag.kernels.weighted_counts import infer_weighted_counts
 from unbag.kernels.weighted_states import infer_weighted_states
@@ -29,6 +30,8 @@ from unbag.segments import Segments
 
 # Up to this size groups may run as sets of members, 3^m pairs of them.
 MOST_IN_SETS = 12
+# Of the normal approximation, in members: steps of training need its posterior to three digits.
+TOLERANCE_IN_TRAINING = 1e-2
 
 How = Literal["counts", "two_classes", "subsets", "count_states", "normal"]
 
@@ -99,6 +102,7 @@ class PublishedCounts(Aggregate):
     """
 
     outcome = "published_counts"
+    _tolerance = TOLERANCE
     wording = Wording("Published counts", "what was published of how many of its rows are of each class")
 
     def __init__(
@@ -146,6 +150,14 @@ class PublishedCounts(Aggregate):
     def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
         z = read_per_group(z, groups)
         return log_weight(z, LabelProportions().observe(labels, groups, n_classes)).sum(1)
+
+    def for_training(self) -> PublishedCounts:
+        if self.method == "exact":
+            return self
+        other = copy(self)
+        other.max_states = min(self.max_states, STATES_IN_TRAINING)
+        other._of_counts, other._tolerance = self._of_counts.for_training(), TOLERANCE_IN_TRAINING
+        return other
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         """Return the expected counts, (groups, classes)."""
@@ -207,7 +219,7 @@ class PublishedCounts(Aggregate):
         if part.method == "two_classes":
             return _infer_two_classes(log_probs, segments, z)
         if part.method == "normal":
-            return infer_counts_as_normal(log_probs, segments, log_weights(z, segments.max_size))
+            return infer_counts_as_normal(log_probs, segments, log_weights(z, segments.max_size), self._tolerance)
         return _infer_states(log_probs, segments, z, part.largest)
 
     def _parts(self, segments: Segments, z: Tensor) -> list[Part]:

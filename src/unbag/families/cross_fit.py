@@ -115,16 +115,17 @@ def cross_fit(
 
     judged = [place for place, own in enumerate(numbers) if own.min() >= 0]
     judges = [sets[place] for place in judged]
+    quick = [one.for_training() for one in judges]  # what is searched for is looked at many times
     # For each of their memberships, the fold that leaves it out, and its place among the rows.
     where = [(fold_of_members(sets[place], numbers[place]), members_of_sets[place]) for place in judged]
     by_candidate = [torch.stack(log_probs[n : n + len(folds)]) for n in range(0, len(models), len(folds))]
     # A candidate that is too sure of itself may still be the one that tells classes apart best.
-    temperatures = [fit_temperature(judges, [by_fold[own] for own in where]) for by_fold in by_candidate]
+    temperatures = [fit_temperature(quick, [by_fold[own] for own in where]) for by_fold in by_candidate]
     by_candidate = [temper(by_fold, own) for by_fold, own in zip(by_candidate, temperatures, strict=True)]
     left_out = [[by_fold[own] for own in where] for by_fold in by_candidate]
-    weights = fit_mixture(judges, left_out)
+    weights = fit_mixture(quick, left_out)
     mixed = mix(by_candidate, weights)
-    temperature = 1.0 if max(weights) == 1 else fit_temperature(judges, [mixed[own] for own in where])
+    temperature = 1.0 if max(weights) == 1 else fit_temperature(quick, [mixed[own] for own in where])
     tempered = temper(mixed, temperature)
     out_of_fold = [OutOfFold(tempered[own], tempered[:, own[1]]) for own in where]
     shares = [weight / len(folds) for weight in weights for _ in folds]

@@ -24,8 +24,8 @@ LEAST_VARIANCE = 1 / (2 * math.pi)
 # Below this variance, whole numbers miss the peak of a normal density.
 LEAST_SPREAD = 0.25
 STEPS = 300
-# Expected counts may still move by this share of a member.
-TOLERANCE = 1e-7
+# Expected counts may still move by this share of a member: the total, which is stationary, is off by far less.
+TOLERANCE = 1e-5
 # Members by which expected counts may be off when all steps are done; beyond that there is no result.
 FARTHEST_OFF = 0.5
 
@@ -47,7 +47,9 @@ class Factors(NamedTuple):
     log_scale: Tensor
 
 
-def infer_counts_as_normal(log_probs: Tensor, segments: Segments, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+def infer_counts_as_normal(
+    log_probs: Tensor, segments: Segments, log_weights: Tensor, tolerance: float = TOLERANCE
+) -> tuple[Tensor, Tensor]:
     """Return approximations of the log of the sum of weights times probabilities, and of each membership's posterior.
 
     Parameters
@@ -58,6 +60,8 @@ def infer_counts_as_normal(log_probs: Tensor, segments: Segments, log_weights: T
         The memberships of each group.
     log_weights
         Of the counts of each class, from 0 on, concave: (groups, k, counts).
+    tolerance
+        By which share of a member expected counts may still move.
     """
     tilt = log_probs.new_zeros(len(segments), log_probs.shape[1])
     factors = Factors(torch.zeros_like(tilt), torch.zeros_like(tilt), torch.zeros_like(tilt))
@@ -73,12 +77,16 @@ def infer_counts_as_normal(log_probs: Tensor, segments: Segments, log_weights: T
         # By how much counts would still move, with the new factors and with the tilt moved along.
         change = _times(covariance, new.r - factors.r - (new.q - factors.q) * mean)
         off = (mean - counts.mean).abs().amax(1) + change.abs().amax(1)
-        if step and not bool((off >= TOLERANCE).any()):  # NaN comes out as it went in
+        if step and not bool((off >= tolerance).any()):  # NaN comes out as it went in
             break
         reach = max(1.0, longest * 0.5**step)
         tilt = (factors.r - factors.q * mean).clamp(tilt - reach, tilt + reach)
         share = 0.7 * 0.98**step  # of the way: where all of it leads back and forth, less leads there
         factors = Factors(*(torch.lerp(old, now, share) for old, now in zip(factors, new, strict=True)))
+    # The new factors and their scale belong together: where neither moves any more, the total is stationary.
+    factors = new
+    inverse = torch.linalg.inv(unit + counts.covariance * factors.q[:, None])
+    covariance = inverse @ counts.covariance
     natural = factors.r - tilt
     around = natural - factors.q * counts.mean
     log_total = (
@@ -86,7 +94,7 @@ def infer_counts_as_normal(log_probs: Tensor, segments: Segments, log_weights: T
         + torch.linalg.slogdet(inverse).logabsdet / 2
         + (natural * counts.mean - factors.q * counts.mean.square() / 2).sum(1)
         + (around * _times(covariance, around)).sum(1) / 2
-        + new.log_scale.sum(1)
+        + factors.log_scale.sum(1)
     )
     # Taking label c moves the counts of the others away from their mean and their covariance.
     pull = factors.q[:, :, None] * inverse
