@@ -34,7 +34,7 @@ import unbag.saving
 import unbag.tables  # what commands import late, so that no child has to
 from unbag.training import Checkpoint
 
-EPOCHS = 5
+EPOCHS = 10
 
 
 def command(files: Path, folder: Path) -> None:
