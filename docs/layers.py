@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -56,8 +57,13 @@ def unit(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
-def read_imports(package: Path) -> Iterator[Import]:
-    """Read which modules of a package import which others, wherever in a module that is."""
+@cache
+def read_imports(package: Path) -> tuple[Import, ...]:
+    """Return which modules of a package import which others, wherever in a module that is."""
+    return tuple(_read_imports(package))
+
+
+def _read_imports(package: Path) -> Iterator[Import]:
     modules = {
         ".".join((package.name, *path.relative_to(package).with_suffix("").parts)): path
         for path in package.rglob("*.py")

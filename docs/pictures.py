@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import matplotlib as mpl
@@ -163,11 +164,7 @@ def loop() -> Figure:
 
 def rows_from_counts(ink: str = INK, pale: str = "#b8b8b8") -> Figure:
     """Rows without labels and counts of cohorts on the left, a class for every row on the right: learned, not drawn."""
-    X, y = make_blobs(300, centers=[[0, 0], [4, 0], [0, 4]], random_state=0)
-    cohort = np.arange(300) // 6
-    counts = np.stack([np.bincount(y[cohort == c], minlength=3) for c in range(50)])
-    model = unbag.AggregateClassifier(model="linear", learning_rate=0.05, epochs=40, random_state=0)
-    model.fit(X, unbag.target(cohort, counts))
+    X, cohort, counts, found = _learn_rows()
     figure = Figure(figsize=(9.2, 3.1), layout="constrained")
     figure.patch.set_alpha(0)  # whatever colour the page has
     rows, known, learned = figure.subplots(1, 3, width_ratios=(1, 0.8, 1))
@@ -178,7 +175,7 @@ def rows_from_counts(ink: str = INK, pale: str = "#b8b8b8") -> Figure:
     rows.scatter(*X.T, s=12, color=pale, linewidths=0)
     rows.scatter(*X[cohort == 0].T, s=34, facecolors="none", edgecolors=ink, linewidths=1.2, label="group 1")
     rows.legend(loc="upper right", frameon=False, labelcolor=ink, fontsize=9, handletextpad=0.1)
-    learned.scatter(*X.T, s=12, color=np.array(COLOURS)[model.predict(X)], linewidths=0)
+    learned.scatter(*X.T, s=12, color=np.array(COLOURS)[found], linewidths=0)
     for line, group in enumerate(counts[:8]):
         known.text(-1.1, line, f"group {line + 1}", ha="right", va="center", color=ink, fontsize=9)
         known.scatter(range(6), [line] * 6, s=90, marker="s", color=np.repeat(COLOURS[:3], group), linewidths=0)
@@ -188,6 +185,16 @@ def rows_from_counts(ink: str = INK, pale: str = "#b8b8b8") -> Figure:
     known.set_xlim(-4.2, 6.5)
     known.set_ylim(8.5, -0.7)
     return figure
+
+
+@cache
+def _learn_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, their cohorts, the counts of these, and the classes that are learned from all that."""
+    X, y = make_blobs(300, centers=[[0, 0], [4, 0], [0, 4]], random_state=0)
+    cohort = np.arange(300) // 6
+    counts = np.stack([np.bincount(y[cohort == c], minlength=3) for c in range(50)])
+    model = unbag.AggregateClassifier(model="linear", learning_rate=0.05, epochs=40, random_state=0)
+    return X, cohort, counts, model.fit(X, unbag.target(cohort, counts)).predict(X)
 
 
 def rows_from_counts_dark() -> Figure:

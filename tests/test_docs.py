@@ -112,7 +112,7 @@ def test_pictures(tmp_path):
         draw_all(tmp_path / folder)
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
     assert drawn == {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}  # the same every time
-    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text = "".join(page.read_text(encoding="utf-8") for page in [*PAGES, DOCS.parent / "README.md"])
     kept = {path.name: path.read_bytes() for path in (DOCS / "_pictures").iterdir()}
     expected = {*drawn, "layers.svg"}  # test_layers.py looks at that one
     assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == expected == set(kept)  # none is missing, or left over

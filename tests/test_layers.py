@@ -12,7 +12,7 @@ import unbag
 DOCS = Path(__file__).parents[1] / "docs"
 LAYERS = runpy.run_path(str(DOCS / "layers.py"))
 PACKAGE = Path(unbag.__file__).parent
-IMPORTS = list(LAYERS["read_imports"](PACKAGE))
+IMPORTS = LAYERS["read_imports"](PACKAGE)
 LEVEL = {name: -place for place, names in enumerate(LAYERS["LAYERS"].values()) for name in names.split()}
 
 
@@ -57,13 +57,13 @@ def test_imports_are_found_wherever_they_are(code, imported, lazy, tmp_path):
     package.mkdir()
     for name, content in (("__init__", ""), ("low", "import json"), ("high", code)):
         (package / f"{name}.py").write_text(content)
-    assert list(LAYERS["read_imports"](package)) == [("made.high", imported, lazy)]
+    assert LAYERS["read_imports"](package) == (("made.high", imported, lazy),)
 
 
 def test_a_relative_import_is_refused(tmp_path):
     (tmp_path / "made.py").write_text("\nfrom . import low")
     with pytest.raises(ValueError, match="line 2: a relative import"):
-        list(LAYERS["read_imports"](tmp_path))
+        LAYERS["read_imports"](tmp_path)
 
 
 def test_the_drawing_shows_the_imports_that_there_are():

@@ -11,7 +11,6 @@ import pytest
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import AggregateClassifier
-from unbag.features import Preparation
 from unbag.files import locked, raise_if_input
 from unbag.run_folder import Run
 
@@ -84,7 +83,7 @@ def test_nothing_is_written_into_a_folder_that_is_read(run, folder):
 def test_a_run_is_not_written_over_by_what_is_made_of_it(run, folder):
     (weights,) = (run / "model").glob("weights-*")
     before = content_of(folder)
-    for out in ("run/run.json", "run/summary.json", "run/preparation.json", "run/model/model.json", "run/.lock"):
+    for out in ("run/run.json", "run/summary.json", "run/model/model.json", "run/.lock"):
         refused(call("report", "run", "--out", out), "read; name another file to write")
     refused(call("report", "run", "--out", weights), "read; name another file to write")
     (folder / "p.csv").symlink_to(run / "run.json")
@@ -183,7 +182,7 @@ def test_parts_of_two_runs_do_not_go_together(run, folder):
     assert fit("--exclude", "town", "--seed", 1, out="other").exit_code == 0
     mixed = folder / "mixed"
     predict = ["predict", "mixed", "people.csv", "--out", "p.csv"]
-    for part in ("preparation.json", "model", "summary.json", "run.json"):
+    for part in ("model", "summary.json", "run.json"):
         shutil.copytree(run, mixed)
         if part == "model":
             shutil.rmtree(mixed / part)
@@ -226,13 +225,9 @@ def test_what_a_kill_before_the_first_write_leaves_is_no_obstacle(folder, left):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-@pytest.mark.parametrize("name", ["run.json", "preparation.json", "summary.json"])
+@pytest.mark.parametrize("name", ["run.json", "summary.json"])
 def test_a_pipe_in_place_of_a_file_of_a_run_is_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
-    reads = {
-        "run.json": lambda path: Run(path.parent).read(),
-        "preparation.json": Preparation.load,
-        "summary.json": lambda path: Run(path.parent).read_summary(),
-    }
+    reads = {"run.json": Run(tmp_path).read, "summary.json": Run(tmp_path).read_summary}
     with pytest.raises(ValueError, match="no regular file"):
-        reads[name](tmp_path / name)
+        reads[name]()

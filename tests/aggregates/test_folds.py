@@ -67,7 +67,7 @@ def test_evidence_is_that_of_enumeration(name: str, data: st.DataObject) -> None
 
 @pytest.mark.parametrize(
     ("size", "extreme"),
-    [(1, 200.0), (1, 1e4), (2, 200.0), (2, 1e4), (1000, 200.0), (1000, 1e4), (1000, 1.0), (10**5, 1e4)],
+    [(1, 200.0), (1, 1e4), (2, 200.0), (2, 1e4), (1000, 200.0), (1000, 1e4), (1000, 1.0), (10**4, 1e4)],
 )
 def test_at_least_one_is_multiple_instance_at_any_size(size: int, extreme: float) -> None:
     random = torch.Generator().manual_seed(0)

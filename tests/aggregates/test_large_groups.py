@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
 import unbag
-from unbag import Groups, LabelProportions, symmetry
+from unbag import AggregateClassifier, Groups, LabelProportions, symmetry
 from unbag.aggregates import base
+from unbag.families.folds import make_folds
 from unbag.kernels import poisson_binomial
+from unbag.out_of_fold import mean_log_likelihood
 from unbag.segments import Segments
 from unbag.training import Observations
 
@@ -138,3 +142,55 @@ def test_few_members_at_a_time_show_the_same_symmetry(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(symmetry, "MEMBERSHIPS_AT_ONCE", 4)
             assert symmetry.find_symmetry([one]) == expected
+
+
+# ---------------------------------------------------------------------------------------------- cheaper to learn by
+
+
+def observed(sizes, aggregate):
+    groups, k = Groups.from_sizes(sizes), 3
+    counts = aggregate.observe(torch.arange(sum(sizes)) % k, groups, k)
+    return Observations(aggregate, groups, counts, k, weight=0.3, group_weights=[1.0, 2.0][: len(sizes)])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "aggregate", "exact"),
+    [
+        ([10, 45], LabelProportions(), True),  # 16 ** 3 count vectors of the larger one, no more than are allowed
+        ([10, 48], LabelProportions(), False),
+        ([10, 48], LabelProportions("exact"), True),
+        ([10, 48], LabelProportions(max_states=2**11), False),
+        ([10, 48], Watched(), False),
+    ],
+    ids=["small", "large", "exact", "less allowed", "subclass"],
+)
+def test_large_groups_are_learned_by_the_saddle_point(sizes, aggregate, exact):
+    seen = observed(sizes, aggregate)
+    learned = seen.for_training()
+    own = learned.aggregate
+    assert (type(own), own.method) == (type(aggregate), aggregate.method)
+    assert own.max_states == (aggregate.max_states if aggregate.method == "exact" else min(aggregate.max_states, 2**12))
+    assert own.plan(seen.groups, seen.z).exact is exact
+    assert (learned.weight, learned.groups, learned.n_classes) == (0.3, seen.groups, 3)
+    for one, other in ((learned.z, seen.z), (learned.checked, seen.checked), (learned.weights, seen.weights)):
+        assert torch.equal(one, other)
+    assert seen.aggregate is aggregate
+    logits = logits_of(sum(sizes), 3)
+    likelihoods = [one.evidence(logits).log_likelihood for one in (seen, learned)]
+    same = (likelihoods[0] == likelihoods[1]).tolist()
+    assert same == [True, exact or aggregate.max_states < 2**12]
+    torch.testing.assert_close(likelihoods[1], likelihoods[0], rtol=0.01, atol=0)
+
+
+def test_folds_are_judged_by_exact_counts():
+    X = logits_of(192, 3).numpy()
+    ids = np.arange(192) // 48
+    y = unbag.target(ids, [np.bincount(X[ids == one].argmax(1), minlength=3) for one in range(4)])
+    with patch("unbag.families.cross_fit.make_folds", wraps=make_folds) as folds:
+        clf = AggregateClassifier(model="linear", n_folds=2, epochs=2, random_state=0).fit(X, y)
+    assert [one.aggregate.max_states for one in folds.call_args.args[0]] == [2**12]
+    seen = clf._observations(y, None, 192)
+    found = clf._out_of_fold_log_probs(clf._log_probs_of_models(torch.from_numpy(X)), seen)
+    judged, learned = (mean_log_likelihood([own], found) for own in (seen[0], seen[0].for_training()))
+    assert clf.candidates_[0]["score"] == pytest.approx(judged, rel=1e-9)
+    assert abs(learned - judged) > 1e-6  # the test can tell them apart

@@ -60,7 +60,7 @@ def test_help_lists_what_the_plan_lets_choose():
     for name in ("list", "run", "smoke"):
         for _ in range(2):  # the same again
             shown = " ".join(call(name, "-h").stdout.replace("│", " ").split())
-            assert "Only this protocol: paper, copies_together, ten_fold." in shown
+            assert "Only this protocol: paper, copies_together, ten_fold, groups_of_16," in shown
             assert "Only this table: similarity_uci, triplet_uci" in shown
 
 

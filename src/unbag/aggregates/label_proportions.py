@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
@@ -150,9 +151,11 @@ class LabelProportions(Aggregate):
         return counts
 
     def for_training(self) -> LabelProportions:
-        return (
-            self if self.method == "exact" else LabelProportions(self.method, min(self.max_states, STATES_IN_TRAINING))
-        )
+        if self.method == "exact" or self.max_states <= STATES_IN_TRAINING:
+            return self
+        other = copy(self)  # a subclass stays what it is
+        other.max_states = STATES_IN_TRAINING
+        return other
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         return groups.segments.sum(log_probs.exp())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import gc
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from unbag.cli import bench, protect, report, reproduce, tables
+from unbag.version import __version__
 
 app = typer.Typer(
     help="Learn a classifier for single instances when only groups of them carry labels.",
@@ -34,7 +34,7 @@ app.add_typer(bench.app, name="bench", rich_help_panel="Your machine")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"unbag {version('unbag')}")
+        typer.echo(f"unbag {__version__}")
         raise typer.Exit
 
 

@@ -65,7 +65,7 @@ def sort_groups(X: np.ndarray, rows: np.ndarray, n_groups: int, size: int, rng: 
     >>> X = np.array([[0.0], [100.0], [1.0], [101.0]])
     >>> sort_groups(X, np.arange(4), 2, 2, np.random.default_rng(1))
     array([[0, 2],
-           [1, 3]])
+           [3, 1]])
     """
     rows = np.tile(rows, -(-size // len(rows)))
     values = X[rows].reshape(len(rows), -1).astype(np.float64)
