@@ -103,12 +103,13 @@ def permutation_importance(
     before = explain(given)
     found = []
     for feature, encoded in columns:
-        after = [torch.zeros_like(own) for own in before]
+        drops = [torch.zeros_like(own) for own in before]
         for donor in donors:
             permuted = given.clone()
             permuted[:, encoded] = rows[donor][:, encoded]
-            after = [total + own / n_permutations for total, own in zip(after, explain(permuted), strict=True)]
-        drop, error = _mean_and_error(sample, [one - two for one, two in zip(before, after, strict=True)])
+            after = explain(permuted)
+            drops = [drop + (one - two) / len(donors) for drop, one, two in zip(drops, before, after, strict=True)]
+        drop, error = _mean_and_error(sample, drops)
         found.append({"column": feature.name, "drop": drop, "error": error})
     return {
         "columns": sorted(found, key=lambda one: -one["drop"]),

@@ -174,6 +174,7 @@ def balance(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[floa
         axes.barh(at, shares, height * 0.9, label=label, color=colour, alpha=alpha)
     axes.set_yticks(range(len(names)), [short(name) for name in names])
     axes.invert_yaxis()
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     axes.set(xlabel="share of members")
     _name_above(axes, len(series))

@@ -35,7 +35,7 @@ def quality(summary: dict[str, Any]) -> Section:
             "predicted by": lambda one: Cell(one["name"]),
             "rows right": lambda one: in_percent(one["value"]),
             "95 % interval": lambda one: Cell(
-                f"{percent(one['low'])} to {percent(one['high'])}" if "low" in one else NONE
+                f"{percent(one['low'])} to {percent(one['high'])}" if "low" in one else ""
             ),
         }
         section.tables.append(table("Accuracy", known, columns))
