@@ -263,17 +263,19 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         return self._mixed_log_probs(rows)
 
-    def _mixed_log_probs(self, rows: Tensor) -> Tensor:
-        """Return the tempered mean of the probabilities of all models."""
-        return self._mix(self._log_probs_of_models(rows))
+    def _mixed_log_probs(self, rows: Tensor, fold: int | None = None) -> Tensor:
+        """Return the tempered mean of the probabilities of all models, or of those that have left out a fold."""
+        return self._mix(self._log_probs_of_models(rows, fold), fold)
 
     def _mix(self, of_models: list[Tensor], fold: int | None = None) -> Tensor:
         """Return the tempered mean of what models say, of all, or of those that have left out a fold."""
-        weights = np.array(self.model_weights_)
-        if fold is not None:
-            weights = weights * (np.array(self.model_folds_) == fold)
+        weights = np.array(self.model_weights_)[self._places(fold)]
         mixed = of_models[0] if len(of_models) == 1 else mix(of_models, (weights / sum(weights)).tolist())
         return temper(mixed, self.temperature_)
+
+    def _places(self, fold: int | None) -> list[int]:
+        """Return the numbers of the models that have left out a fold; None is for all models."""
+        return [place for place in range(len(self.models_)) if fold is None or (self.model_folds_ or [])[place] == fold]
 
     def _out_of_fold_log_probs(self, of_models: list[Tensor], observations: Sequence[Observations]) -> list[Tensor]:
         """Return for each set the log-probabilities of members, by models that have not seen their groups, if any.
@@ -281,7 +283,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         Of all rows, ``of_models`` is what :meth:`_log_probs_of_models` returns.
         """
         by_all = self._mix(of_models)
-        by_fold = {fold: self._mix(of_models, fold) for fold in sorted({*(self.model_folds_ or [])})}
+        by_fold = {
+            fold: self._mix([of_models[place] for place in self._places(fold)], fold)
+            for fold in sorted({*(self.model_folds_ or [])})
+        }
         out_of_fold = []
         for place, one in enumerate(observations):
             of_members = by_all[one.groups.members]
@@ -292,9 +297,12 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             out_of_fold.append(of_members)
         return out_of_fold
 
-    def _log_probs_of_models(self, rows: Tensor) -> list[Tensor]:
-        found = zip(self.models_, self.orders_, self.model_temperatures_, strict=True)
-        return [temper(model.log_probs(rows)[:, order], temperature) for model, order, temperature in found]
+    def _log_probs_of_models(self, rows: Tensor, fold: int | None = None) -> list[Tensor]:
+        found = list(zip(self.models_, self.orders_, self.model_temperatures_, strict=True))
+        return [
+            temper(model.log_probs(rows)[:, order], temperature)
+            for model, order, temperature in (found[place] for place in self._places(fold))
+        ]
 
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)

@@ -18,7 +18,7 @@ from unbag.report.page_elements import Picture
 # Pairs and triplets drawn at random leave some rows out.
 pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")
 
-SECTIONS = ("data", "training", "likelihood-0", "outcome-0", "confidence-0", "balance", "diagnosis", "settings")
+SECTIONS = ["quality", "outcome-0", "balance", "importance", "unsure", "careful", "data", "training", "settings"]
 
 
 class Page(HTMLParser):
@@ -65,7 +65,8 @@ def page(request):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Leave plots out where only words are looked at: drawing takes most of the time."""
-    for name in ("curve", "bars", "two_histograms", "against", "reliability", "balance", "confusion"):
+    drawn = ("curve", "bars", "two_histograms", "against", "reliability", "balance", "confusion")
+    for name in (*drawn, "yardsticks", "importance"):
         monkeypatch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
 
 
@@ -101,7 +102,7 @@ def test_every_picture_has_words(page):
 
 def test_all_sections_are_there_and_linked(page):
     ids = [one["id"] for one in page.attributes("section")]
-    assert set(SECTIONS) <= set(ids)
+    assert [one for one in ids if one in SECTIONS] == SECTIONS
     assert [one["href"] for one in page.attributes("a")] == [f"#{one}" for one in ids]
     given = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(given) == len(set(given))
@@ -124,6 +125,56 @@ def test_a_phone_and_the_dark_are_thought_of(page):
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.attributes("meta")
     assert "prefers-color-scheme: dark" in page.texts["style"][0]
     assert page.elements[0] == ("html", {"lang": "en"})
+    assert "scroll sideways" in page.texts["style"][0]
+    assert "@media print" in page.texts["style"][0]
+
+
+def test_pictures_come_before_tables(page):
+    order = [tag for tag, _ in page.elements if tag in ("section", "figure", "table")]
+    for one in " ".join(order).split("section")[1:]:
+        assert one.split() == sorted(one.split())
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_importance_is_told_in_words():
+    columns = [
+        {"column": "age", "drop": 0.5, "error": 0.1},
+        {"column": "income", "drop": 0.3, "error": 0.1},
+        {"column": "noise", "drop": -0.01, "error": 0.02},
+    ]
+    found = changed("multiple_instance", importance__columns=columns, columns=40)
+    text = render(found)
+    assert "The most important column is age: shuffled, it loses 0.500 per group. 2 columns matter clearly; the" in text
+    assert "Tried were 3 of 40 columns" in text
+    found["importance"]["columns"] = columns[2:]
+    assert "none matters clearly" in render(found)
+    found["importance"]["columns"] = [{"column": "age", "drop": None, "error": None}]
+    assert "shuffled, it makes the model rule out some groups" in render(found)
+    found["importance"] = None
+    assert "Groups are too large" in render(found)
+    found["columns"] = 0
+    assert 'id="importance"' not in render(found)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_warnings_of_the_files_are_in_the_report_once():
+    told = "the column is the same in all rows"
+    warned = {"severity": "warning", "message": told, "file": "people.csv", "row": None, "column": "age"}
+    found = {"kind": "few_groups", "message": "there are few groups", "fatal": False}
+    noted = {**warned, "severity": "note", "message": "there are few groups (--option)", "column": None}
+    page = Page(render(changed("multiple_instance", problems=[noted, warned], diagnosis=[found])))
+    assert "The files gave 1 warning." in page.texts["p"]
+    assert [told in cell for cell in page.texts["td"]].count(True) == 1
+    assert not any("few groups (" in cell for cell in page.texts["td"])
+
+
+def test_a_summary_of_an_earlier_version_is_rendered():
+    summary = copy.deepcopy(summary_of("Majority"))
+    for name in ("columns", "importance", "least_confident", "problems"):
+        del summary[name]
+    for one in summary["sets"]:
+        del one["unsure"]
+    assert "Where the model is unsure" in render(summary)
 
 
 def test_names_cannot_break_out():
@@ -155,7 +206,8 @@ def test_the_same_summary_gives_the_same_page_also_after_json():
 
 def test_labels_and_several_sets_have_sections_of_their_own():
     ids = [one["id"] for one in Page(html_of("several")).attributes("section")]
-    assert {"labels", "likelihood-0", "likelihood-1", "outcome-1", "confidence-1"} <= set(ids)
+    assert {"labels", "outcome-0", "outcome-1"} <= set(ids)
+    assert ids.index("labels") == 1  # they tell how good the model is
     assert 'id="labels"' not in html_of("multiple_instance")
 
 
@@ -179,7 +231,7 @@ def test_sentences_follow_the_numbers():
     assert "predictions were matched with labels so that they agree best" in pairs
     assert "their rows are also in pairs that were trained on" in pairs
     assert "These observations do not tell how frequent each class is." in pairs
-    assert "cannot tell the order" in html_of("ordinal_triplet")
+    assert "do not tell the order of the classes from its reverse" in html_of("ordinal_triplet")
 
 
 def changed(kind, **changes):
@@ -209,6 +261,7 @@ def test_what_goes_wrong_is_said():
         text := render(changed("label_proportions", **worse))
     )
     assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61 % (55 to 66 %)")
+    assert {"this model, estimated", "most frequent class of its group"} <= set(Page(text).texts["td"])
     own["accuracy"] = 0.6
     assert "own share: its" not in render(changed("label_proportions", **worse))
     model = summary_of("label_proportions")["sets"][0]["likelihood"]["model"]

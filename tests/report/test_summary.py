@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import asdict
-from unittest.mock import patch
+from unittest.mock import ANY, patch
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_with_folds_every_group_is_judged_by_models_that_have_not_seen_it():
     clf = fit_all_candidates(X, same, pairs, aggregate="pairwise_similarity", n_classes=3, n_folds=3)
     with patch.object(clf, "_log_probs_of_models", wraps=clf._log_probs_of_models) as predicted:
         summary = summarise(clf, X, same, pairs, title="", inputs={})
-    assert predicted.call_count == 1
+    assert [call.args for call in predicted.call_args_list].count((ANY,)) == 1  # others are by the models of a fold
     (one,), (folds,), members = summary["sets"], clf.folds_, pairs.to_tuples().tolist()
     seen_elsewhere = [
         any(row in members[other] and folds[other] != folds[group] for other in range(60))

@@ -50,6 +50,7 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
         "outcome": _outcome(judged, classes),
         "confidence": _confidence(judged),
         "worst": _worst(judged),
+        "unsure": _unsure(judged),
     }
 
 
@@ -233,19 +234,36 @@ def _confidence(judged: Judged) -> dict[str, Any]:
 
 def _worst(judged: Judged) -> list[dict[str, Any]]:
     """List the groups whose observations the model finds least likely, beside what a constant prediction says."""
-    one = judged.observations
     order = judged.log_likelihood[judged.chosen].argsort(stable=True)
-    numbers = judged.chosen[order[:MOST_LISTED]].tolist()
     return [
         {
-            "group": str(number if one.groups.ids is None else one.groups.ids[number]),
-            "size": int(one.groups.sizes[number]),
-            "observed": _say_observed(one, number),
+            **_describe_group(judged.observations, number),
             "model": judged.log_likelihood[number].item(),
             "trivial": judged.trivial[number].item(),
         }
-        for number in numbers
+        for number in judged.chosen[order[:MOST_LISTED]].tolist()
     ]
+
+
+def _unsure(judged: Judged) -> list[dict[str, Any]]:
+    """List the groups whose members have the lowest mean probability of their most likely class."""
+    groups = judged.observations.groups
+    before, after = (
+        groups.segments.sum(probs.max(1).values.double()) / groups.sizes
+        for probs in (judged.log_probs.exp(), judged.posterior)
+    )
+    return [
+        {**_describe_group(judged.observations, number), "before": before[number].item(), "after": after[number].item()}
+        for number in before.argsort(stable=True)[:MOST_LISTED].tolist()
+    ]
+
+
+def _describe_group(one: Observations, number: int) -> dict[str, Any]:
+    return {
+        "group": str(number if one.groups.ids is None else one.groups.ids[number]),
+        "size": int(one.groups.sizes[number]),
+        "observed": _say_observed(one, number),
+    }
 
 
 def _say_observed(one: Observations, number: int) -> Any:

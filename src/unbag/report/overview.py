@@ -1,28 +1,56 @@
-"""The top of a report: a few sentences for people who read no further."""
+"""The top of a report, a few sentences for people who read no further, and all there is to be careful about."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.pages.tables import NONE, Cell
 from unbag.report.label_section import say_accuracy
-from unbag.report.page_elements import count, listed, number, percent
-from unbag.report.set_sections import say_failures, say_gain, say_judged
+from unbag.report.page_elements import Section, count, in_number, listed, number, table
+from unbag.report.quality import say_failures, say_gain, say_judged
 
 # Findings that the overview repeats with its own words elsewhere.
 TOLD_ELSEWHERE = ("unnamed_classes",)
 
+CAREFUL = "What to be careful about"
+MOST_ON_TOP = 3
+
 
 def overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return headings and the sentences below each."""
-    failures = say_failures(summary)
+    failures, warnings = say_failures(summary), _careful(summary)
+    more = [f"{count(len(warnings) - MOST_ON_TOP, 'more point')} under “{CAREFUL}” below."]
     return [
         *([("Warning", failures)] if failures else []),
-        *([("Estimated accuracy", [say_estimate(summary)])] if summary.get("estimated_accuracy") else []),
         ("What was learned", _learned(summary)),
         ("How good is it", _good(summary)),
-        ("What to be careful about", _careful(summary)),
+        (CAREFUL, warnings if len(warnings) <= MOST_ON_TOP + 1 else warnings[:MOST_ON_TOP] + more),
     ]
+
+
+def careful(summary: dict[str, Any]) -> Section:
+    """List everything to be careful about, and what was noticed of the files."""
+    section = Section("careful", CAREFUL, _careful(summary))
+    if not summary["diagnosis"]:
+        section.text.append("Nothing was found that would keep the classes from being told apart.")
+    columns = {
+        "": lambda one: Cell(one["severity"]),
+        "file": lambda one: Cell(one["file"] or NONE),
+        "row": lambda one: in_number(one["row"]) if one["row"] else Cell(NONE),
+        "column": lambda one: Cell(one["column"] or NONE),
+        "what was noticed": lambda one: Cell(one["message"]),
+    }
+    if noticed := _problems(summary):
+        section.tables.append(table("Warnings and notes on the files, as unbag check gives them", noticed, columns))
+    return section
+
+
+def _problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what was noticed of the files, but for findings that are told as such; warnings come first."""
+    findings = [one["message"] for one in summary["diagnosis"]]
+    found = [one for one in summary.get("problems", []) if not any(told in one["message"] for told in findings)]
+    return sorted(found, key=lambda one: one["severity"] != "warning")
 
 
 def say_estimate(summary: dict[str, Any]) -> str:
@@ -55,23 +83,19 @@ def _learned(summary: dict[str, Any]) -> list[str]:
 
 
 def _good(summary: dict[str, Any]) -> list[str]:
-    said = [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
+    said = [say_estimate(summary)] if summary.get("estimated_accuracy") else []
+    said += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
     if summary["labels"] is not None:
         said.append(say_accuracy(summary["labels"]))
     elif summary.get("estimated_accuracy"):
         said.append("There are no labels of single rows to compare with.")
     else:
         said.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
-    for one in summary["sets"]:
-        confidence = one["confidence"]
-        said.append(
-            f"Its most likely class of a row has a probability of {percent(confidence['mean_before'])} on average, and "
-            f"{percent(confidence['mean_after'])} once the observation is known."
-        )
     return said
 
 
 def _careful(summary: dict[str, Any]) -> list[str]:
+    """Return sentences, those that concern every reader first."""
     said = [say_judged(one) for one in summary["sets"]]
     unnamed = {
         "any": "The observations do not name the classes: which is which is arbitrary until a few labelled rows tell.",
@@ -86,7 +110,10 @@ def _careful(summary: dict[str, Any]) -> list[str]:
     ]
     if any(one["likelihood"]["impossible"] for one in summary["sets"]):
         said.append("The model rules out some of the observations altogether; see below.")
-    return [*said, *say_unfinished(summary)]
+    said += say_unfinished(summary)
+    if warned := [one for one in _problems(summary) if one["severity"] == "warning"]:
+        said.append(f"The files gave {count(len(warned), 'warning')}.")
+    return said
 
 
 def say_unfinished(summary: dict[str, Any]) -> list[str]:

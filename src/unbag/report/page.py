@@ -6,10 +6,12 @@ from typing import Any
 
 from unbag.pages import environment
 from unbag.report import sections
+from unbag.report.column_sections import importance, unsure
 from unbag.report.label_section import labels
-from unbag.report.overview import overview
+from unbag.report.outcome_section import outcome
+from unbag.report.overview import careful, overview
 from unbag.report.page_elements import Section
-from unbag.report.set_sections import set_sections
+from unbag.report.quality import quality
 from unbag.report.summary import FORMAT
 
 
@@ -55,15 +57,17 @@ def check_format(summary: Any) -> None:
 
 def _sections(summary: dict[str, Any]) -> list[Section]:
     n_sets = len(summary["sets"])
-    of_sets = [part for place, one in enumerate(summary["sets"]) for part in set_sections(one, place, n_sets)]
     parts = [
+        quality(summary),
+        labels(summary),
         sections.comparison(summary),
+        *(outcome(one, place, n_sets) for place, one in enumerate(summary["sets"])),
+        sections.balance(summary),
+        importance(summary),
+        unsure(summary),
+        careful(summary),
         sections.data(summary),
         sections.training(summary),
-        *of_sets,
-        sections.balance(summary),
-        labels(summary),
-        sections.diagnosis(summary),
         sections.settings(summary),
     ]
     return [part for part in parts if part is not None]

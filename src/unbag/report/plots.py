@@ -65,7 +65,7 @@ def _svg(figure: Figure) -> str:
     return re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| (width|height)="[\d.]+pt"', "", svg).replace("xlink:", "")
 
 
-def short(name: str) -> str:
+def short(name: str, longest: int = LONGEST_NAME) -> str:
     """Shorten a name so that it leaves room for the plot.
 
     Examples
@@ -73,7 +73,7 @@ def short(name: str) -> str:
     >>> short("a very long name of a class")
     'a very long name …'
     """
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _name_above(axes: Axes, columns: int) -> None:
@@ -174,9 +174,59 @@ def balance(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[floa
         axes.barh(at, shares, height * 0.9, label=label, color=colour, alpha=alpha)
     axes.set_yticks(range(len(names)), [short(name) for name in names])
     axes.invert_yaxis()
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     axes.set(xlabel="share of members")
     _name_above(axes, len(series))
+
+
+@plot
+def yardsticks(
+    axes: Axes, items: Sequence[dict[str, Any]], x: str = "rows right", typical: float | None = None
+) -> None:
+    """Draw shares one below the other, with intervals where there are some, and a line at a typical one.
+
+    What has a name that begins with "this model" is in the first colour, or else all are.
+    """
+    own = [one["name"].startswith("this model") for one in items]
+    colours = [FIRST if mine or not any(own) else INK for mine in own]
+    _lines(axes, [one["name"] for one in items], longest=34)
+    bars = axes.barh(range(len(items)), [one["value"] for one in items], 0.6, color=colours)
+    for place, (bar, one) in enumerate(zip(bars, items, strict=True)):
+        bar.set_alpha(0.9 if colours[place] == FIRST else 0.45)
+        end = max(one["value"], one.get("high", 0))
+        axes.text(end + 0.015, place, f"{100 * one['value']:.0f} %", va="center", fontsize=9)
+        if "low" in one:
+            axes.plot([one["low"], one["high"]], [place, place], color=INK, linewidth=1.4)
+    if typical is not None:
+        axes.axvline(typical, color=INK, linewidth=0.8, linestyle=":")
+    axes.set(xlabel=x, xlim=(0, 1.12))
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+
+
+@plot
+def importance(axes: Axes, columns: Sequence[dict[str, Any]]) -> None:
+    """Draw what each column is worth, with two standard errors on either side; one without bound fills the width."""
+    _lines(axes, [one["column"] for one in columns], longest=LONGEST_NAME)
+    finite = [one for one in columns if one["drop"] is not None]
+    most = max((one["drop"] + 2 * (one["error"] or 0) for one in finite), default=1.0) or 1.0
+    drops = [most if one["drop"] is None else one["drop"] for one in columns]
+    errors = [2 * (one["error"] or 0) for one in columns]
+    colours = [FIRST if drop >= 0 else SECOND for drop in drops]
+    axes.barh(range(len(columns)), drops, 0.6, color=colours, alpha=0.85)
+    axes.errorbar(drops, range(len(columns)), xerr=errors, linestyle="none", color=INK, linewidth=0.9)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set(xlabel="log-likelihood lost per group")
+
+
+def _lines(axes: Axes, names: Sequence[str], longest: int) -> None:
+    """Give each name a line of the plot, the first on top."""
+    assert axes.figure is not None
+    axes.figure.set_figheight(max(HEIGHT * 0.75, 0.8 + 0.27 * len(names)))  # type: ignore[union-attr]
+    axes.set_yticks(range(len(names)), [short(name, longest) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
 
 
 @plot

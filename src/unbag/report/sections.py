@@ -215,17 +215,6 @@ def _say_balance(given: list[dict[str, Any]], told: bool) -> str:
     )
 
 
-def diagnosis(summary: dict[str, Any]) -> Section:
-    """Say what the observations cannot tell."""
-    section = Section("diagnosis", "What the observations cannot tell")
-    if summary["diagnosis"]:
-        rows = [(Cell(one["kind"].replace("_", " ")), Cell(one["message"])) for one in summary["diagnosis"]]
-        section.tables.append(Table("Findings", ("finding", "in words"), rows))
-    else:
-        section.text.append("Nothing was found that would keep the classes from being told apart.")
-    return section
-
-
 def settings(summary: dict[str, Any]) -> Section:
     """List what is needed to do it again."""
     section = Section("settings", "Settings and versions")

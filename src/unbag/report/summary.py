@@ -17,6 +17,8 @@ from unbag.families.choice import MATCH
 from unbag.fit_settings import read_settings
 from unbag.histograms import evenly, plain
 from unbag.inputs import read_rows, read_sets
+from unbag.problems import Problem
+from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import judge_labels
 from unbag.report.scored_groups import Judged, judge
@@ -40,6 +42,7 @@ def summarise(
     inputs: dict[str, Any],
     labels: Any = None,
     labelled_rows: Any = None,
+    problems: Sequence[Problem] = (),
 ) -> dict[str, Any]:
     """Return what there is to say about a fitted classifier and its data; :func:`unbag.report.render` shows it.
 
@@ -60,6 +63,8 @@ def summarise(
         Where the data come from, for people: file names, columns, whatever helps; names to values.
     labels, labelled_rows
         Labels of rows, if there are any, that were not learned from; and which rows they are of, None for all.
+    problems
+        What is worth knowing of the files that the data come from.
 
     Returns
     -------
@@ -90,6 +95,8 @@ def summarise(
     left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
     of_members = clf._out_of_fold_log_probs(of_models, observations)
     sets = [judge(*own) for own in zip(observations, of_members, trivial, left_out, folds, strict=True)]
+    columns = encoded_columns(clf)
+    shown = most_correlated(rows, columns, sets)
     of_labels = None
     if labels is not None:
         of_labels = judge_labels(log_probs, labels, labelled_rows, sets, classes=clf.classes_, symmetry=clf.symmetry_)
@@ -108,10 +115,14 @@ def summarise(
                 for one, given in zip(sets, seen, strict=True)
             ],
             "balance": _balance(sets, classes),
+            "columns": len(columns),
+            "importance": permutation_importance(clf, rows, shown, sets),
+            "least_confident": least_confident(rows, shown, sets),
             "labels": of_labels,
             "diagnosis": [
                 {"kind": found.kind, "message": found.message, "fatal": found.fatal} for found in clf.diagnosis_
             ],
+            "problems": [one.as_dict() for one in problems],
             "settings": _settings(clf),
             "versions": versions("scikit-learn"),
         }

@@ -68,7 +68,7 @@ def fit_tables(
         from unbag.estimator import AggregateClassifier  # noqa: PLC0415 (slow to import)
         from unbag.families import is_network  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
-        from unbag.report.set_sections import say_failures  # noqa: PLC0415
+        from unbag.report.quality import say_failures  # noqa: PLC0415
 
         found, problems = read_plan(plan)
         of_rows = examine_rows(found, encode_rows(found))
@@ -102,6 +102,7 @@ def fit_tables(
             inputs=_in_words(inputs) | {"features made": len(clf.get_feature_names_out())},
             labels=found.labels,
             labelled_rows=found.labelled_rows,
+            problems=problems,
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)

@@ -13,3 +13,8 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...rows);
   });
 }
+// A table that is wider than its place says so.
+const watch = new ResizeObserver(entries => {
+  for (const { target } of entries) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);
+});
+for (const table of document.querySelectorAll(".table")) watch.observe(table);
