@@ -90,8 +90,8 @@ class GroupCollator:
     Parameters
     ----------
     X
-        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Those of a batch are read in
-        the workers of the loader; what a dataset returns is joined by torch's own ``default_collate``.
+        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Those of a batch are read
+        in the workers of the loader; what a dataset returns is joined by torch's own ``default_collate``.
     groups
         Which rows form which group.
     z
