@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from typing import Any
 
 # A block of code, and the block of output if one follows at once.
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", flags=re.MULTILINE | re.DOTALL)
@@ -21,3 +23,14 @@ def run_block(page: Path, line: int) -> str:
     # Behind as many empty lines as stand before it in the page, so that an error points to the right one.
     exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "__main__"})
     return output
+
+
+def run_cell(code: str, name: str, names: dict[str, Any]) -> None:
+    """Run a cell of a notebook among the names of those before it; print its last expression, as Jupyter shows it."""
+    tree = ast.parse(code, name)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec"), names)
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), name, "eval"), names)
+        if value is not None:
+            print(repr(value))

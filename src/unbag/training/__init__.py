@@ -6,6 +6,9 @@ from unbag.training.best import Plateau as Plateau
 from unbag.training.best import TimeLimit as TimeLimit
 from unbag.training.checkpoints import Checkpoint as Checkpoint
 from unbag.training.checkpoints import TimeBudgetExceeded as TimeBudgetExceeded
+from unbag.training.loading import GroupBatch as GroupBatch
+from unbag.training.loading import GroupCollator as GroupCollator
+from unbag.training.loading import GroupSampler as GroupSampler
 from unbag.training.loop import train as train
 from unbag.training.observations import Observations as Observations
 from unbag.training.optimisation import PerStep as PerStep

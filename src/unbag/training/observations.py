@@ -167,11 +167,12 @@ def check_sets(sets: Sequence[Sequence[Observations]], X: Rows, n_replicas: int)
         if len({(repr(one.aggregate), one.weight) for one in given}) > 1:
             raise ValueError("a set of observations with one for each replica must have the same aggregate and weight")
         for one in given:
-            _check_rows(one.groups, X)
+            check_rows(one.groups, X)
 
 
-def _check_rows(groups: Groups, X: Rows) -> None:
-    if groups.device != X.device:
+def check_rows(groups: Groups, X: Any) -> None:
+    """Refuse groups of other rows than those of X, or on another device than these."""
+    if isinstance(X, Rows) and groups.device != X.device:
         raise ValueError(f"X is on {X.device}, but the groups are on {groups.device}; move one of them")
     if groups.n_rows is not None and groups.n_rows != len(X):
         raise ValueError(f"the groups were made for {groups.n_rows} rows, but X has {len(X)}")

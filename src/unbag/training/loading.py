@@ -1,0 +1,125 @@
+"""Whole groups as the batches of a ``torch.utils.data.DataLoader``, for training loops of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler, default_collate
+
+from unbag.alignment import read_per_group
+from unbag.groups import Groups
+from unbag.segments import Segments
+from unbag.training.observations import check_rows
+from unbag.training.row_source import Rows, gather_rows
+
+
+class GroupSampler(Sampler[list[int]]):
+    """A batch sampler whose batches are numbers of whole groups, with a bounded number of rows together.
+
+    Every group comes once in every epoch. How many batches there are depends on the order, where sizes differ:
+    ``len`` is of the epoch that comes next.
+
+    Parameters
+    ----------
+    groups
+        Which rows form which group.
+    max_rows
+        The most members that the groups of a batch have together. A larger group is a batch of its own: it is not cut.
+    shuffle
+        Whether each epoch has an order of its own, which follows from the seed and the number of the epoch.
+    seed
+        Where the random order starts from; not negative.
+
+    Examples
+    --------
+    >>> sampler = GroupSampler(Groups.from_sizes([2, 1, 3, 1]), max_rows=3, shuffle=False)
+    >>> list(sampler), len(sampler)
+    ([[0, 1], [2], [3]], 3)
+    """
+
+    epoch: int
+    """The number of the epoch that comes next; set it to go on after a restart."""
+
+    def __init__(self, groups: Groups, max_rows: int, *, shuffle: bool = True, seed: int = 0) -> None:
+        if max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1, got {max_rows!r}")
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, got {seed!r}")
+        self.sizes = groups.sizes.cpu()
+        self.max_rows = max_rows
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches = self._batches()
+        self.epoch += 1
+        return iter(batches)
+
+    def __len__(self) -> int:
+        return len(self._batches())
+
+    def _batches(self) -> list[list[int]]:
+        order = np.arange(len(self.sizes))
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, self.epoch]).permutation(order)
+        runs = Segments.from_sizes(self.sizes[torch.from_numpy(order)]).runs(self.max_rows)
+        return [order[which].tolist() for which, _, _ in runs]
+
+
+class GroupBatch(NamedTuple):
+    """What a step of a training loop needs of some groups: ``risk(model(batch.X), batch.groups, batch.z)``."""
+
+    X: Any
+    """The rows that are in any of the groups, each once."""
+    groups: Groups
+    """The groups, as groups of these rows."""
+    z: Tensor
+    """One observation per group."""
+    numbers: Tensor
+    """The numbers of the groups among all."""
+
+
+class GroupCollator:
+    """A ``collate_fn`` that turns numbers of groups into their rows, the groups of these, and their observations.
+
+    Parameters
+    ----------
+    X
+        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Those of a batch are read
+        in the workers of the loader; what a dataset returns is joined by torch's own ``default_collate``.
+    groups
+        Which rows form which group.
+    z
+        One observation per group: in their order, or by their ids.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> groups = Groups.from_tuples([[0, 2], [2, 1]])
+    >>> collate = GroupCollator(torch.tensor([[5.0], [6.0], [7.0]]), groups, z=[1, 0])
+    >>> loader = DataLoader(range(2), batch_sampler=GroupSampler(groups, max_rows=4), collate_fn=collate)
+    >>> batch = next(iter(loader))
+    >>> batch.X.flatten().tolist(), batch.groups.to_tuples()[batch.numbers.argsort()].tolist()
+    ([5.0, 6.0, 7.0], [[0, 2], [2, 1]])
+    """
+
+    def __init__(self, X: Rows | np.ndarray | Dataset, groups: Groups, z: Any) -> None:
+        check_rows(groups, X)
+        self.X = X
+        self.groups = groups
+        self.z = read_per_group(z, groups)
+        if len(self.z) != len(groups):
+            raise ValueError(f"z must have one observation for each of {len(groups)} groups, got {len(self.z)}")
+
+    def __call__(self, numbers: Sequence[int]) -> GroupBatch:
+        """Return these groups as a batch."""
+        which = torch.tensor(numbers, device=self.groups.device)
+        rows, groups = self.groups.take(which).local()
+        if isinstance(self.X, Rows):
+            return GroupBatch(gather_rows(self.X, rows), groups, self.z[which], which)
+        return GroupBatch(default_collate([self.X[row] for row in rows.tolist()]), groups, self.z[which], which)
