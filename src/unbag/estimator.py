@@ -21,7 +21,7 @@ from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
 from unbag.findings import Finding
-from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
+from unbag.fitting import Prepared, first_seed, prepare, prepare_folds, read_launcher
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
 from unbag.out_of_fold import estimate_accuracy
@@ -123,6 +123,11 @@ class AggregateClassifier(Predictor):
         A whole number makes the fit the same every time, whatever other fits run in other threads.
     device
         Where to train and predict, for example ``"cuda"``.
+    devices, nodes
+        How many processes on each machine train a network together, and on how many machines
+        (``pip install unbag[distributed]``). ``"auto"``: as many as torchrun has started, or one. Weights are those of
+        one process up to rounding; see :func:`unbag.training.train`. Started from a script, its work must stand under
+        ``if __name__ == "__main__":``. The trees of ``model="auto"`` are fitted in one process.
     verbose
         1 shows a progress bar in a terminal.
     checkpoint
@@ -216,6 +221,8 @@ class AggregateClassifier(Predictor):
         classes: Any = None,
         random_state: Any = None,
         device: str = "cpu",
+        devices: int | str = "auto",
+        nodes: int = 1,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
@@ -246,6 +253,8 @@ class AggregateClassifier(Predictor):
         self.classes = classes
         self.random_state = random_state
         self.device = device
+        self.devices = devices
+        self.nodes = nodes
         self.verbose = verbose
         self.checkpoint = checkpoint
 
@@ -309,7 +318,8 @@ class AggregateClassifier(Predictor):
             observations.append(shares.as_observations(len(rows), most, seed))
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
         self.diagnosis_ = self._diagnose(sets, observations, rows, findings, named=named)
-        rows, observations = rows.to(device), [one.to(device) for one in observations]
+        if not read_launcher(choices).several:  # each of several processes has a device of its own
+            rows, observations = rows.to(device), [one.to(device) for one in observations]
         over_folds = prepare_folds(choices, rows, observations, seed)
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 

@@ -17,6 +17,7 @@ from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, 
 from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
+from unbag.launching import Launcher
 from unbag.models import build
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Settings
@@ -119,7 +120,7 @@ def prepare_folds(
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
-            own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
+            own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         candidates[called] = _family(own, X, counting, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
@@ -208,13 +209,21 @@ def _networks(
         checkpoint=choices["checkpoint"],
         objective=objective,
         hooks={name: choices[name] for name in HOOKS},
+        launcher=read_launcher(choices),
     )
+
+
+def read_launcher(choices: dict[str, Any]) -> Launcher:
+    """Return how the processes are started that the parameters of the estimator ask for."""
+    return Launcher(_whole(choices["devices"]), _whole(choices["nodes"]), choices["device"])
 
 
 def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool) -> Family:
     """Return trees or a classifier of scikit-learn, which look at few of the parameters."""
     model = choices["model"]
     check_processor(model, choices["device"])
+    if read_launcher(choices).several:
+        raise ValueError(f"{name_of(model)} is fitted in one process; leave devices= and nodes= out, or take a network")
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
     if given := [name for name in HOOKS if choices[name] is not None]:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+GO_ON = "start the run again, with any number of processes: where it has a checkpoint, it goes on from there"
+
 
 class ProcessLost(ConnectionError):
     """A process of a run that several train together has ended, or cannot be reached."""
@@ -119,6 +121,5 @@ def _others_answer() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ProcessLost(
-            f"another process of the run has ended, or cannot be reached ({str(error).splitlines()[0]}); start the run "
-            "again, with any number of processes: where it has a checkpoint, it goes on from there"
+            f"another process of the run has ended, or cannot be reached ({str(error).splitlines()[0]}); {GO_ON}"
         ) from error
