@@ -107,7 +107,7 @@ class Launcher:
     def _fabric(self) -> Any:
         try:
             from lightning_fabric import Fabric  # noqa: PLC0415 (an extra)
-            from lightning_fabric.strategies import DDPStrategy  # noqa: PLC0415
+            from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: PLC0415
         except ImportError as error:
             raise ImportError(
                 "several processes need Lightning Fabric, which is not there: pip install unbag[distributed]"
@@ -117,7 +117,7 @@ class Launcher:
             devices = int(os.environ["LOCAL_WORLD_SIZE"])
             nodes = int(os.environ["WORLD_SIZE"]) // devices
         given: dict[str, Any] = {"accelerator": self.device, "devices": devices, "num_nodes": nodes}
-        fabric = Fabric(strategy=DDPStrategy(), **given)
+        fabric: Any = Fabric(strategy=DDPStrategy(), **given)
         if fabric.strategy.cluster_environment.creates_processes_externally:
             return fabric
         if nodes > 1 and (missing := [one for one in MEETING if one not in os.environ]):
