@@ -78,7 +78,7 @@ def test_what_cannot_be_handed_over_is_named():
         ({"devices": 0}, 'devices must be a whole number of at least 1 or "auto", got 0'),
         ({"devices": True}, "devices must be a whole number"),
         ({"nodes": "two"}, "nodes must be a whole number of at least 1, got 'two'"),
-        ({"devices": 2, "model": "trees"}, "model='trees' is fitted in one process; leave devices= and nodes= out"),
+        ({"devices": 2, "model": "trees"}, "model='trees' is fitted in one process: start no others"),
         ({"devices": 2, "nodes": 2}, "nodes=2 needs the variable MASTER_ADDR on each machine"),
     ],
 )

@@ -223,7 +223,7 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
     model = choices["model"]
     check_processor(model, choices["device"])
     if read_launcher(choices).several:
-        raise ValueError(f"{name_of(model)} is fitted in one process; leave devices= and nodes= out, or take a network")
+        raise ValueError(f"{name_of(model)} is fitted in one process: start no others, or take a network")
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
     if given := [name for name in HOOKS if choices[name] is not None]:

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 
+from unbag.files import atomic_file
 from unbag.training.processes import GO_ON, Processes, ProcessLost
 
 START_METHOD: Literal["spawn", "fork"] = "spawn"
@@ -151,11 +152,14 @@ def _processes(fabric: Any) -> Processes:
 
 def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
     """Do the work of one process, and leave its result, or what went wrong, in a folder."""
+    processes = _processes(fabric)
     try:
-        found = function(processes=_processes(fabric))
-        torch.distributed.barrier()  # nobody leaves while others still listen
+        found = function(processes=processes)
+        processes.any(True)  # nobody leaves while others still listen
     except Exception as error:
-        torch.save(error, folder / f"error-{fabric.global_rank}")
+        kept = atomic_file(folder / f"error-{processes.rank}")
+        with suppress(PicklingError, AttributeError, TypeError), kept as draft:
+            torch.save(error, draft)
         raise
     if fabric.local_rank == 0:
         torch.save(found, folder / "result")
@@ -167,8 +171,8 @@ def _what_happened(folder: Path, error: Any, n: int) -> Exception:
     found = [torch.load(file, weights_only=False) for file in sorted(folder.glob("error-*"))]
     if own := [one for one in found if not isinstance(one, ProcessLost)]:
         return own[0]
-    if not found and isinstance(error, ProcessRaisedException):  # before it came to its work
-        return RuntimeError(f"one of {n} processes could not start: {str(error).strip().splitlines()[-1]}")
+    if not found and isinstance(error, ProcessRaisedException):  # outside of its work, or nothing that can be kept
+        return RuntimeError(f"one of {n} processes has failed: {str(error).strip().splitlines()[-1]}")
     signal = getattr(error, "signal_name", None)
     how = f" by {signal}{', as where memory runs out' if signal == 'SIGKILL' else ''}" if signal else ""
     return ProcessLost(f"one of {n} processes of the run was ended{how}; {GO_ON}")

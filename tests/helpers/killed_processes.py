@@ -1,11 +1,12 @@
-"""``unbag fit --devices N``, killed at random moments; `test_launching.py` has one such kill, this script as many as asked.
+"""``unbag fit --devices N``, killed at random moments: this script does it as often as asked.
 
     python tests/helpers/killed_processes.py FOLDER 10
 
 One process imports everything once and forks ``unbag fit``, which forks its own processes. Each saves after every step,
 with slow writes. One of all these processes is killed from outside at a random moment, the others must end within a
 minute, and the same fit goes on with another number of processes, until it gets to its end. What it leaves is compared
-with what one process leaves that was never killed. Then the next fit begins, until there were so many kills.
+with what one process leaves that was never killed. Then the next fit begins, until so many processes were killed in
+training; those that have started them are killed as well.
 """
 
 from __future__ import annotations
@@ -19,18 +20,16 @@ import time
 from functools import partial
 from pathlib import Path
 
+import lightning_fabric  # noqa: F401 (so that no child has to)
 import torch
 from killed_training import fork, slow_writes
 from safetensors.torch import load_file
 from table_files import blobs, call
 
-import unbag.report
-import unbag.saving
-import unbag.tables  # what commands import late, so that no child has to
 from unbag import launching
 from unbag.training import Checkpoint
 
-EPOCHS = 8
+EPOCHS = 30
 
 
 def command(files: Path, folder: Path, devices: int) -> None:
@@ -63,18 +62,28 @@ def members(group: int) -> list[int]:
     return sorted(found)
 
 
-def kill_one(group: int, chance: random.Random) -> float | None:
-    """Kill a process of a group, and return after how many seconds all have ended; None if they had before."""
+def kill_one(group: int, chance: random.Random) -> tuple[bool, float] | None:
+    """Kill a process of a group; return if it was one that trains, and after how many seconds all have ended.
+
+    None if they had before.
+    """
     if not (left := members(group)):
         return None
+    killed = chance.choice(left)
     try:
-        os.kill(chance.choice(left), signal.SIGKILL)
+        os.kill(killed, signal.SIGKILL)
     except ProcessLookupError:
         return None
     start = time.monotonic()
     while members(group):
         time.sleep(0.02)
-    return time.monotonic() - start
+    return killed != group, time.monotonic() - start
+
+
+def finished(folder: Path) -> bool:
+    """Whether a fit has come to its end."""
+    head = folder / "run.json"
+    return head.exists() and json.loads(head.read_text())["status"] == "finished"
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -92,19 +101,22 @@ def main(folder: Path, kills: int) -> None:
     start = time.monotonic()
     os.waitpid(fork(prepare, partial(command, files, folder / "together", 2)), 0)
     longest, expected = time.monotonic() - start, weights(folder / "alone")
-    while len(ended) < kills:
+    while sum(trained for trained, _ in ended) < kills:
         fits += 1
         disturbed = folder / f"run {fits}"
-        while not (disturbed / "run.json").exists() or json.loads((disturbed / "run.json").read_text())["status"] != "finished":
-            group = fork(prepare, partial(command, files, disturbed, chance.choice([1, 2, 2, 3, 3])))
-            if len(ended) < kills:
+        while not finished(disturbed):
+            group = fork(prepare, partial(command, files, disturbed, chance.choice([2, 3])))
+            if sum(trained for trained, _ in ended) < kills:
                 time.sleep(chance.uniform(0.0, longest))
-                if (seconds := kill_one(group, chance)) is not None:
-                    ended.append(seconds)
+                if (end := kill_one(group, chance)) is not None:
+                    ended.append(end)
             os.waitpid(group, 0)
         found = weights(disturbed)
         differences.append(max(float((found[name] - expected[name]).abs().max()) for name in expected))
-    print(json.dumps({"kills": len(ended), "fits": fits, "slowest end": max(ended), "difference": max(differences)}))
+    sentences = sum(file.read_text().count("start the run again") for file in folder.glob("run *.txt"))
+    report = {"kills of training processes": sum(trained for trained, _ in ended), "kills": len(ended), "fits": fits}
+    report |= {"sentences": sentences, "slowest end": max(seconds for _, seconds in ended)}
+    print(json.dumps({**report, "difference": max(differences)}))
 
 
 if __name__ == "__main__":

@@ -104,8 +104,9 @@ class Networks:
         self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
     ) -> list[Fitted]:
         """Train together with other processes; models come back from the device of each."""
-        own = [fold.to(processes.device) for fold in folds]
-        found = self._fit_folds(X.to(processes.device), own, seed, time_limit, processes)
+        if str(X.device) != processes.device:
+            X, folds = X.to(processes.device), [fold.to(processes.device) for fold in folds]
+        found = self._fit_folds(X, folds, seed, time_limit, processes)
         for one in found:
             one.trained.models[:] = [model.cpu() for model in one.trained.models]
         return found
