@@ -269,6 +269,8 @@ class Run:
             batches.shuffle(self.generators)
 
     def _close_epoch(self, phase: Phase, losses: list[float], start: float) -> None:
+        if self.share.parts > 1:  # what processors of different makes round otherwise must not add up
+            self.processes.copy_first_([*self.replicas.state.values()])
         with nullcontext() if self.average is None else self.average.in_place():
             scores = self._scores()
             for place, best in enumerate(self.best):
