@@ -16,6 +16,7 @@ from table_files import blobs, call
 import unbag
 from unbag import launching
 from unbag.launching import Launcher
+from unbag.run_folder import _differences
 from unbag.training import Checkpoint
 from unbag.training.processes import ProcessLost
 
@@ -90,6 +91,12 @@ def test_what_makes_no_sense_is_refused(settings, message):
 def test_without_fabric_it_is_said_what_to_install():
     with patch.dict(sys.modules, {"lightning_fabric": None}), pytest.raises(ImportError, match=r"unbag\[distributed\]"):
         fit(devices=2)
+
+
+def test_a_run_goes_on_with_any_number_of_processes_but_not_with_other_settings():
+    plan = {"training": {"devices": 2, "nodes": 1, "epochs": 3}}
+    assert _differences(plan, {"training": {"devices": 5, "nodes": 2, "epochs": 3}}) is None
+    assert "epochs" in _differences(plan, {"training": {"devices": 2, "nodes": 1, "epochs": 4}})
 
 
 def test_only_the_first_of_several_processes_keeps_a_run(forked, tmp_path):

@@ -29,7 +29,7 @@ from table_files import blobs, call
 from unbag import launching
 from unbag.training import Checkpoint
 
-EPOCHS = 30
+EPOCHS = 8
 
 
 def command(files: Path, folder: Path, devices: int) -> None:
