@@ -92,7 +92,7 @@ class Run:
         self.n_steps = self.settings.steps or one_pass
         longest = [max(len(one.groups) for one in given) for given in self.sets]
         self.batches = [
-            Batches(given, n_replicas, self.n_steps, -(-n * self.n_steps // one_pass), self.share)
+            Batches(given, n_replicas, self.n_steps, -(-n * self.n_steps // one_pass), share=self.share)
             for given, n in zip(self.sets, longest, strict=True)
         ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
