@@ -46,6 +46,7 @@ def fit_bags(clf: Predictor, prepared: Prepared | CrossPrepared, bags: Observati
     """
     weights, z = bags.weights.numpy(), bags.z.long()
     own: dict[str, Any] = {"aggregate": "label_proportions", "n_classes": 2, "random_state": prepared.seed}
+    own |= {"devices": 1, "nodes": 1}  # one row for each bag: little to share out
     own["time_limit"] = prepared.time_limit
     own["n_folds"] = BAG_FOLDS if clf.n_folds == AUTO else clf.n_folds
     of_instances = dict.fromkeys(("classes", "class_shares", "sampling", "checkpoint", *HOOKS))

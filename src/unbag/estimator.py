@@ -28,7 +28,7 @@ from unbag.fit_diagnosis import (
     examine_left_out,
 )
 from unbag.fitted_attributes import keep_folds, keep_split
-from unbag.fitting import CrossPrepared, Prepared, first_seed, prepare, prepare_folds
+from unbag.fitting import CrossPrepared, Prepared, first_seed, prepare, prepare_folds, read_launcher
 from unbag.frames import fit_frame, read_frame
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
@@ -121,6 +121,11 @@ class AggregateClassifier(Predictor):
         A whole number makes the fit the same every time, whatever other fits run in other threads.
     device
         Where to train and predict, for example ``"cuda"``.
+    devices, nodes
+        How many processes on each machine train a network together, and on how many machines
+        (``pip install unbag[distributed]``). ``"auto"``: as many as torchrun has started, or one. Weights are those of
+        one process up to rounding; see :func:`unbag.training.train`. Started from a script, its work must stand under
+        ``if __name__ == "__main__":``. The trees of ``model="auto"`` are fitted in one process.
     verbose
         1 shows a progress bar in a terminal.
     checkpoint
@@ -222,6 +227,8 @@ class AggregateClassifier(Predictor):
         classes: Any = None,
         random_state: Any = None,
         device: str = "cpu",
+        devices: int | str = "auto",
+        nodes: int = 1,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
@@ -252,6 +259,8 @@ class AggregateClassifier(Predictor):
         self.classes = classes
         self.random_state = random_state
         self.device = device
+        self.devices = devices
+        self.nodes = nodes
         self.verbose = verbose
         self.checkpoint = checkpoint
 
@@ -326,7 +335,8 @@ class AggregateClassifier(Predictor):
         self.diagnosis_: list[Finding] = []
         known = {"names": named, "borders": shares is not None}
         self._report(combine_findings(findings, sets, observations, len(rows), **known))
-        rows, observations = rows.to(device), [one.to(device) for one in observations]
+        if not read_launcher(choices).several:  # each of several processes has a device of its own
+            rows, observations = rows.to(device), [one.to(device) for one in observations]
         if takes_pooled(self, rows, observations) and self.time_limit is not None:
             choices["time_limit"] = self.time_limit / 2
         prepared = prepare_folds(choices, rows, observations, seed) or prepare(choices, rows, observations, seed)

@@ -18,6 +18,7 @@ from unbag.families.choice import AUTO, CANDIDATES, MATCH, TREES, architecture, 
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
+from unbag.launching import Launcher
 from unbag.models import build
 from unbag.objectives import match_proportions
 from unbag.symmetry import find_symmetry
@@ -106,7 +107,7 @@ def prepare_folds(
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
-            own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
+            own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         objective = match_proportions if automatic and name == MATCH else None
         candidates[called] = _family(own, X, counting, objective, can_choose=True)
@@ -206,6 +207,7 @@ def _networks(
         checkpoint=choices["checkpoint"],
         objective=objective,
         hooks=_hooks(choices, settings, can_choose=can_choose),
+        launcher=read_launcher(choices),
     )
 
 
@@ -216,10 +218,17 @@ def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> 
     return hooks
 
 
+def read_launcher(choices: dict[str, Any]) -> Launcher:
+    """Return how the processes are started that the parameters of the estimator ask for."""
+    return Launcher(as_int(choices["devices"]), as_int(choices["nodes"]), choices["device"])
+
+
 def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool) -> Family:
     """Return trees or a classifier of scikit-learn, which look at few of the parameters."""
     model = choices["model"]
     check_processor(model, choices["device"])
+    if read_launcher(choices).several:
+        raise ValueError(f"{name_of(model)} is fitted in one process: start no others, or take a network")
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
     if given := [name for name in HOOKS if choices[name] is not None]:

@@ -155,6 +155,10 @@ class Training:
     time_limit: Annotated[StrictFloat | None, Setting("Seconds of training at most.")] = None
     seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
     device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
+    devices: Annotated[StrictInt | Auto, Setting("Processes that train together; auto: those of torchrun, or 1.")] = (
+        "auto"
+    )
+    nodes: Annotated[StrictInt, Setting("Machines, each with so many processes.")] = 1
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from unbag.training.scaling import ScalingName
 OWN = ("aggregate", "model", "loss")
 """Settings that may hold code of the caller's own, which is not saved."""
 
-LOCAL = ("checkpoint", "device", *HOOKS)
+LOCAL = ("checkpoint", "device", "devices", "nodes", *HOOKS)
 """Settings that name a place on one machine, or are code that only training runs: whoever loads says them anew."""
 
 # NumPy has no arrays of more dimensions, and the first is that of rows.

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -94,8 +95,10 @@ def fit(
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
     options = given({**options, **files})
     with plain_errors(debug=ctx.obj):
+        from unbag.launching import Launcher  # noqa: PLC0415
         from unbag.problems import fail  # noqa: PLC0415
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
+        from unbag.training.processes import ProcessLost  # noqa: PLC0415
 
         if config is not None:
             options = {**read_config(config), **options}
@@ -103,6 +106,10 @@ def fit(
             raise fail("name the folder to keep the run in, with --out or as out = ... in the file of settings")
         run = Run(Path(options["out"]))
         plan = make_plan(options)
+        if not Launcher(plan.training.devices, plan.training.nodes, plan.training.device).first:
+            with TemporaryDirectory() as folder:  # the first process keeps the run
+                fit_tables(plan, Run(Path(folder)))
+            return
         try:
             learned = fit_tables(
                 plan, run, force=force, verbose=not as_json, say_read=_no_words if as_json else _say_read
@@ -110,6 +117,9 @@ def fit(
         except KeyboardInterrupt:
             _say_how_to_go_on(run)
             raise typer.Exit(130) from None
+        except ProcessLost:
+            _say_how_to_go_on(run)
+            raise
         if as_json:
             problems = [one.as_dict() for one in learned.problems]
             content = {"run": str(run.folder), "summary": learned.summary, "problems": problems}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from unbag.families.base import Fitted
 from unbag.families.folds import Fold
 from unbag.families.starts import guess_classes
+from unbag.launching import Launcher
 from unbag.parts import join
 from unbag.training import (
     Checkpoint,
@@ -30,6 +31,7 @@ from unbag.training import (
     train,
 )
 from unbag.training.identity import digest
+from unbag.training.processes import Processes
 from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 
@@ -76,6 +78,8 @@ class Networks:
     """Whether every second restart, from the first on, begins with a guess of the classes, rather than at random."""
     hooks: dict[str, Any] = field(default_factory=dict)
     """What the loop takes in place of its defaults: optimiser, schedule, stopping, views; see there."""
+    launcher: Launcher = field(default_factory=Launcher)
+    """Of the processes that train them."""
 
     def fit(
         self,
@@ -90,6 +94,27 @@ class Networks:
 
     def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
+        if not self.launcher.several:
+            return self._fit_folds(X, folds, seed, time_limit, Processes())
+        found: list[Fitted] = self.launcher.run(self._fit_in_process, X, folds, seed, time_limit)
+        for one in found:
+            one.trained.models[:] = [model.to(self.launcher.device) for model in one.trained.models]
+        return found
+
+    def _fit_in_process(
+        self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
+    ) -> list[Fitted]:
+        """Train together with other processes; models come back from the device of each."""
+        if str(X.device) != processes.device:
+            X, folds = X.to(processes.device), [fold.to(processes.device) for fold in folds]
+        found = self._fit_folds(X, folds, seed, time_limit, processes)
+        for one in found:
+            one.trained.models[:] = [model.cpu() for model in one.trained.models]
+        return found
+
+    def _fit_folds(
+        self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
+    ) -> list[Fitted]:
         replicas = [(fold, scaling) for fold in folds for scaling in self.scalings]
         seeds, n = [seed + replica for replica in range(len(replicas))], len(self.scalings)
         used: list[Observations | Sequence[Observations]]
@@ -113,7 +138,8 @@ class Networks:
             seeds=seeds,
             score=score,
             checkpoint=self._checkpoint(X, folds, seeds),
-            progress=ProgressBar() if self.verbose else LogProgress(),
+            progress=ProgressBar() if self.verbose and processes.first else LogProgress(),
+            processes=processes,
             objective=self.objective,
             **self._hooks(time_limit, scored=score is not None),
         )

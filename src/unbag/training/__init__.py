@@ -9,6 +9,7 @@ from unbag.training.checkpoints import TimeBudgetExceeded as TimeBudgetExceeded
 from unbag.training.loop import train as train
 from unbag.training.observations import Observations as Observations
 from unbag.training.optimisation import PerStep as PerStep
+from unbag.training.processes import Processes as Processes
 from unbag.training.progress import LogProgress as LogProgress
 from unbag.training.progress import ProgressBar as ProgressBar
 from unbag.training.row_source import RowSource as RowSource
