@@ -21,7 +21,7 @@ from unbag.examination import LeftOut, examine
 from unbag.families import Fitted, is_network
 from unbag.families.cross_fit import CrossFitted
 from unbag.findings import Finding
-from unbag.fitting import Prepared, first_seed, prepare, prepare_folds
+from unbag.fitting import Prepared, choose_for_disk, first_seed, prepare, prepare_folds
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
 from unbag.out_of_fold import estimate_accuracy
@@ -31,6 +31,8 @@ from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_cla
 from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
+from unbag.training.excerpts import EXCERPT_ROWS, excerpt
+from unbag.training.row_source import Rows, gather_rows, some_of
 from unbag.training.scaling import name_vanishing
 from unbag.training.trained import side_by_side
 
@@ -257,7 +259,10 @@ class AggregateClassifier(Predictor):
         Parameters
         ----------
         X
-            A table, ``(n, features)``, of numpy, pandas, polars or torch; or images.
+            A table, ``(n, features)``, of numpy, pandas, polars or torch; or images. Or
+            :class:`unbag.training.MappedRows`, which stay on disk, or another :class:`unbag.training.RowSource`: then
+            ``"auto"`` is ``"mlp"``, one split of the groups chooses, and what is said of rows is said of at most
+            500,000 of them, in groups chosen at random.
         y
             What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
             a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
@@ -294,7 +299,7 @@ class AggregateClassifier(Predictor):
         device = check_device(self.device)
         rows = read_rows(self, X, reset=True)
         names = getattr(self, "feature_names_in_", None)
-        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
+        if isinstance(rows, Tensor) and is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         given = {"sample_weight": sample_weight, "group_weights": group_weights, "sampling": self.sampling}
@@ -302,6 +307,8 @@ class AggregateClassifier(Predictor):
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        if not isinstance(rows, Tensor):
+            choices = choose_for_disk(choices)
         self.symmetry_ = find_symmetry([one.counting() for one in observations])
         shares = None if self.class_shares is None else read_class_shares(self.class_shares, classes)
         if shares is not None:
@@ -309,7 +316,7 @@ class AggregateClassifier(Predictor):
             observations.append(shares.as_observations(len(rows), most, seed))
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
         self.diagnosis_ = self._diagnose(sets, observations, rows, findings, named=named)
-        rows, observations = rows.to(device), [one.to(device) for one in observations]
+        rows, observations = _put_on(rows, device), [one.to(device) for one in observations]
         over_folds = prepare_folds(choices, rows, observations, seed)
         prepared = prepare(choices, rows, observations, seed) if over_folds is None else None
 
@@ -317,7 +324,7 @@ class AggregateClassifier(Predictor):
             if over_folds is not None:
                 self._keep_folds(over_folds.train(self._align), observations)
             elif prepared is not None:
-                self._keep(prepared.train(), rows, observations)
+                self._keep(prepared.train(), rows, observations, choices["model"])
                 self._keep_split(prepared, rows)
             self.classes_ = classes
             if shares is not None and named:
@@ -326,9 +333,10 @@ class AggregateClassifier(Predictor):
             self.held_out_ = self.held_out_[: len(sets)]
             self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
             self.feature_statistics_ = None
-            if rows.ndim == 2:
-                own = [one.groups.to("cpu") for one in observations[: len(sets)]]
-                self.feature_statistics_ = describe_features(rows.numpy(force=True), own)
+            if len(self.input_shape_) == 1:
+                table, own = excerpt(rows, observations[: len(sets)])
+                of_sets = [one.groups.to("cpu") for one in own]
+                self.feature_statistics_ = describe_features(table.numpy(force=True), of_sets)
             self._examine(rows, observations)
             self._diagnose_fit(rows, observations[: len(sets)], shares)
             return self
@@ -339,7 +347,7 @@ class AggregateClassifier(Predictor):
         self,
         sets: Sequence[RawObservations],
         observations: Sequence[Observations],
-        rows: Tensor,
+        rows: Rows,
         findings: Sequence[Finding] | None,
         *,
         named: bool,
@@ -357,7 +365,7 @@ class AggregateClassifier(Predictor):
                 for found in diagnose_checked(one, sampling)
             ]
             if any(one.labels is None for one in sets):
-                findings += diagnose_rows(rows, own, getattr(self, "feature_names_in_", None))
+                findings += diagnose_rows(*excerpt(rows, own), getattr(self, "feature_names_in_", None))
         counted = any(one.labels is not None or one.aggregate.outcome.endswith("_counts") for one in sets)
         borders = counted or self.class_shares is not None
         findings = drop_answered(findings, names=named, borders=borders)
@@ -371,7 +379,7 @@ class AggregateClassifier(Predictor):
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
         return findings
 
-    def _name_by(self, shares: Tensor, rows: Tensor) -> None:
+    def _name_by(self, shares: Tensor, rows: Rows) -> None:
         """Name classes that the groups leave unnamed by their shares, which training may have left at other classes."""
         expected = self._mixed_log_probs(rows).exp().mean(0)
         order = match_classes(-(shares[:, None] - expected).square().numpy(), self.symmetry_)
@@ -381,12 +389,12 @@ class AggregateClassifier(Predictor):
     def _sampling(self, n_sets: int) -> list[Any]:
         return [None] * n_sets if self.sampling is None else self.sampling if self._has_sets() else [self.sampling]
 
-    def _diagnose_fit(self, rows: Tensor, observations: Sequence[Observations], shares: ClassShares | None) -> None:
+    def _diagnose_fit(self, rows: Rows, observations: Sequence[Observations], shares: ClassShares | None) -> None:
         """Look for signs in the model that groups were chosen by their answer, or that classes were not found."""
         observations = [one.counting() for one in observations]
         if (some := choose_rows(observations)) is None:
             return
-        log_probs = self._mixed_log_probs(rows[some])
+        log_probs = self._mixed_log_probs(rows, some)
         findings = [*find_unused_classes(log_probs, self.classes_, None if shares is None else shares.shares)]
         for one, sampling in zip(observations, self._sampling(len(observations)), strict=True):
             if not says_random(sampling):
@@ -395,15 +403,16 @@ class AggregateClassifier(Predictor):
         for found in findings:
             warnings.warn(found.message, UnbagWarning, stacklevel=4)
 
-    def _keep(self, fitted: Fitted, rows: Tensor, observations: Sequence[Observations]) -> None:
+    def _keep(self, fitted: Fitted, rows: Rows, observations: Sequence[Observations], model: Any) -> None:
         trained = fitted.trained
         self.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if self.ensemble else [fitted.best])]
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
         if len(self.models_) > 1:
             members = torch.cat([one.groups.members for one in observations]).unique()
-            first, *others = (one.exp() for one in self._log_probs_of_models(rows[members]))
+            members = members if isinstance(rows, Tensor) else some_of(members, EXCERPT_ROWS)
+            first, *others = (one.exp() for one in self._log_probs_of_models(gather_rows(rows, members)))
             self.orders_[1:] = [self._align(first, other) for other in others]
-        self.model_names_ = [self.model if isinstance(self.model, str) else None] * len(self.models_)
+        self.model_names_ = [model if isinstance(model, str) else None] * len(self.models_)
         self.model_weights_ = [1 / len(self.models_)] * len(self.models_)
         self.temperature_ = 1.0
         self.candidates_: list[dict[str, Any]] = []
@@ -417,13 +426,13 @@ class AggregateClassifier(Predictor):
             for scaling, epoch, score in zip(fitted.scalings, trained.best_epoch, fitted.scores, strict=True)
         ]
 
-    def _keep_split(self, prepared: Prepared, rows: Tensor) -> None:
+    def _keep_split(self, prepared: Prepared, rows: Rows) -> None:
         """Keep which groups were held out, and how good the model is by them."""
         self.held_out_ = prepared.held_out_groups
         self.estimated_accuracy_ = None
         if prepared.held_out:
             held_out = [one.to("cpu") for one in prepared.held_out]
-            log_probs = [self._mixed_log_probs(rows[one.groups.members]) for one in held_out]
+            log_probs = [self._mixed_log_probs(rows, one.groups.members) for one in held_out]
             self.estimated_accuracy_ = estimate_accuracy(held_out, log_probs)
 
     def _keep_folds(self, found: CrossFitted, observations: Sequence[Observations]) -> None:
@@ -456,7 +465,7 @@ class AggregateClassifier(Predictor):
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
         return match_classes((first.T @ other).numpy(), self.symmetry_)
 
-    def _examine(self, rows: Tensor, observations: Sequence[Observations]) -> None:
+    def _examine(self, rows: Rows, observations: Sequence[Observations]) -> None:
         """Warn where a constant prediction is better; with folds, of what else left-out groups tell, and keep it."""
         observations = [one.to("cpu") for one in observations]
         _, by_constant = best_constant(observations)
@@ -473,8 +482,8 @@ class AggregateClassifier(Predictor):
             if not (diverged and found.kind == "worse_than_constant"):
                 warnings.warn(found.message, UnbagWarning, stacklevel=4)
 
-    def _left_out(self, rows: Tensor, one: Observations, constant: Tensor, folds: Tensor) -> LeftOut:
-        by_fold = self._log_probs_by_fold(rows[one.groups.members])
+    def _left_out(self, rows: Rows, one: Observations, constant: Tensor, folds: Tensor) -> LeftOut:
+        by_fold = self._log_probs_by_fold(gather_rows(rows, one.groups.members))
         own = one.groups.segments.expand(folds)
         log_probs = torch.stack([by_fold[fold] for fold in sorted(by_fold)])[own, torch.arange(len(own))]
         return LeftOut(one, log_probs, list(by_fold.values()), constant)
@@ -493,3 +502,11 @@ class AggregateClassifier(Predictor):
                 stacklevel=5,
             )
         return score < constant
+
+
+def _put_on(rows: Rows, device: torch.device) -> Rows:
+    if not isinstance(rows, Tensor) and not hasattr(rows, "to"):
+        if rows.device != device:
+            raise ValueError(f"X puts its rows on {rows.device}, but device={str(device)!r}; let both be the same")
+        return rows
+    return rows.to(device)

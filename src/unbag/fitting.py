@@ -14,19 +14,21 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import AUTO, CANDIDATES, TREES, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, FROM_DISK, TREES, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.models import build
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Settings
+from unbag.training.row_source import Rows, row_shape
 from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""
 
-# Of so few groups none is spared to choose by.
+# Of so few groups none is spared to choose by, and more than so many rows and groups tell no better.
 TOO_FEW_TO_SPLIT = 20
+ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
 
 N_FOLDS = 4
 
@@ -53,7 +55,7 @@ class Prepared:
     """Everything that a fit needs, checked."""
 
     family: Family
-    X: Tensor
+    X: Rows
     used: list[Observations]
     held_out: list[Observations]
     held_out_groups: list[list[int] | None]
@@ -83,8 +85,16 @@ class CrossPrepared:
         return cross_fit(self.candidates, self.X, self.observations, align, **settings)
 
 
+def choose_for_disk(choices: dict[str, Any]) -> dict[str, Any]:
+    """Return the estimator's parameters for rows on disk, where "auto" is a network and one split of the groups."""
+    if choices["n_folds"] not in (AUTO, None):
+        raise ValueError(f"rows on disk are fitted with one split; leave n_folds= out, got {choices['n_folds']!r}")
+    automatic = isinstance(choices["model"], str) and choices["model"] == AUTO
+    return {**choices, "n_folds": None, "model": FROM_DISK if automatic else choices["model"]}
+
+
 def prepare_folds(
-    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int
+    choices: dict[str, Any], X: Any, observations: Sequence[Observations], seed: int
 ) -> CrossPrepared | None:
     """Check all that the estimator was told of a fit over folds; None where there is one split of the groups.
 
@@ -127,7 +137,7 @@ def prepare_folds(
 
 def prepare(
     choices: dict[str, Any],
-    X: Tensor,
+    X: Rows,
     observations: Sequence[Observations],
     seed: int,
     *,
@@ -170,7 +180,7 @@ def _time_limit(choices: dict[str, Any]) -> float | None:
 
 def _family(
     choices: dict[str, Any],
-    X: Tensor,
+    X: Rows,
     observations: Sequence[Observations],
     objective: Objective | None = None,
     *,
@@ -183,13 +193,14 @@ def _family(
 
 def _networks(
     choices: dict[str, Any],
-    X: Tensor,
+    X: Rows,
     observations: Sequence[Observations],
     objective: Objective | None,
     *,
     can_choose: bool,
 ) -> Networks:
-    make_net = build(choices["model"], X.shape[1:], observations[0].n_classes)
+    shape = row_shape(X)
+    make_net = build(choices["model"], shape, observations[0].n_classes)
     if choices["checkpoint"] is not None and not isinstance(choices["random_state"], Integral):
         raise ValueError(
             f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
@@ -201,8 +212,8 @@ def _networks(
     return Networks(
         make_net=make_net,
         settings=settings,
-        guess=settings.steps is not None and X.ndim == 2 and objective is None and unnamed,
-        scalings=_scalings(choices["scaling"], can_choose=can_choose and X.ndim == 2) * _restarts(choices),
+        guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
+        scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
@@ -332,6 +343,7 @@ def split_groups(one: Observations, share: float, seed: int) -> tuple[Observatio
     counting = one.counting()
     if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
         return counting, None
+    share = min(share, max(ENOUGH_ROWS / len(counting.groups.members), ENOUGH_GROUPS / len(counting.groups)))
     kept, held_out = one.split_indices(share, torch.Generator().manual_seed(seed))
     return one.take(kept), held_out
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,10 +22,14 @@ from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import choose_names, match_classes
 from unbag.out_of_fold import mix, temper
+from unbag.parts import join
 from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
+from unbag.training.row_source import Rows, TakenRows
+
+ROWS_AT_ONCE = 65_536
 
 
 class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -195,9 +201,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        return [
-            *find_shift(self.feature_statistics_, Moments.of(rows.numpy()), getattr(self, "feature_names_in_", None))
-        ]
+        parts = [rows] if isinstance(rows, Tensor) else TakenRows(rows).split(ROWS_AT_ONCE)
+        seen = reduce(add, (Moments.of(part.numpy(force=True)) for part in parts))
+        return [*find_shift(self.feature_statistics_, seen, getattr(self, "feature_names_in_", None))]
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder, as JSON and safetensors, or LightGBM's text for trees, which :func:`unbag.load` reads.
@@ -219,9 +225,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         return self._mixed_log_probs(rows)
 
-    def _mixed_log_probs(self, rows: Tensor) -> Tensor:
-        """Return the tempered mean of the probabilities of all models."""
-        return self._mix(self._log_probs_of_models(rows), self.model_weights_)
+    def _mixed_log_probs(self, rows: Rows, which: Tensor | None = None) -> Tensor:
+        """Return the tempered mean of the probabilities of all models, of all rows or of those of some numbers."""
+        if isinstance(rows, Tensor):
+            chosen = rows if which is None else rows[which]
+            return self._mix(self._log_probs_of_models(chosen), self.model_weights_)
+        taken = TakenRows(rows, which)
+        return join(map(self._mixed_log_probs, taken.split(ROWS_AT_ONCE)), len(taken.rows))
 
     def _mix(self, log_probs: list[Tensor], weights: Sequence[float]) -> Tensor:
         total = sum(weights)

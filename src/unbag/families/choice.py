@@ -13,6 +13,8 @@ from unbag.families.trees import has_lightgbm
 AUTO, TREES = "auto", "trees"
 CANDIDATES = ("linear", "mlp", TREES)
 """The models among which ``model="auto"`` chooses; trees for tables alone."""
+FROM_DISK = "mlp"
+"""What ``model="auto"`` is for rows on disk."""
 
 
 def is_network(model: Any) -> bool:

@@ -29,6 +29,7 @@ from unbag.training import (
     train,
 )
 from unbag.training.identity import digest
+from unbag.training.row_source import Rows, TakenRows, gather_rows, some_of
 from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 
@@ -36,6 +37,8 @@ ROWS_AT_ONCE = 8192
 
 # Of learning a guess: enough to tell clusters apart, and few enough to be soon done.
 GUESS_STEPS, GUESS_ROWS, GUESS_RATE = 200, 512, 5e-3
+# Of rows on disk, so many are clustered.
+ROWS_OF_GUESS = 100_000
 
 
 class Network(nn.Sequential):
@@ -78,7 +81,7 @@ class Networks:
 
     def fit(
         self,
-        X: Tensor,
+        X: Rows,
         used: Sequence[Observations],
         held_out: Sequence[Observations],
         seed: int,
@@ -87,7 +90,7 @@ class Networks:
         """Train one replica for each scaling."""
         return self.fit_folds(X, [Fold(list(used), list(held_out))], seed, time_limit)[0]
 
-    def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
+    def fit_folds(self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
         replicas = [(fold, scaling) for fold in folds for scaling in self.scalings]
         seeds, n = [seed + replica for replica in range(len(replicas))], len(self.scalings)
@@ -126,14 +129,17 @@ class Networks:
             rule = Patience(self.settings.patience, self.settings.patient_from)
         return {**self.hooks, "stopping": TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)}
 
-    def _makers(self, X: Tensor, fold: Fold, seeds: Sequence[int]) -> list[Callable[[], nn.Module]]:
-        trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())
+    def _makers(self, X: Rows, fold: Fold, seeds: Sequence[int]) -> list[Callable[[], nn.Module]]:
+        rows = torch.cat([one.groups.members for one in fold.used]).unique()
+        trained_on = take_rows(X, rows) if isinstance(X, Tensor) else TakenRows(X, rows)
         fitted = {scaling: fit_scaling(trained_on, scaling) for scaling in self.scalings}
         makers: list[Callable[[], nn.Module]] = [
             partial(self._make_model, fitted[scaling]) for scaling in self.scalings
         ]
         if not self.guess:
             return makers
+        if isinstance(trained_on, TakenRows):
+            trained_on = gather_rows(X, some_of(rows, ROWS_OF_GUESS))
         restarts = [place // len(fitted) for place in range(len(makers))]
         return [
             partial(_learn_guess, make, trained_on, fold.used[0].n_classes, seed) if restart % 2 else make
@@ -143,7 +149,7 @@ class Networks:
     def _make_model(self, scaling: Scaling) -> nn.Module:
         return Network(copy.deepcopy(scaling), self.make_net())
 
-    def _checkpoint(self, X: Tensor, folds: Sequence[Fold], seeds: list[int]) -> Checkpoint | None:
+    def _checkpoint(self, X: Rows, folds: Sequence[Fold], seeds: list[int]) -> Checkpoint | None:
         """Return a place for this run alone: a fold must not go on where another was."""
         if self.checkpoint is None:
             return None

@@ -1,0 +1,56 @@
+"""Some rows of a table that is on disk, in whole groups, for what looks at all columns at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from unbag.training.observations import Observations
+from unbag.training.row_source import Rows, gather_rows
+
+EXCERPT_ROWS = 500_000
+"""Rows at most, of all sets together."""
+
+
+def excerpt(X: Rows, sets: Sequence[Observations]) -> tuple[Tensor, list[Observations]]:
+    """Return a table and sets of its groups: all rows, if they are in memory, or else those of some groups.
+
+    Examples
+    --------
+    >>> from unbag import Groups, LabelProportions
+    >>> seen = Observations(LabelProportions(), Groups.from_sizes([2, 1]), [[1, 1], [0, 1]], 2)
+    >>> excerpt(torch.ones(3, 1), [seen])[0].shape
+    torch.Size([3, 1])
+    """
+    if isinstance(X, Tensor):
+        return X, list(sets)
+    sets = [one.take(some_groups(one, EXCERPT_ROWS // len(sets))) for one in sets]
+    rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
+    local = members.split([len(one.groups.members) for one in sets])
+    found = [
+        one._unchecked(replace(one.groups, members=own, n_rows=len(rows)), lambda of_groups: of_groups)
+        for one, own in zip(sets, local, strict=True)
+    ]
+    return gather_rows(X, rows), found
+
+
+def some_groups(one: Observations, most_rows: int, first: Tensor | None = None) -> Tensor:
+    """Return numbers of groups that have no more than so many members together, sorted; at least one.
+
+    Parameters
+    ----------
+    one
+        A set.
+    most_rows
+        How many members.
+    first
+        The numbers of groups that are taken before others; others follow at random.
+    """
+    order = torch.randperm(len(one.groups), generator=torch.Generator().manual_seed(0)).to(one.groups.device)
+    if first is not None:
+        order = torch.cat([first, order[~torch.isin(order, first)]])
+    fits = one.groups.sizes[order].cumsum(0) <= most_rows
+    return order[: max(1, int(fits.sum()))].sort().values
