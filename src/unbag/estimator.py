@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from unbag.sampling import choose_rows, find_unexpected_answers, find_unused_cla
 from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
-from unbag.training.excerpts import EXCERPT_ROWS, excerpt
+from unbag.training.excerpts import EXCERPT_NUMBERS, excerpt
 from unbag.training.row_source import Rows, gather_rows, some_of
 from unbag.training.scaling import name_vanishing
 from unbag.training.trained import side_by_side
@@ -261,8 +262,8 @@ class AggregateClassifier(Predictor):
         X
             A table, ``(n, features)``, of numpy, pandas, polars or torch; or images. Or
             :class:`unbag.training.MappedRows`, which stay on disk, or another :class:`unbag.training.RowSource`: then
-            ``"auto"`` is ``"mlp"``, one split of the groups chooses, and what is said of rows is said of at most
-            500,000 of them, in groups chosen at random.
+            ``"auto"`` is ``"mlp"``, one split of the groups chooses, and what is said of rows is said of
+            some of them, which hold ten million numbers, in groups chosen at random.
         y
             What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
             a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
@@ -409,7 +410,11 @@ class AggregateClassifier(Predictor):
         self.orders_ = [np.arange(observations[0].n_classes)] * len(self.models_)
         if len(self.models_) > 1:
             members = torch.cat([one.groups.members for one in observations]).unique()
-            members = members if isinstance(rows, Tensor) else some_of(members, EXCERPT_ROWS)
+            members = (
+                members
+                if isinstance(rows, Tensor)
+                else some_of(members, EXCERPT_NUMBERS // math.prod(self.input_shape_))
+            )
             first, *others = (one.exp() for one in self._log_probs_of_models(gather_rows(rows, members)))
             self.orders_[1:] = [self._align(first, other) for other in others]
         self.model_names_ = [model if isinstance(model, str) else None] * len(self.models_)

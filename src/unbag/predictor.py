@@ -29,7 +29,7 @@ from unbag.targets import is_target
 from unbag.training import Observations
 from unbag.training.row_source import Rows, TakenRows
 
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = MEMBERS_AT_ONCE = 65_536
 
 
 class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -97,11 +97,16 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
         found = []
         for one, own_groups in zip(seen, given, strict=True):
-            posterior = one.evidence(log_probs).posterior
+            posterior = _posterior(one, log_probs)
             if own_groups is None:  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
             found.append(posterior.numpy())
         return found if self._has_sets() else found[0]
+
+    def _posterior(self, aggregate: Any, z: Any, groups: Groups, log_probs: np.ndarray) -> np.ndarray:
+        """Return what :meth:`disaggregate` does, of one kind of observation, from the log-probabilities of all rows."""
+        (seen,) = read_sets(aggregate, z, groups, len(log_probs))
+        return _posterior(seen.observations(self.classes_), torch.from_numpy(log_probs)).numpy()
 
     def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
         """Return what would be observed of groups.
@@ -268,6 +273,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def _observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
         return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows, **weights)]
+
+
+def _posterior(one: Observations, log_probs: Tensor) -> Tensor:
+    """Return the posterior of each membership, some groups at a time."""
+    runs = one.groups.segments.runs(MEMBERS_AT_ONCE)
+    parts = (one.take(torch.arange(which.start, which.stop)).evidence(log_probs).posterior for which, _, _ in runs)
+    return join(parts, len(one.groups.members))
 
 
 def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:

@@ -15,6 +15,7 @@ from unbag.histograms import histogram_of_sizes
 from unbag.options import Plan
 from unbag.row_diagnosis import find_copies, find_few_groups, read_table
 from unbag.symmetry import CheckedSet
+from unbag.tables.arrays import is_array
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.features import Preparation, feature_problems, fit_preparation, kind_of
 from unbag.tables.ids import codes_of, is_missing
@@ -22,6 +23,7 @@ from unbag.tables.leaks import Candidate
 from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
 from unbag.tables.problems import Problem, TableError
+from unbag.tables.read import Table
 
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9
@@ -67,11 +69,22 @@ def check_tables(plan: Plan) -> Checked:
         found = gather(plan)
     except TableError as error:
         return Checked({}, error.problems)
-    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    looked, notes = look_at(found)
+    problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
     if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(found, prepare_rows(found)[1]))
+        problems += as_problems(examine_rows(looked, prepare_rows(looked)[1]))
     order = {"error": 0, "warning": 1, "note": 2}
-    return Checked(_understood(found), sorted(problems, key=lambda one: order[one.severity]))
+    return Checked(_understood(found, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
+
+
+def look_at(found: Gathered) -> tuple[Gathered, list[Problem]]:
+    """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
+    if not found.on_disk:
+        return found, []
+    from unbag.tables.disk import excerpt_of  # noqa: PLC0415 (slow to import)
+
+    looked, note = excerpt_of(found)
+    return looked, [note]
 
 
 def examine_features(found: Gathered) -> Iterator[Problem]:
@@ -82,7 +95,7 @@ def examine_features(found: Gathered) -> Iterator[Problem]:
         categorical = name in found.plan.categorical
         errors = list(feature_problems(found.instances, name, categorical))
         yield from errors
-        if not errors:
+        if not errors and not is_array(found.instances.first(name).type):
             yield from _suspicious(found, name, categorical, group)
 
 
@@ -204,9 +217,8 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
     yield Problem("warning", message, found.instances.file, row, name)
 
 
-def _understood(found: Gathered) -> dict[str, Any]:
-    """Return how the files were read, as JSON can hold it."""
-    table = found.instances
+def _understood(found: Gathered, table: Table) -> dict[str, Any]:
+    """Return how the files were read, as JSON can hold it; the table has features in memory."""
     kinds = {
         name: kind_of(table.column(name), name in found.plan.categorical)
         if not pa.types.is_temporal(table.column(name).type)
@@ -216,7 +228,7 @@ def _understood(found: Gathered) -> dict[str, Any]:
     return {
         "instances": {
             "file": table.file,
-            "rows": len(table),
+            "rows": len(found.instances),
             "id": found.columns.id,
             "group": found.columns.group,
             "label": found.columns.label,

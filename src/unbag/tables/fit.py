@@ -17,8 +17,16 @@ from unbag.files import write_atomic
 from unbag.groups import Groups
 from unbag.options import Plan, Source
 from unbag.run_folder import Run
-from unbag.tables.checking import as_problems, examine_features, examine_observations, examine_rows, prepare_rows
+from unbag.tables.checking import (
+    as_problems,
+    examine_features,
+    examine_observations,
+    examine_rows,
+    look_at,
+    prepare_rows,
+)
 from unbag.tables.column_roles import kinds_of_size
+from unbag.tables.disk import prepare_on_disk
 from unbag.tables.ids import is_missing, label_texts
 from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
@@ -74,10 +82,21 @@ def fit_tables(
 
         found = gather(plan)
         _refuse_doubt(found)
-        problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+        looked, notes = look_at(found)
+        problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
         raise_errors(problems)
-        preparation, X = prepare_rows(found)
-        of_rows = examine_rows(found, X)
+        X: Any
+        position = None
+        preparation, X = prepare_rows(looked)
+        of_rows = examine_rows(looked, X)
+        if found.on_disk:
+            del looked
+            prepared = prepare_on_disk(found, plan.disk or run.folder.with_name(f"{run.folder.name}-rows"))
+            preparation, X, found, position = prepared.preparation, prepared.rows, prepared.found, prepared.position
+            problems.append(Problem("note", f"rows are read from {X.paths[0].parent}", found.instances.file))
+            if plan.training.model == "auto":
+                message = "rows are on disk: --model auto is a network, mlp; trees and mixtures need them in memory"
+                problems.append(Problem("note", message))
         aggregates, z, groups, weights, sampling = as_sets(found)
         inputs = describe_inputs(found)
         unnamed = plan.names is not None and plan.classes is None
@@ -102,7 +121,7 @@ def fit_tables(
             before = len(clf.diagnosis_)
             train()
         if plan.names is not None:
-            _name_classes(clf, X, found.instances, plan.names)
+            _name_classes(clf, X, found.instances, plan.names, position)
         clf.set_params(checkpoint=None, verbose=0)
         clf.save(run.model, overwrite=True)
         summary = summarise(
@@ -182,13 +201,15 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     return {**inputs, "observations": said, "columns read as": read}
 
 
-def _name_classes(clf: Any, X: np.ndarray, table: Table, column: str) -> None:
+def _name_classes(clf: Any, X: Any, table: Table, column: str, position: np.ndarray | None) -> None:
     texts = label_texts(table, column)
     rows = np.flatnonzero(~is_missing(texts))
     if len(rows) == 0:
         raise fail("no row has a class to name the classes by", table.file, None, column)
+    places = rows if position is None else position[rows]
+    some = X[places] if isinstance(X, np.ndarray) else X.gather(torch.from_numpy(places))
     try:
-        clf.name_classes(X[rows], np.array(texts.take(pa.array(rows)).to_pylist()))
+        clf.name_classes(some, np.array(texts.take(pa.array(rows)).to_pylist()))
     except ValueError as error:
         raise fail(str(error), table.file, None, column) from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +25,7 @@ from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of
 from unbag.tables.ids import find, is_missing, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
+from unbag.tables.parquet_files import ParquetFiles
 from unbag.tables.problems import Problem, fail, failing, in_rows, list_some
 from unbag.tables.proportions import Options
 from unbag.tables.read import Table, TableFile, open_table
@@ -68,6 +71,11 @@ class Gathered:
         return None if self.plan.shares is None else read_class_shares(self.plan.shares, np.array(self.classes))
 
     @property
+    def on_disk(self) -> bool:
+        """Whether features were left where they are."""
+        return any(name not in self.instances.names for name in self.columns.features)
+
+    @property
     def member_rows(self) -> np.ndarray:
         """The rows that are in any group, from 0, sorted."""
         return np.unique(
@@ -97,7 +105,30 @@ def gather(plan: Plan) -> Gathered:
     the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
-        return gather_opened(plan, files)
+        return gather_opened(plan, files, keys_only=is_on_disk(plan, files[0]))
+
+
+def is_on_disk(plan: Plan, instances: TableFile) -> bool:
+    """Whether rows stay on disk: where a folder for them is named, or Parquet would fill half of the memory.
+
+    A table in memory takes about three times its numbers, of eight bytes each. Models that need rows in memory get them
+    there, unless a folder is named.
+    """
+    if plan.disk is not None:
+        if not isinstance(instances.content, ParquetFiles):
+            raise fail("rows are read piece by piece from Parquet alone; write the file as such", str(instances.path))
+        return True
+    if not isinstance(instances.content, ParquetFiles) or plan.training.model == "trees":
+        return False
+    numbers = instances.content.n_rows * len(instances.names)
+    return 3 * 8 * numbers > memory_size() / 2
+
+
+def memory_size() -> float:
+    """Return how many bytes of memory the machine has; where it does not say, no table is too large."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return math.inf
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 @contextmanager
@@ -107,8 +138,8 @@ def open_files(plan: Plan) -> Iterator[list[TableFile]]:
         yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
 
 
-def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
-    """Read the files of a plan that are open, and match them."""
+def gather_opened(plan: Plan, files: Sequence[TableFile], *, keys_only: bool = False) -> Gathered:
+    """Read the files of a plan that are open, and match them; of instances, if so asked, ids and classes alone."""
     file, *files = files
     of_instances = columns_of_instances(file.names, plan, [one.names for one in files])
     of_sources: list[SourceColumns] = []
@@ -116,8 +147,9 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
-    keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled, *plan.categorical}
-    instances = file.read(as_text=[name for name in keys if name is not None])
+    keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled}
+    as_text = [name for name in {*keys, *plan.categorical} if name is not None]
+    instances = file.read(as_text, [name for name in file.names if name in keys] if keys_only else None)
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
     for source, own, columns in zip(plan.sources, files, of_sources, strict=True):

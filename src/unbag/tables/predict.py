@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +24,7 @@ from unbag.tables.features import Preparation, Tally
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
+from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.read import Table, open_table
@@ -114,7 +114,8 @@ def disaggregate_table(
     """Write the probability of each class for rows in observed groups, given what was observed of these.
 
     Of proportions and bags, one line per row that is in a group, in the order of the rows; of pairs and triplets, one
-    line per member, in the order of the pairs.
+    line per member, in the order of the pairs. Features are read and predicted piece by piece: what is held of each row
+    are its ids and the probabilities of its classes.
 
     Parameters
     ----------
@@ -143,23 +144,28 @@ def disaggregate_table(
     raise_if_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
+    tally, done = Tally(), 0
     with open_files(plan) as files:
         _check_columns(files[0].names, preparation, [], str(instances))
-        found = gather_opened(plan, files)
-    raise_errors(found.problems)
-    one = found.observed[0]
-    if one.groups is None:
-        raise fail("no group is left", one.table.file)
-    tally = Tally()
-    X = preparation.encode(found.instances, tally)
-    alone = copy.copy(clf)
-    alone.aggregate = one.aggregate  # of several that were learned from, the one that was observed here
-    posterior = alone.disaggregate(X, one.z, groups=one.groups)
-    kept, order = _memberships(one, found.instances, found.columns.id, found.columns.group)
-    results = result_names(clf.classes_, kept.column_names, str(instances))
+        found = gather_opened(plan, files, keys_only=True)
+        raise_errors(found.problems)
+        one = found.observed[0]
+        if one.groups is None:
+            raise fail("no group is left", one.table.file)
+        log_probs = np.empty((len(found.instances), len(clf.classes_)))
+        for piece in files[0].stream(preparation.names, preparation.csv_types):
+            X = preparation.encode(Table(instances, piece), tally, done)
+            log_probs[done : done + len(X)] = clf.predict_log_proba(X)
+            done += len(X)
+    posterior = clf._posterior(one.aggregate, one.z, one.groups, log_probs)
+    lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
+    results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
     with writing(out) as write:
-        write(formulas.escape(with_results(kept, posterior[order], clf.classes_, results)))
+        for first in range(0, len(posterior), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            probs = posterior[lines.order[part]]
+            write(formulas.escape(with_results(lines.take(part), probs, clf.classes_, results)))
     problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
     problems += formulas.as_problems(str(out))
     if impossible := int(np.isnan(posterior).any(1).sum()):
@@ -267,21 +273,28 @@ def _plan_for(content: dict[str, Any], classes: Any, instances: Path, groups: Pa
     )
 
 
-def _memberships(one: Observed, instances: Table, own_id: str | None, group: str | None) -> tuple[pa.Table, np.ndarray]:
-    """Return columns that say which row each line is about, and the memberships in the order of the lines."""
-    assert one.groups is not None
-    members = one.groups.members.numpy()
-    if one.columns.group is not None:
-        order = np.argsort(members, kind="stable")
-        kept = [name for name in (own_id, group) if name is not None]
-        return instances.data.select(kept).take(pa.array(members[order])), order
-    size = len(one.columns.members)
-    names = np.tile(np.array(one.columns.members, dtype=object), (len(one.groups), 1))  # (groups, members)
-    if one.turned is not None:
-        names[one.turned] = names[one.turned, ::-1]
-    line = {
-        "observation": pa.array(np.repeat(one.source_rows + 1, size)),
-        "member": pa.array(names.reshape(-1)),
-        str(own_id): instances.column(str(own_id)).take(pa.array(members)),
-    }
-    return pa.table(line), np.arange(len(members))
+class _Lines:
+    """Columns that say which row each line is about, and the memberships in the order of the lines."""
+
+    def __init__(self, one: Observed, instances: Table, own_id: str | None, group: str | None) -> None:
+        assert one.groups is not None
+        self._one, self._members = one, one.groups.members.numpy()
+        by_row = one.columns.group is not None
+        self.order = np.argsort(self._members, kind="stable") if by_row else np.arange(len(self._members))
+        self._keys = instances.data.select([name for name in (own_id, group if by_row else None) if name is not None])
+
+    def take(self, part: slice) -> pa.Table:
+        """Return those of some lines."""
+        one, which = self._one, self.order[part]
+        kept = self._keys.take(pa.array(self._members[which]))
+        if one.columns.group is not None:
+            return kept
+        size = len(one.columns.members)
+        pair, place = which // size, which % size
+        if one.turned is not None:
+            place = np.where(one.turned[pair], size - 1 - place, place)
+        names = np.array(one.columns.members, dtype=object)[place]
+        return pa.table(
+            [pa.array(one.source_rows[pair] + 1), pa.array(names), *kept.columns],
+            names=["observation", "member", *kept.column_names],
+        )

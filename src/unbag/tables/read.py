@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.tables.arrays import is_array
 from unbag.tables.csv_files import CsvFile
 from unbag.tables.parquet_files import MAGIC, SUFFIXES, ParquetFiles
 from unbag.tables.problems import fail
@@ -40,6 +41,10 @@ class Table:
         """Return a column in one piece."""
         return self.data.column(name).combine_chunks()
 
+    def first(self, name: str) -> pa.Array:
+        """Return a column of the first row alone."""
+        return self.data.column(name).slice(0, 1).combine_chunks()
+
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
@@ -53,9 +58,9 @@ class TableFile:
         """The names of the columns."""
         return self.content.names
 
-    def read(self, as_text: Collection[str] = ()) -> Table:
-        """Return the whole table; see :func:`read_table`."""
-        data = self.content.read(as_text)
+    def read(self, as_text: Collection[str] = (), columns: list[str] | None = None) -> Table:
+        """Return the whole table, or some columns; see :func:`read_table`."""
+        data = self.content.read(as_text, columns)
         if data.num_rows == 0:
             raise fail("there are no rows, only names of columns", str(self.path))
         return Table(self.path, plain_types(data, str(self.path)))
@@ -128,6 +133,8 @@ def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
         column, kind = column.cast(pa.string()), pa.string()
     if pa.types.is_string(kind):
         return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    if is_array(kind):
+        return column
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         raise fail(f"the column is of type {kind}, which is no single number or word; leave it out", file, None, name)
     return column

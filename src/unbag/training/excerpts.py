@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from unbag.groups import Groups
 from unbag.training.observations import Observations
-from unbag.training.row_source import Rows, gather_rows
+from unbag.training.row_source import Rows, gather_rows, row_shape
 
-EXCERPT_ROWS = 500_000
-"""Rows at most, of all sets together."""
+EXCERPT_NUMBERS = 10_000_000
+"""Numbers at most, of all columns and sets together."""
 
 
 def excerpt(X: Rows, sets: Sequence[Observations]) -> tuple[Tensor, list[Observations]]:
@@ -27,30 +29,38 @@ def excerpt(X: Rows, sets: Sequence[Observations]) -> tuple[Tensor, list[Observa
     """
     if isinstance(X, Tensor):
         return X, list(sets)
-    sets = [one.take(some_groups(one, EXCERPT_ROWS // len(sets))) for one in sets]
+    chosen = [some_groups(one.groups, EXCERPT_NUMBERS // math.prod(row_shape(X)) // len(sets)) for one in sets]
+    return take_groups(X, sets, chosen)[1:]
+
+
+def take_groups(
+    X: Rows, sets: Sequence[Observations], chosen: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, list[Observations]]:
+    """Return the numbers of the rows of some groups of each set, sorted, these rows, and the sets as groups of them."""
+    sets = [one.take(which) for one, which in zip(sets, chosen, strict=True)]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
     local = members.split([len(one.groups.members) for one in sets])
     found = [
         one._unchecked(replace(one.groups, members=own, n_rows=len(rows)), lambda of_groups: of_groups)
         for one, own in zip(sets, local, strict=True)
     ]
-    return gather_rows(X, rows), found
+    return rows, gather_rows(X, rows), found
 
 
-def some_groups(one: Observations, most_rows: int, first: Tensor | None = None) -> Tensor:
+def some_groups(groups: Groups, most_rows: int, first: Tensor | None = None) -> Tensor:
     """Return numbers of groups that have no more than so many members together, sorted; at least one.
 
     Parameters
     ----------
-    one
-        A set.
+    groups
+        All of them.
     most_rows
         How many members.
     first
         The numbers of groups that are taken before others; others follow at random.
     """
-    order = torch.randperm(len(one.groups), generator=torch.Generator().manual_seed(0)).to(one.groups.device)
+    order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(0)).to(groups.device)
     if first is not None:
         order = torch.cat([first, order[~torch.isin(order, first)]])
-    fits = one.groups.sizes[order].cumsum(0) <= most_rows
+    fits = groups.sizes[order].cumsum(0) <= most_rows
     return order[: max(1, int(fits.sum()))].sort().values
