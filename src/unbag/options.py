@@ -196,7 +196,7 @@ class Plan:
         Path | None,
         Option(
             "A folder to keep prepared rows in and to read them from, piece by piece, where later runs find them; "
-            "without it, RUN-rows for Parquet that would fill half of the memory."
+            "without it, RUN-rows for Parquet of more than a tenth of the memory."
         ),
     ] = None
     training: Training = Training()

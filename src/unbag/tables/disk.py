@@ -81,7 +81,7 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
             preparation = fit_preparation(table, names, found.plan.categorical, rows)
             preparation.save(place / "preparation.json")
             _write_rows(found, preparation, position, place / "rows.npy")
-            if changed := [now[0] for now, then in zip(_states(parts), before, strict=True) if now != then]:
+            if changed := [str(now[0]) for now, then in zip(_states(parts), before, strict=True) if now != then]:
                 raise fail("the part has changed while it was read; begin again once it is complete", changed[0])
             written = {**asked, "size": (place / "rows.npy").stat().st_size}
             write_atomic(place / "manifest.json", json.dumps(written, indent=1).encode())

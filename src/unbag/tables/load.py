@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -105,14 +105,14 @@ def gather(plan: Plan) -> Gathered:
     the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
-        return gather_opened(plan, files, keys_only=is_on_disk(plan, files[0]))
+        return gather_opened(plan, files, _read_keys if is_on_disk(plan, files[0]) else TableFile.read)
 
 
 def is_on_disk(plan: Plan, instances: TableFile) -> bool:
-    """Whether rows stay on disk: where a folder for them is named, or Parquet would fill half of the memory.
+    """Whether rows stay on disk: where a folder for them is named, or Parquet takes more than a tenth of the memory.
 
-    A table in memory takes about three times its numbers, of eight bytes each. Models that need rows in memory get them
-    there, unless a folder is named.
+    A table in memory takes several times as much as its files. Models that need rows in memory get them there, unless a
+    folder is named.
     """
     if plan.disk is not None:
         if not isinstance(instances.content, ParquetFiles):
@@ -120,8 +120,7 @@ def is_on_disk(plan: Plan, instances: TableFile) -> bool:
         return True
     if not isinstance(instances.content, ParquetFiles) or plan.training.model == "trees":
         return False
-    numbers = instances.content.n_rows * len(instances.names)
-    return 3 * 8 * numbers > memory_size() / 2
+    return instances.content.size > memory_size() / 10
 
 
 def memory_size() -> float:
@@ -138,8 +137,13 @@ def open_files(plan: Plan) -> Iterator[list[TableFile]]:
         yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
 
 
-def gather_opened(plan: Plan, files: Sequence[TableFile], *, keys_only: bool = False) -> Gathered:
-    """Read the files of a plan that are open, and match them; of instances, if so asked, ids and classes alone."""
+def gather_opened(
+    plan: Plan, files: Sequence[TableFile], read: Callable[[TableFile, list[str]], Table] = TableFile.read
+) -> Gathered:
+    """Read the files of a plan that are open, and match them.
+
+    ``read`` reads the instances, given the columns that are text; those of ids and classes are needed.
+    """
     file, *files = files
     of_instances = columns_of_instances(file.names, plan, [one.names for one in files])
     of_sources: list[SourceColumns] = []
@@ -148,8 +152,8 @@ def gather_opened(plan: Plan, files: Sequence[TableFile], *, keys_only: bool = F
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
     keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled}
-    as_text = [name for name in {*keys, *plan.categorical} if name is not None]
-    instances = file.read(as_text, [name for name in file.names if name in keys] if keys_only else None)
+    as_text = [name for name in file.names if name in keys or (name in plan.categorical and read is TableFile.read)]
+    instances = read(file, as_text)
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
     for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
@@ -176,6 +180,10 @@ def gather_opened(plan: Plan, files: Sequence[TableFile], *, keys_only: bool = F
     return Gathered(
         plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *found, *wrong]
     )
+
+
+def _read_keys(file: TableFile, keys: list[str]) -> Table:
+    return file.read(keys, keys)
 
 
 def _classes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,8 @@ class ParquetFiles:
     """
 
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
-        self._first, *self._others = parts_of(path)
+        self._first, *self._others = parts = parts_of(path)
+        self.size = os.fstat(file.fileno()).st_size if file else sum(part.stat().st_size for part in parts)
         self._opened = _open(self._first, file)
         self._schema = self._opened.schema_arrow.remove_metadata()
         self.names: list[str] = list(self._schema.names)
@@ -40,11 +42,6 @@ class ParquetFiles:
     def types(self) -> dict[str, pa.DataType]:
         """The type of each column."""
         return dict(zip(self._schema.names, self._schema.types, strict=True))
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are, as the parts say."""
-        return sum(file.metadata.num_rows for _, file in self._parts())
 
     def read(self, as_text: Collection[str], columns: list[str] | None = None) -> pa.Table:
         """Return the whole table, or some of its columns; its types are those of the file."""

@@ -27,7 +27,7 @@ from unbag.tables.observations import Observed
 from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.problems import Problem, fail, list_some, raise_errors
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.read import Table, open_table
+from unbag.tables.read import Table, TableFile, open_table
 
 Write = Callable[[pa.Table], None]
 
@@ -144,19 +144,29 @@ def disaggregate_table(
     raise_if_input(out, [instances, groups, *run.inputs])
     plan = _plan_for(content, clf.classes_, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
-    tally, done = Tally(), 0
+    tally, said = Tally(), [np.empty((0, len(clf.classes_)))]
+
+    def read(file: TableFile, keys: list[str]) -> Table:
+        kept, done = [], 0
+        types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
+        for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
+            table = Table(instances, _as_numbers(piece, preparation, keys, instances, done))
+            said.append(clf.predict_log_proba(preparation.encode(table, tally, done)))
+            kept.append(piece.select(keys))
+            done += len(table)
+        if not done:
+            raise fail("there are no rows, only names of columns", str(instances))
+        return Table(instances, pa.concat_tables(kept))
+
     with open_files(plan) as files:
         _check_columns(files[0].names, preparation, [], str(instances))
-        found = gather_opened(plan, files, keys_only=True)
-        raise_errors(found.problems)
-        one = found.observed[0]
-        if one.groups is None:
-            raise fail("no group is left", one.table.file)
-        log_probs = np.empty((len(found.instances), len(clf.classes_)))
-        for piece in files[0].stream(preparation.names, preparation.csv_types):
-            X = preparation.encode(Table(instances, piece), tally, done)
-            log_probs[done : done + len(X)] = clf.predict_log_proba(X)
-            done += len(X)
+        found = gather_opened(plan, files, read)
+    raise_errors(found.problems)
+    one = found.observed[0]
+    if one.groups is None:
+        raise fail("no group is left", one.table.file)
+    log_probs = np.concatenate(said)
+    said.clear()
     posterior = clf._posterior(one.aggregate, one.z, one.groups, log_probs)
     lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
