@@ -24,13 +24,15 @@ from unbag.files import atomic_file, locked, read_regular, remove_drafts, write_
 from unbag.groups import Groups
 from unbag.tables.features import Preparation, fit_preparation
 from unbag.tables.load import Gathered, memory_size
-from unbag.tables.parquet_files import ParquetFiles, parts_of
+from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.problems import Problem, fail
 from unbag.tables.read import Table, open_table
 from unbag.training import MappedRows
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 
 FORMAT = 1
+EXAMINED_ROWS = 100_000
+"""Rows that are looked at for columns that tell the answer, the row or the group, which takes a while."""
 RELEASED = 1 << 28
 """Bytes after which pages that were written are given back to the system."""
 
@@ -67,11 +69,10 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
     """Write the rows of a plan to a folder, or find them there, and number the rows of all groups by their places."""
     order = _order_by_group(found)
     position = None if order is None else np.argsort(order, kind="stable")
-    parts, names = parts_of(found.plan.instances), list(found.columns.features)
-    before = _states(parts)
+    names = list(found.columns.features)
     members = found.member_rows
     rows = None if len(members) == len(found.instances) else members
-    asked = {"format": FORMAT, "parts": before, "features": names, "categorical": sorted(found.plan.categorical)}
+    asked = {"format": FORMAT, "parts": found.on_disk, "features": names, "categorical": sorted(found.plan.categorical)}
     asked |= {"types": _types(found), "order": _digest(order), "learned from": _digest(rows)}
     place = folder / hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
     place.mkdir(parents=True, exist_ok=True)
@@ -81,8 +82,9 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
             preparation = fit_preparation(table, names, found.plan.categorical, rows)
             preparation.save(place / "preparation.json")
             _write_rows(found, preparation, position, place / "rows.npy")
-            if changed := [str(now[0]) for now, then in zip(_states(parts), before, strict=True) if now != then]:
-                raise fail("the part has changed while it was read; begin again once it is complete", changed[0])
+            if changed := {*state_of_parts(found.plan.instances)} ^ {*(found.on_disk or [])}:
+                message = "the part has changed, come or gone while rows were read; begin again once all are complete"
+                raise fail(message, min(changed)[0])
             written = {**asked, "size": (place / "rows.npy").stat().st_size}
             write_atomic(place / "manifest.json", json.dumps(written, indent=1).encode())
         size = json.loads(read_regular(place / "manifest.json"))["size"]
@@ -103,7 +105,7 @@ def excerpt_of(found: Gathered) -> tuple[Gathered, Problem]:
         if one.groups is None:
             observed.append(one)
             continue
-        which = some_groups(one.groups, EXCERPT_NUMBERS // width // len(found.observed))
+        which = some_groups(one.groups, min(EXAMINED_ROWS, EXCERPT_NUMBERS // width) // len(found.observed))
         chosen = which.numpy()
         weights, turned = (None if own is None else own[chosen] for own in (one.group_weights, one.turned))
         own = {"z": one.z[chosen], "source_rows": one.source_rows[chosen], "group_weights": weights, "turned": turned}
@@ -174,6 +176,8 @@ def _write_rows(found: Gathered, preparation: Preparation, position: np.ndarray 
             with open_table(found.plan.instances) as file:
                 for piece in file.stream(preparation.names, preparation.csv_types):
                     table = Table(found.plan.instances, piece)
+                    if done + len(table) > shape[0]:
+                        return  # parts have changed, which the caller tells
                     X, own = preparation.encode(table, first_row=done), slice(done, done + len(table))
                     if position is None:
                         rows[own] = X
@@ -192,10 +196,6 @@ def _no_room(folder: Path, needed: int, free: int) -> Exception:
         "folder with --disk",
         str(folder),
     )
-
-
-def _states(parts: list[Path]) -> list[list[str | int]]:
-    return [[str(part.absolute()), part.stat().st_size, part.stat().st_mtime_ns] for part in parts]
 
 
 def _types(found: Gathered) -> list[str]:

@@ -25,7 +25,7 @@ from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of
 from unbag.tables.ids import find, is_missing, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
-from unbag.tables.parquet_files import ParquetFiles
+from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.problems import Problem, fail, failing, in_rows, list_some
 from unbag.tables.proportions import Options
 from unbag.tables.read import Table, TableFile, open_table
@@ -46,6 +46,8 @@ class Gathered:
     learned_labels: tuple[np.ndarray, np.ndarray] | None
     """Classes by name that are learned from, and the rows they are of."""
     problems: list[Problem]
+    on_disk: list[tuple[str, int, int]] | None = None
+    """Where features were left in their files, these, as they were before any was read."""
 
     @cached_property
     def findings(self) -> list[list[Finding]]:
@@ -69,11 +71,6 @@ class Gathered:
     def shares(self) -> ClassShares | None:
         """Known shares of the classes."""
         return None if self.plan.shares is None else read_class_shares(self.plan.shares, np.array(self.classes))
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether features were left where they are."""
-        return any(name not in self.instances.names for name in self.columns.features)
 
     @property
     def member_rows(self) -> np.ndarray:
@@ -105,7 +102,10 @@ def gather(plan: Plan) -> Gathered:
     the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
-        return gather_opened(plan, files, _read_keys if is_on_disk(plan, files[0]) else TableFile.read)
+        if not is_on_disk(plan, files[0]):
+            return gather_opened(plan, files)
+        parts = state_of_parts(plan.instances)
+        return replace(gather_opened(plan, files, _read_keys), on_disk=parts)
 
 
 def is_on_disk(plan: Plan, instances: TableFile) -> bool:

@@ -86,6 +86,12 @@ def parts_of(path: Path) -> list[Path]:
     return parts
 
 
+def state_of_parts(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of change of each file of a table, by which it can be told from another one."""
+    found = [(str(part.absolute()), part.stat()) for part in parts_of(path)]
+    return [(name, state.st_size, state.st_mtime_ns) for name, state in found]
+
+
 def _open(path: Path, file: BinaryIO | None = None) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file or path, buffer_size=1 << 20, pre_buffer=False)
