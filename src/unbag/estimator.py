@@ -99,7 +99,8 @@ class AggregateClassifier(Predictor):
         groups choose. ``"auto"``: 4 for ``model="auto"``. None, and ``"auto"`` for other models: hold out one part of
         the groups.
     validation_fraction
-        The share of groups that is held out to choose epoch, scaling and replica by. Groups that share rows with
+        The share of groups that is held out to choose epoch, scaling and replica by, of large sets no more than 262,144
+        rows or 200 groups, whichever is more. Groups that share rows with
         others are split like any, and their scores are too good for new rows. Of 20 groups or fewer, none is held out:
         the last epoch is kept then, and the replica that explains all groups best.
     patience

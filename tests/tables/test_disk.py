@@ -181,6 +181,14 @@ def test_rows_that_were_cut_short_afterwards_are_refused(runs, files, tmp_path):
         fit_tables(plan(files, disk=rows), Run(tmp_path / "run"))
 
 
+def test_categories_that_only_all_rows_show_to_be_too_many_are_refused(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "MOST_CATEGORIES", 1)
+    with pytest.raises(TableError, match="column town: the column holds 2 different texts; leave it out"):
+        disk.prepare_on_disk(load.gather(plan(files, disk=files / "rows")), tmp_path / "rows")
+    with pytest.raises(FileExistsError, match=r"is in the folder .*parts, which is read"):
+        disk.prepare_on_disk(load.gather(plan(files, disk=files / "rows")), files / "parts" / "rows")
+
+
 def test_only_parquet_is_read_piece_by_piece(tmp_path):
     (tmp_path / "people.csv").write_text("group,age\n0,1\n")
     (tmp_path / "groups.csv").write_text("group,no,yes\n0,1,0\n")

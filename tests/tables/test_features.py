@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.tables.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
+from unbag.tables.features import Preparation, Tally, as_categories, feature_problems, fit_preparation, kind_of
 from unbag.tables.problems import TableError, raise_errors
 from unbag.tables.read import Table, plain_types
 
@@ -140,3 +140,10 @@ def test_numbers_too_large_are_named_when_fitting_and_when_predicting(value):
     preparation = fit_preparation(table(age=[1.0, 2.0]), ["age"])
     with pytest.raises(TableError, match=r"people\.csv, row 102, column age: .* infinite, or too large"):
         preparation.encode(table(age=[1.0, value]), first_row=100)
+
+
+def test_a_piece_of_a_column_has_the_categories_of_the_whole():
+    column = pa.array([1.0, 2.0, 2.5, None, float("nan"), 1e20])
+    whole = as_categories(column).to_pylist()
+    assert whole == [*as_categories(column.slice(0, 2)).to_pylist(), *as_categories(column.slice(2)).to_pylist()]
+    assert whole[:5] == ["1", "2", "2.5", None, None]

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from unbag.files import atomic_file, locked, read_regular, remove_drafts, write_atomic
+from unbag.files import atomic_file, locked, raise_if_input, read_regular, remove_drafts, write_atomic
 from unbag.groups import Groups
-from unbag.tables.features import Preparation, fit_preparation
+from unbag.tables.features import MOST_CATEGORIES, Preparation, fit_preparation
 from unbag.tables.load import Gathered, memory_size
 from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.problems import Problem, fail
@@ -75,11 +75,16 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
     asked = {"format": FORMAT, "parts": found.on_disk, "features": names, "categorical": sorted(found.plan.categorical)}
     asked |= {"types": _types(found), "order": _digest(order), "learned from": _digest(rows)}
     place = folder / hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    raise_if_input(place, [found.plan.instances])
     place.mkdir(parents=True, exist_ok=True)
     with locked(place):
         if not (place / "manifest.json").exists():
             table = ColumnTable(found.plan.instances, found.instances.data)
             preparation = fit_preparation(table, names, found.plan.categorical, rows)
+            for one in preparation.features:
+                if len(one.values) > MOST_CATEGORIES:
+                    message = f"the column holds {len(one.values):,} different texts; leave it out with --exclude"
+                    raise fail(f"{message} {one.name}", found.instances.file, None, one.name)
             preparation.save(place / "preparation.json")
             _write_rows(found, preparation, position, place / "rows.npy")
             if changed := {*state_of_parts(found.plan.instances)} ^ {*(found.on_disk or [])}:
@@ -90,7 +95,7 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
         size = json.loads(read_regular(place / "manifest.json"))["size"]
         if not (place / "rows.npy").exists() or (place / "rows.npy").stat().st_size != size:
             raise fail(f"prepared rows are cut short or gone; remove the folder {place}", str(place / "rows.npy"))
-        prepared = Preparation.load(place / "preparation.json"), MappedRows(place / "rows.npy")
+        prepared = Preparation.load(place / "preparation.json"), MappedRows((place / "rows.npy").absolute())
     return PreparedRows(*prepared, found if position is None else _renumber(found, position), position)
 
 
@@ -110,7 +115,7 @@ def excerpt_of(found: Gathered) -> tuple[Gathered, Problem]:
         weights, turned = (None if own is None else own[chosen] for own in (one.group_weights, one.turned))
         own = {"z": one.z[chosen], "source_rows": one.source_rows[chosen], "group_weights": weights, "turned": turned}
         observed.append(replace(one, groups=one.groups.take(which), **own))
-    some = replace(found, observed=observed)
+    some = replace(found, observed=observed, labels=None, labelled_rows=None, learned_labels=None)
     rows = some.member_rows if any(one.groups is not None for one in observed) else np.arange(0)
     pieces, done = [], 0
     keys = found.instances.data.take(pa.array(rows))

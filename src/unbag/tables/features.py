@@ -238,12 +238,17 @@ def feature_problems(table: Table, name: str, categorical: bool) -> Iterator[Pro
 
 
 def as_categories(column: pa.Array) -> pa.Array:
-    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same."""
-    if pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-        if bool(np.all(np.isnan(values) | (values == np.rint(values)))):
-            return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64()).cast(pa.string())
-    return column.cast(pa.string())
+    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same.
+
+    Each number by itself, so that a piece of a column reads as the whole does.
+    """
+    text = column.cast(pa.string())
+    if not pa.types.is_floating(column.type):
+        return text
+    values = column.to_numpy(zero_copy_only=False)
+    whole = (values == np.rint(values)) & (np.abs(values) < 2.0**63)
+    without_point = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
+    return pc.if_else(pa.array(np.isnan(values)), None, pc.if_else(pa.array(whole), without_point, text))
 
 
 def _fit(table: Table, name: str, categorical: bool, rows: pa.Array | None, keep_missing: bool) -> Feature:
