@@ -15,6 +15,7 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,8 +73,8 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
     names = list(found.columns.features)
     members = found.member_rows
     rows = None if len(members) == len(found.instances) else members
-    asked = {"format": FORMAT, "parts": found.on_disk, "features": names, "categorical": sorted(found.plan.categorical)}
-    asked |= {"types": _types(found), "order": _digest(order), "learned from": _digest(rows)}
+    asked: dict[str, Any] = {"format": FORMAT, "parts": found.on_disk, "types": _types(found), "features": names}
+    asked |= {"categorical": sorted(found.plan.categorical), "order": _digest(order), "learned from": _digest(rows)}
     place = folder / hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
     raise_if_input(place, [found.plan.instances])
     place.mkdir(parents=True, exist_ok=True)
