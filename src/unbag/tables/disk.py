@@ -34,7 +34,7 @@ from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 FORMAT = 1
 EXAMINED_ROWS = 100_000
 """Rows that are looked at for columns that tell the answer, the row or the group, which takes a while."""
-RELEASED = 1 << 28
+RELEASED = 1 << 26
 """Bytes after which pages that were written are given back to the system."""
 
 

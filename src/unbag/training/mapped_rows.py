@@ -18,7 +18,7 @@ from torch import Tensor
 SUFFIXES = (".npy", ".safetensors")
 MOST_OPEN = 256
 """Files that are mapped at a time: a process may not have many more open."""
-RELEASED = 1 << 28
+RELEASED = 1 << 26
 """Bytes after which pages that were read are given back; they stay in the cache of the system while there is room."""
 BLOCK = 1 << 22
 """Bytes of neighbouring rows that an epoch visits close to each other; see :mod:`unbag.training.batches`."""

@@ -182,9 +182,11 @@ def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tens
     def parts() -> Iterator[Tensor]:  # so that there is no second table in float64, and no first of rows on disk
         return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
 
-    count = math.prod(X.shape) // columns
-    found = [(part.double().sum((0, 2)), part.amin((0, 2)), part.amax((0, 2))) for part in parts()]
-    sums, lows, highs = (torch.stack(own) for own in zip(*found, strict=True))
-    mean = sums.sum(0) / count  # (columns,)
-    squares = [(part.double() - mean[:, None]).square().sum((0, 2)) for part in parts()]
-    return mean, (torch.stack(squares).sum(0) / count).sqrt(), lows.amin(0), highs.amax(0)
+    count, n_parts = math.prod(X.shape) // columns, -(-X.shape[0] // ROWS_AT_ONCE)
+    found = join(
+        (torch.stack([part.double().sum((0, 2)), part.amin((0, 2)), part.amax((0, 2))])[None] for part in parts()),
+        n_parts,
+    )  # (parts, 3, columns)
+    mean = found[:, 0].sum(0) / count  # (columns,)
+    squares = join(((part.double() - mean[:, None]).square().sum((0, 2))[None] for part in parts()), n_parts)
+    return mean, (squares.sum(0) / count).sqrt(), found[:, 1].amin(0), found[:, 2].amax(0)
