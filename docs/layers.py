@@ -23,8 +23,8 @@ LAYERS = {
     "aggregates": "aggregates",
     "groups": "alignment groups pooling published weights",
     "kernels": "kernels",
-    "foundations": "checks columns environment features files findings histograms ids noise pages parts plain_json "
-    "problems random_state segments tallies terminal version",
+    "foundations": "arrays checks columns environment features files findings histograms ids noise pages parts "
+    "plain_json problems random_state segments tallies terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 

@@ -7,6 +7,7 @@ from unbag.training.best import TimeLimit as TimeLimit
 from unbag.training.checkpoints import Checkpoint as Checkpoint
 from unbag.training.checkpoints import TimeBudgetExceeded as TimeBudgetExceeded
 from unbag.training.loop import train as train
+from unbag.training.mapped_rows import MappedRows as MappedRows
 from unbag.training.observations import Observations as Observations
 from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.processes import Processes as Processes

@@ -1,4 +1,11 @@
-"""Which groups a step visits, and how their members reach the models."""
+"""Which groups a step visits, and how their members reach the models.
+
+The order of an epoch is a random permutation of the groups. Where rows are on disk, neighbouring rows are cut into
+blocks of about 4 MiB, a group belongs to the block of its first row, blocks are drawn in random order, 128 at a time,
+and the groups of these 128 are visited in random order before the next are drawn. So an epoch reads every block once,
+half a GiB is enough to hold what it reads at a time, and a table of that size or less is visited in the same order as
+one in memory.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,9 @@ from unbag.groups import Groups
 from unbag.segments import Segments
 from unbag.training.observations import Observations
 from unbag.training.processes import Processes, Share
+
+BLOCKS_AT_ONCE = 128
+"""Blocks of neighbouring rows whose groups are visited in random order among each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +62,8 @@ class Batches:
         How many groups an epoch visits; None: as many as there are, at most. All are visited before one is again.
     share
         What this process does of every step; None: all.
+    rows_of_block
+        How many neighbouring rows of a table on disk are a block; None: the rows are in memory.
     """
 
     order: Tensor
@@ -65,7 +77,9 @@ class Batches:
         n_replicas: int,
         n_steps: int,
         n_visits: int | None = None,
+        *,
         share: Share | None = None,
+        rows_of_block: int | None = None,
     ) -> None:
         self._share = share or Share.of(Processes(), n_replicas)
         self.aggregate = observations[0].aggregate
@@ -94,6 +108,9 @@ class Batches:
         self._first_memory = replica * len(self.groups.members) if shared else torch.zeros_like(replica)
         self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
         self._replica = replica
+        self._block: Tensor | None = None  # of each group
+        if rows_of_block is not None:
+            self._block = self.groups.members[self.groups.offsets[:-1]].cpu() // rows_of_block
         self._equal: dict[int, Segments] = {}
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=self.groups.device)
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
@@ -113,8 +130,10 @@ class Batches:
         orders = []
         for replica, (n, generator) in enumerate(zip(self._n_groups, generators, strict=True)):
             passes = [self.rest[replica]]
+            first = int(self._first_group[replica])
+            block = None if self._block is None else self._block[first : first + n]
             while sum(map(len, passes)) < n_visits:
-                passes.append(torch.randperm(n, generator=generator))
+                passes.append(draw_order(n, generator, block))
             order = torch.cat(passes)
             orders.append(order[:n_visits])
             self.rest[replica] = order[n_visits:].clone()
@@ -123,19 +142,23 @@ class Batches:
     def set_order(self, order: Tensor) -> None:
         """Take the groups in this order from now on."""
         self.order.copy_(order)
-        if (size := self.groups.uniform_size) is None:
+        if (size := self.groups.uniform_size) is None or self._block is not None:
             return
-        # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up.
-        which = self.order + self._first_group  # (replicas, groups)
-        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
-        rows, z = self.groups.members[number], self.checked[which]
-        memory = number.add_(self._first_memory[:, None])
-        laid_out = [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
+        # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up; not so
+        # those of rows on disk, which may be many.
+        laid_out = self._lay_out(self.order, size)
         if self._laid_out is None:
             self._laid_out = laid_out
         else:  # in place: a captured graph reads from where it was
             for part, own in zip(self._laid_out, laid_out, strict=True):
                 part.copy_(own)
+
+    def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
+        which = order + self._first_group  # (replicas, groups)
+        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
+        rows, z = self.groups.members[number], self.checked[which]
+        memory = number.add_(self._first_memory[:, None])
+        return [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
 
     def size(self, step: int) -> int:
         """Return how many groups of this set a step visits."""
@@ -154,8 +177,10 @@ class Batches:
         which, own, n_groups = self._visited(step), self._share.replicas, self.n_replicas * self.size(step)
         if which.start == which.stop:
             return None
-        if self._laid_out is None:
+        if (size := self.groups.uniform_size) is None:
             return self._unequal_batch((self.order[:, which] + self._first_group)[own], n_groups)
+        if self._laid_out is None:
+            return self._equal_batch(n_groups, *(part[own] for part in self._lay_out(self.order[:, which], size)))
         return self._equal_batch(n_groups, *(part[own, which] for part in self._laid_out))
 
     def _visited(self, step: int) -> slice:
@@ -221,3 +246,18 @@ class Batches:
         memory = number + self._first_memory[self._share.replicas][replica, 0]
         weights = None if self.weights is None else self.weights[flat]
         return Batch(rows.view(-1, width), place, memory, own, self.checked[flat], weights, n_groups)
+
+
+def draw_order(n: int, generator: torch.Generator, block: Tensor | None = None) -> Tensor:
+    """Return a random order of groups, (groups,), by blocks of neighbouring rows if these are given, (groups,).
+
+    Examples
+    --------
+    >>> draw_order(4, torch.Generator().manual_seed(0), torch.tensor([0, 0, 1, 1])).sort().values
+    tensor([0, 1, 2, 3])
+    """
+    order = torch.randperm(n, generator=generator)
+    if block is None or (n_blocks := int(block.max()) + 1) <= BLOCKS_AT_ONCE:
+        return order
+    turn = torch.randperm(n_blocks, generator=generator) // BLOCKS_AT_ONCE
+    return order[turn[block[order]].argsort(stable=True)]

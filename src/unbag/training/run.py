@@ -90,9 +90,12 @@ class Run:
         most = max(len(one.groups) for given in self.sets for one in given)
         one_pass = math.ceil(most / self.settings.batch_size)
         self.n_steps = self.settings.steps or one_pass
+        block = getattr(self.X, "rows_of_block", None)
         longest = [max(len(one.groups) for one in given) for given in self.sets]
         self.batches = [
-            Batches(given, n_replicas, self.n_steps, -(-n * self.n_steps // one_pass), share=self.share)
+            Batches(
+                given, n_replicas, self.n_steps, -(-n * self.n_steps // one_pass), share=self.share, rows_of_block=block
+            )
             for given, n in zip(self.sets, longest, strict=True)
         ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
@@ -132,7 +135,7 @@ class Run:
         """Go on to the end, from where a run was saved if it was."""
         n_rows = sum(batches.most_rows for batches in self.batches)
         n_parameters = sum(parameter.numel() for parameter in self.models[0].parameters())
-        threads = threads_for_step(self.X, n_rows, n_parameters) if isinstance(self.X, Tensor) else nullcontext()
+        threads = threads_for_step(self.X, n_rows, n_parameters)
         alone = checkpoint.locked() if checkpoint is not None and self.processes.first else nullcontext()
         with alone, threads, progress as shown:
             if checkpoint is not None:
