@@ -46,6 +46,11 @@ class Run:
         return self.folder / "checkpoint"
 
     @property
+    def rows(self) -> Path:
+        """Where rows that stay on disk are kept, unless a folder is named: beside the run, for others to reuse."""
+        return self.folder.with_name(f"{self.folder.name}-rows")
+
+    @property
     def summary(self) -> Path:
         """What the report shows."""
         return self.folder / SUMMARY

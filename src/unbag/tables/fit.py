@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,14 @@ def fit_tables(
     *,
     force: bool = False,
     verbose: bool = False,
+    rows: Path | None = None,
     say_read: Callable[[Gathered], None] = lambda found: None,
 ) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
     An interrupted call leaves an unfinished run, and the same call goes on with it. With ``force``, a finished run, or
-    one of another plan, is replaced. ``say_read`` is told how the files were read, before training.
+    one of another plan, is replaced. ``rows`` is a folder for rows that stay on disk, where the plan names none.
+    ``say_read`` is told how the files were read, before training.
 
     Examples
     --------
@@ -78,7 +81,7 @@ def fit_tables(
         del looked
         on_disk: PreparedRows | None = None
         if found.on_disk:
-            on_disk = prepare_on_disk(found, plan.disk or run.folder.with_name(f"{run.folder.name}-rows"))
+            on_disk = prepare_on_disk(found, plan.disk or rows or run.rows)
             found = on_disk.found
             problems.append(Problem("note", f"rows are read from {on_disk.folder}", found.instances.file))
             if plan.training.model == "auto":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,25 @@ from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.read import TableFile, open_table
 
 Write = Callable[[pa.Table], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """How many rows were predicted, and what was met on the way."""
+
+    rows: int
+    tally: Tally
+    seen: Moments
+    notes: list[Problem]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows whose features were predicted: their ids and classes, and the log-probability of each class."""
+
+    keys: Table
+    log_probs: np.ndarray
+    tally: Tally
 
 
 def predict_table(
@@ -74,9 +94,27 @@ def predict_table(
         How many rows there were, and notes of what training rows did not have.
     """
     content, clf = load_run(run, device)
+    given: dict[str, Any] = {"id": id, "keep": keep, "raw_text": raw_text, "progress": progress}
+    raise_if_input(out, [instances, *run.inputs])
+    found = predict_part(content, clf, instances, out, **given)
+    shifts = shift_notes(clf, found.seen, instances)
+    return found.rows, [*found.tally.as_problems(str(instances)), *found.notes, *shifts]
+
+
+def predict_part(
+    content: dict[str, Any],
+    clf: Any,
+    instances: Path,
+    out: Path,
+    *,
+    id: str | None,
+    keep: Sequence[str],
+    raw_text: bool,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Predicted:
+    """Write what :func:`predict_table` does, given what :func:`load_run` has returned, and return what to say of it."""
     preparation, of_numbers = clf.preparation_, without_preparation(clf)
     check_format(out)
-    raise_if_input(out, [instances, *run.inputs])
     with open_table(instances) as file:
         names = file.names
         wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
@@ -99,9 +137,13 @@ def predict_table(
                 progress(done)
             if seen is None:
                 raise fail("there are no rows, only names of columns", str(instances))
-    shifts = find_shift(clf.feature_statistics_, seen, preparation.encoded_names)
-    problems = [*tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
-    return done, [*problems, *(Problem("warning", found.message, str(instances)) for found in shifts)]
+    return Predicted(done, tally, seen, formulas.as_problems(str(out)))
+
+
+def shift_notes(clf: Any, seen: Moments, instances: Path) -> list[Problem]:
+    """Return warnings of columns that differ from those of fit."""
+    shifts = find_shift(clf.feature_statistics_, seen, clf.preparation_.encoded_names)
+    return [Problem("warning", found.message, str(instances)) for found in shifts]
 
 
 def disaggregate_table(
@@ -144,24 +186,33 @@ def disaggregate_table(
         How many lines were written, and notes.
     """
     content, clf = load_run(run, device)
-    preparation, of_numbers = clf.preparation_, without_preparation(clf)
+    told: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
+    return disaggregate_with(partial(read_rows, clf), (run, content, clf), instances, groups, out, **told)
+
+
+def disaggregate_with(
+    read_rows: Callable[[TableFile, list[str]], Rows],
+    loaded: tuple[Run, dict[str, Any], Any],
+    instances: Path,
+    groups: Path,
+    out: Path,
+    *,
+    aggregate: str | None,
+    drop_unmatched: bool,
+    raw_text: bool,
+) -> tuple[int, list[Problem]]:
+    """Write what :func:`disaggregate_table` does, with rows that a function reads and predicts, given their keys."""
+    run, content, clf = loaded
+    preparation = clf.preparation_
     check_format(out)
     raise_if_input(out, [instances, groups, *run.inputs])
     plan, _ = plan_for(content, clf.classes_, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
-    tally, said = Tally(), [np.empty((0, len(clf.classes_)))]
+    rows: list[Rows] = []
 
     def read(file: TableFile, keys: list[str]) -> Table:
-        kept, done = [], 0
-        types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
-        for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
-            table = Table(instances, _as_numbers(piece, preparation, keys, instances, done))
-            said.append(of_numbers.predict_log_proba(preparation.encode(table, tally, done)))
-            kept.append(piece.select(keys))
-            done += len(table)
-        if not done:
-            raise fail("there are no rows, only names of columns", str(instances))
-        return Table(instances, pa.concat_tables(kept))
+        rows.append(read_rows(file, keys))
+        return rows[0].keys
 
     with open_files(plan) as files:
         check_columns(files[0].names, preparation, [], str(instances))
@@ -170,9 +221,7 @@ def disaggregate_table(
     one = found.observed[0]
     if one.groups is None:
         raise fail("no group is left", one.table.file)
-    log_probs = np.concatenate(said)
-    said.clear()
-    posterior = clf._posterior(one.aggregate, one.z, one.groups, log_probs)
+    posterior = clf._posterior(one.aggregate, one.z, one.groups, rows[0].log_probs)
     lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
@@ -181,7 +230,7 @@ def disaggregate_table(
             part = slice(first, first + ROWS_AT_ONCE)
             probs = posterior[lines.order[part]]
             write(formulas.escape(with_results(lines.take(part), probs, clf.classes_, results)))
-    problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
+    problems = [*(p for p in found.problems if p.severity != "error"), *rows[0].tally.as_problems(str(instances))]
     problems += formulas.as_problems(str(out))
     if impossible := int(np.isnan(posterior).any(1).sum()):
         problems.append(
@@ -213,6 +262,21 @@ def with_results(kept: pa.Table, probs: np.ndarray, classes: Any, names: list[st
     predicted = pa.DictionaryArray.from_arrays(best, pa.array(classes.tolist())).cast(pa.string())
     columns = [*kept.columns, predicted, *(pa.array(column) for column in probs.T)]
     return pa.table(columns, names=[*kept.column_names, *names])
+
+
+def read_rows(clf: Any, file: TableFile, keys: list[str]) -> Rows:
+    """Read a table piece by piece, keep some of its columns, and predict its rows."""
+    preparation, of_numbers = clf.preparation_, without_preparation(clf)
+    tally, kept, said, done = Tally(), [], [], 0
+    types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
+    for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
+        table = Table(file.path, _as_numbers(piece, preparation, keys, file.path, done))
+        said.append(of_numbers.predict_log_proba(preparation.encode(table, tally, done)))
+        kept.append(piece.select(keys))
+        done += len(table)
+    if not done:
+        raise fail("there are no rows, only names of columns", str(file.path))
+    return Rows(Table(file.path, pa.concat_tables(kept)), np.concatenate(said), tally)
 
 
 def check_format(out: Path) -> None:
