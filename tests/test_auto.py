@@ -113,7 +113,7 @@ def test_a_fit_is_examined_by_what_models_say_of_groups_they_have_not_seen(setti
     (expected,) = classifier._out_of_fold_log_probs(of_models, seen)
     torch.testing.assert_close(one.log_probs, expected[np.repeat(counts, 2)])
     for fold, own in enumerate(one.by_fold):
-        expected = classifier._mixed_log_probs(torch.from_numpy(X), fold)
+        expected = classifier._mixed_log_probs(torch.from_numpy(X), fold=fold)
         torch.testing.assert_close(own, expected[np.repeat(counts, 2)])
     assert (len(one.constant), len(one.observations.groups)) == (180, 180)
 

@@ -428,12 +428,14 @@ def test_everything_is_imported_by_a_star():
     assert "load" in names
 
 
-def test_scikit_learn_is_imported_when_needed_only():
+def test_scikit_learn_and_fabric_are_imported_when_needed_only():
     code = """if True:
         import sys, unbag
         assert "sklearn" not in sys.modules
         assert "AggregateClassifier" in dir(unbag)
         assert not hasattr(unbag, "nothing")
+        unbag.AggregateClassifier
+        assert "lightning_fabric" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True)
 

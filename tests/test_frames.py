@@ -142,9 +142,10 @@ def test_trees_read_missing_numbers_as_they_are_and_so_do_classifiers_that_can()
             "X holds a column that cannot be read: .*column bad .*; make all of its values numbers",
         ),
         ([datetime.timedelta(1)] * N, "X, column bad: the column holds times"),
-        ([[1, 2]] * N, "X, column bad: the column is of type list.*leave it out"),
+        ([["a"]] * N, "X, column bad: the column is of type list.*leave it out"),
+        ([[1], [1, 2]] * (N // 2), "X, row 2, column bad: every row needs a list of 1 numbers, got one of 2"),
     ],
-    ids=["empty", "infinite", "mixed", "times", "lists"],
+    ids=["empty", "infinite", "mixed", "times", "lists", "uneven"],
 )
 def test_columns_that_are_no_features_are_named(column, message):
     with pytest.raises(ValueError, match=message):

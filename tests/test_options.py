@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -16,7 +17,7 @@ from unbag.options import Plan, Source, Training, option_of, options_of, plain_t
 from unbag.tables import TableError, make_plan, read_config
 
 OPTIONS = {**options_of(Source), **options_of(Plan), **options_of(Training)}
-VALUES = {str: "x", int: 3, float: 0.5, bool: True, tuple: ["a", "b"]}
+VALUES = {str: "x", int: 3, float: 0.5, bool: True, tuple: ["a", "b"], Path: "rows"}
 
 
 def test_settings_of_training_are_parameters_of_the_estimator_with_the_same_defaults():
@@ -65,7 +66,7 @@ def test_every_option_is_read_from_a_file_and_checked(name, tmp_path):
     path = tmp_path / "fit.toml"
     kind = plain_type(OPTIONS[name])
     path.write_text(f"{name} = {json.dumps(VALUES[kind])}")
-    assert read_config(path) == {name: VALUES[kind]}
+    assert read_config(path) == {name: str(tmp_path / VALUES[kind]) if kind is Path else VALUES[kind]}
     wrong = "[1]" if kind is not bool else "1"
     path.write_text(f"{name} = {wrong}")
     with pytest.raises(TableError, match=rf"fit\.toml: {name} must be of type .*, got "):

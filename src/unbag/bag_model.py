@@ -19,15 +19,17 @@ from unbag.groups import Groups
 from unbag.pooling import pool
 from unbag.predictor import Predictor, bag_log_probs
 from unbag.training import Observations
+from unbag.training.row_source import Rows
 
 BAG_FOLDS, BAG_PENALTY = 8, 10.0
 """Of pooled columns: bags are few, and there is one row of each. And how freely two probabilities are weighed."""
 
 
-def takes_pooled(clf: Predictor, rows: Tensor, observations: Sequence[Observations]) -> bool:
+def takes_pooled(clf: Predictor, rows: Rows, observations: Sequence[Observations]) -> bool:
     """Whether a second model may learn the labels of bags from their pooled columns."""
     automatic = isinstance(clf.model, str) and clf.model == AUTO
-    return automatic and rows.ndim == 2 and len(observations) == 1 and observations[0].aggregate.pooled
+    of_table = isinstance(rows, Tensor) and rows.ndim == 2
+    return automatic and of_table and len(observations) == 1 and observations[0].aggregate.pooled
 
 
 def fit_bags(clf: Predictor, prepared: Prepared | CrossPrepared, bags: Observations, left_out: OutOfFold) -> None:
@@ -46,10 +48,12 @@ def fit_bags(clf: Predictor, prepared: Prepared | CrossPrepared, bags: Observati
     """
     weights, z = bags.weights.numpy(), bags.z.long()
     own: dict[str, Any] = {"aggregate": "label_proportions", "n_classes": 2, "random_state": prepared.seed}
+    own |= {"devices": 1, "nodes": 1}  # one row for each bag: little to share out
     own["time_limit"] = prepared.time_limit
     own["n_folds"] = BAG_FOLDS if clf.n_folds == AUTO else clf.n_folds
     of_instances = dict.fromkeys(("classes", "class_shares", "sampling", "checkpoint", *HOOKS))
     model = type(clf)(**{**clf.get_params(deep=False), **of_instances, **own})
+    assert isinstance(prepared.X, Tensor)
     columns = pool(prepared.X.cpu(), bags.groups)
     with warnings.catch_warnings():  # what is to be said of the observations is said already
         warnings.simplefilter("ignore", UnbagWarning)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.arrays import is_array
 from unbag.problems import fail
 
 
@@ -36,6 +37,10 @@ class Table:
         """Return a column in one piece."""
         return self.data.column(name).combine_chunks()
 
+    def first(self, name: str) -> pa.Array:
+        """Return a column of the first row alone."""
+        return self.data.column(name).slice(0, 1).combine_chunks()
+
 
 def plain_types(data: pa.Table, file: str) -> pa.Table:
     """Return a table of the few types that all else works with: dictionaries become text, empty text is missing."""
@@ -44,12 +49,17 @@ def plain_types(data: pa.Table, file: str) -> pa.Table:
 
 
 def as_categories(column: pa.Array) -> pa.Array:
-    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same."""
-    if pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-        if bool(np.all(np.isnan(values) | (values == np.rint(values)))):
-            return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64()).cast(pa.string())
-    return column.cast(pa.string())
+    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same.
+
+    Each number by itself, so that a piece of a column reads as the whole does.
+    """
+    text = column.cast(pa.string())
+    if not pa.types.is_floating(column.type):
+        return text
+    values = column.to_numpy(zero_copy_only=False)
+    whole = (values == np.rint(values)) & (np.abs(values) < 2.0**63)
+    without_point = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
+    return pc.if_else(pa.array(np.isnan(values)), None, pc.if_else(pa.array(whole), without_point, text))
 
 
 def is_missing(values: pa.Array) -> np.ndarray:
@@ -74,6 +84,6 @@ def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     if pa.types.is_string(kind):
         return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if not (numeric or pa.types.is_temporal(kind) or pa.types.is_null(kind)):
+    if not (numeric or is_array(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind)):
         raise fail(f"the column is of type {kind}, which is no single number or word; leave it out", file, None, name)
     return column

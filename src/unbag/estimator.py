@@ -28,7 +28,7 @@ from unbag.fit_diagnosis import (
     examine_left_out,
 )
 from unbag.fitted_attributes import keep_folds, keep_split
-from unbag.fitting import CrossPrepared, Prepared, first_seed, prepare, prepare_folds
+from unbag.fitting import CrossPrepared, Prepared, choose_for_disk, first_seed, prepare, prepare_folds, read_launcher
 from unbag.frames import fit_frame, read_frame
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
@@ -37,6 +37,8 @@ from unbag.sampling import choose_rows
 from unbag.shift import describe_features
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
+from unbag.training.excerpts import excerpt
+from unbag.training.row_source import Rows, put_on
 from unbag.training.scaling import name_vanishing
 
 
@@ -94,7 +96,8 @@ class AggregateClassifier(Predictor):
         choose. ``"auto"``: for ``model="auto"`` 4, or 8 where there are at most 40 groups. None, and ``"auto"`` for
         other models: hold out one part of the groups.
     validation_fraction
-        The share of groups that is held out to choose epoch, scaling and replica by. Groups that share rows with
+        The share of groups that is held out to choose epoch, scaling and replica by, of large sets no more than 262,144
+        rows or 200 groups, whichever is more. Groups that share rows with
         others are split like any, and their scores are too good for new rows. Of 20 groups or fewer, none is held out:
         the last epoch is kept then, and the replica that explains all groups best.
     patience
@@ -121,6 +124,11 @@ class AggregateClassifier(Predictor):
         A whole number makes the fit the same every time, whatever other fits run in other threads.
     device
         Where to train and predict, for example ``"cuda"``.
+    devices, nodes
+        How many processes on each machine train a network together, and on how many machines
+        (``pip install unbag[distributed]``). ``"auto"``: as many as torchrun has started, or one. Weights are those of
+        one process up to rounding; see :func:`unbag.training.train`. Started from a script, its work must stand under
+        ``if __name__ == "__main__":``. The trees of ``model="auto"`` are fitted in one process.
     verbose
         1 shows a progress bar in a terminal.
     checkpoint
@@ -222,6 +230,8 @@ class AggregateClassifier(Predictor):
         classes: Any = None,
         random_state: Any = None,
         device: str = "cpu",
+        devices: int | str = "auto",
+        nodes: int = 1,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
@@ -252,6 +262,8 @@ class AggregateClassifier(Predictor):
         self.classes = classes
         self.random_state = random_state
         self.device = device
+        self.devices = devices
+        self.nodes = nodes
         self.verbose = verbose
         self.checkpoint = checkpoint
 
@@ -266,7 +278,10 @@ class AggregateClassifier(Predictor):
             A table of pandas, polars or Arrow: numbers, booleans and dates, in days since 1970, become a column each,
             text and categories one of 0 and 1 for each value. Missing numbers become the median of rows in groups, and
             a further column marks them (trees read them as they are); missing text is a category. Errors count rows
-            from 1. Or numbers, ``(n, features)``, of numpy or torch; or images.
+            from 1. Or numbers, ``(n, features)``, of numpy or torch; or images. Or
+            :class:`unbag.training.MappedRows`, which stay on disk, or another :class:`unbag.training.RowSource`: then
+            ``"auto"`` is ``"mlp"``, one split of the groups chooses, and what is said of rows is said of
+            some of them, which hold ten million numbers, in groups chosen at random.
         y
             What :func:`unbag.target` returns, one entry per row; or one observation per group, together with groups:
             a dict from id, or a table or column of pandas with the ids as its index, in any order, or else in the
@@ -309,12 +324,14 @@ class AggregateClassifier(Predictor):
         if frame is not None:
             rows = fit_frame(self, X, frame, [one.groups for one in sets], checked=findings is not None)
         names = self._column_names()
-        if is_network(self.model) and (vanishing := name_vanishing(rows, names)):
+        if isinstance(rows, Tensor) and is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
+        if not isinstance(rows, Tensor):
+            choices = choose_for_disk(choices)
         self.symmetry_ = find_symmetry([one.counting() for one in observations])
         shares = None if self.class_shares is None else read_class_shares(self.class_shares, classes)
         if shares is not None:
@@ -322,11 +339,12 @@ class AggregateClassifier(Predictor):
             observations.append(shares.as_observations(len(rows), most, seed))
         named = self.symmetry_ == "none" or (shares is not None and shares.tell(self.symmetry_, len(rows)))
         if findings is None:
-            findings = diagnose_sets(sets, observations, rows, self._column_names())
+            findings = diagnose_sets(sets, observations, rows, names)
         self.diagnosis_: list[Finding] = []
         known = {"names": named, "borders": shares is not None}
         self._report(combine_findings(findings, sets, observations, len(rows), **known))
-        rows, observations = rows.to(device), [one.to(device) for one in observations]
+        if not read_launcher(choices).several:  # each of several processes has a device of its own
+            rows, observations = put_on(rows, device), [one.to(device) for one in observations]
         if takes_pooled(self, rows, observations) and self.time_limit is not None:
             choices["time_limit"] = self.time_limit / 2
         prepared = prepare_folds(choices, rows, observations, seed) or prepare(choices, rows, observations, seed)
@@ -356,11 +374,13 @@ class AggregateClassifier(Predictor):
             out_of_fold = {n: OutOfFold(*(own[..., order] for own in one)) for n, one in out_of_fold.items()}
         self.held_out_ = self.held_out_[: len(sets)]
         self.folds_ = None if self.folds_ is None else self.folds_[: len(sets)]
+        self.feature_statistics_ = None
+        if len(self.input_shape_) == 1:
+            table, seen = excerpt(rows, observations[: len(sets)])
+            groups = [one.groups.to("cpu") for one in seen]
+            self.feature_statistics_ = describe_features(table.numpy(force=True), groups)
         observations = [one.to("cpu") for one in observations]
         own = observations[: len(sets)]
-        self.feature_statistics_ = None
-        if rows.ndim == 2:
-            self.feature_statistics_ = describe_features(rows.numpy(force=True), [one.groups for one in own])
         self.bag_model_, self.bag_weights_ = None, None
         if takes_pooled(self, rows, observations):
             fit_bags(self, prepared, own[0].counting(), out_of_fold[0])
@@ -372,7 +392,7 @@ class AggregateClassifier(Predictor):
         self._report(examine_left_out(own, by_constant, out_of_fold), silent=silent)
         own = [one.counting() for one in own]
         if (some := choose_rows(own)) is not None:
-            self._report(diagnose_model(self._mixed_log_probs(rows[some]), classes, shares, sets, own))
+            self._report(diagnose_model(self._mixed_log_probs(rows, some), classes, shares, sets, own))
         if any(one.kind in NO_ESTIMATE for one in self.diagnosis_):  # whether these classes are those meant is unknown
             self.estimated_accuracy_ = None
         return self
@@ -384,7 +404,7 @@ class AggregateClassifier(Predictor):
             if one.kind != silent:
                 warnings.warn(one.message, UnbagWarning, stacklevel=4)
 
-    def _name_by(self, shares: Tensor, rows: Tensor) -> np.ndarray:
+    def _name_by(self, shares: Tensor, rows: Rows) -> np.ndarray:
         """Name classes that the groups leave unnamed by their shares, which training may have left at other classes.
 
         Returns which class has become each.

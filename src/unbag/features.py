@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag.arrays import is_array, read_arrays
 from unbag.columns import Table, as_categories, is_missing, whole_numbers
-from unbag.problems import Problem, fail, in_rows
+from unbag.problems import Problem, TableError, fail, in_rows
 
 MOST_CATEGORIES = 1000
 LARGEST = float(np.finfo(np.float32).max)
 
 MICROSECONDS_A_DAY = 86_400_000_000
 
-Kind = Literal["number", "boolean", "date", "category"]
+Kind = Literal["number", "boolean", "date", "category", "array"]
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,15 @@ class Feature:
         Of the column.
     kind
         ``"number"``, ``"boolean"`` and ``"date"``, in days since 1970, become one column, ``"category"`` one of 0 and 1
-        for each of its values.
+        for each of its values, ``"array"``, a list of numbers in each row, one for each of them.
     fill
         The number that stands for a missing one: the median of the training rows; None leaves it missing, as NaN.
     marked
         Whether a further column is 1 where the number is missing.
     values
         The categories of the training rows, as text; None among them where some are missing.
+    width
+        How many numbers an array has.
     """
 
     name: str
@@ -45,10 +48,13 @@ class Feature:
     fill: float | None = 0.0
     marked: bool = False
     values: tuple[str | None, ...] = ()
+    width: int = 0
 
     @property
     def encoded_names(self) -> list[str]:
         """What the columns of numbers are called."""
+        if self.kind == "array":
+            return [f"{self.name}[{place}]" for place in range(self.width)]
         if self.kind == "category":
             return [f"{self.name} is missing" if value is None else f"{self.name} = {value}" for value in self.values]
         return [self.name, f"{self.name} is missing"] if self.marked else [self.name]
@@ -113,18 +119,23 @@ class Preparation:
         return [name for one in self.features for name in one.encoded_names]
 
     @property
+    def dtype(self) -> np.dtype:
+        """The type of the matrix: float64, but for arrays alone float32, in which these usually are."""
+        return np.dtype(np.float32 if all(one.kind == "array" for one in self.features) else np.float64)
+
+    @property
     def csv_types(self) -> dict[str, pa.DataType]:
         """The types in which a CSV file is to be read, so that no part of it is understood differently."""
         kinds = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.string(), "category": pa.string()}
-        return {one.name: kinds[one.kind] for one in self.features}
+        return {one.name: kinds[one.kind] for one in self.features if one.kind in kinds}
 
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
-        """Return the matrix of a table, ``(rows, columns)`` in float64.
+        """Return the matrix of a table, ``(rows, columns)``.
 
         The tally counts what training rows did not have; ``first_row`` rows of the file came before.
         """
         tally = tally or Tally()
-        X = np.zeros((len(table), len(self.encoded_names)))
+        X = np.zeros((len(table), len(self.encoded_names)), self.dtype)
         start = 0
         for one in self.features:
             width = len(one.encoded_names)
@@ -162,6 +173,8 @@ def kind_of(column: pa.Array) -> Kind:
     >>> kind_of(pa.array([1, 2])), kind_of(pa.array(["a"])), kind_of(pa.array([True]))
     ('number', 'category', 'boolean')
     """
+    if is_array(column.type):
+        return "array"
     if pa.types.is_string(column.type):
         return "category"
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
@@ -175,6 +188,11 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
     if pa.types.is_time(column.type) or pa.types.is_duration(column.type):
         message = f"the column holds times ({column.type}), which are no feature as they are; {leave_out}, or make "
         yield Problem("error", f"{message}numbers of them, such as hours or days", table.file, None, name)
+    elif is_array(column.type):
+        try:
+            read_arrays(column, None, table.file, 0, name)
+        except TableError as error:
+            yield from error.problems
     elif pa.types.is_null(column.type):
         yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
     elif kind_of(column) == "category":
@@ -210,6 +228,8 @@ def as_numbers(column: pa.Array) -> np.ndarray:
 
 
 def _fit(table: Table, name: str, rows: pa.Array | None, keep_missing: bool) -> Feature:
+    if is_array((first := table.first(name)).type):
+        return Feature(name, "array", None, width=read_arrays(first, None, table.file, 0, name).shape[1])
     column = table.column(name)
     if rows is not None:
         column = column.take(rows)
@@ -227,6 +247,9 @@ def _fit(table: Table, name: str, rows: pa.Array | None, keep_missing: bool) -> 
 
 def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
     column = table.column(one.name)
+    if one.kind == "array":
+        out[:] = read_arrays(column, one.width, table.file, first_row, one.name)
+        return
     if one.kind == "category":
         place = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(one.values, pa.string())))
         known = place >= 0

@@ -17,6 +17,8 @@ from unbag.inputs import RawObservations
 from unbag.row_diagnosis import diagnose_rows
 from unbag.sampling import find_unexpected_answers, find_unused_classes, says_random
 from unbag.training import Observations
+from unbag.training.excerpts import excerpt
+from unbag.training.row_source import Rows
 
 
 class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
@@ -26,7 +28,7 @@ class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]
 def diagnose_sets(
     sets: Sequence[RawObservations],
     observations: Sequence[Observations],
-    rows: Tensor,
+    rows: Rows,
     names: Sequence[str] | None,
 ) -> list[Finding]:
     """Look for what each set cannot tell, and what is suspicious about the rows; labels of rows tell all.
@@ -41,7 +43,7 @@ def diagnose_sets(
     own = [one.counting() for one in observations[: len(sets)]]
     of_groups = [(given, one) for given, one in zip(sets, own, strict=True) if given.labels is None]
     findings = [finding for given, one in of_groups for finding in diagnose_checked(one, given.sampling)]
-    return [*findings, *(diagnose_rows(rows, own, names) if of_groups else [])]
+    return [*findings, *(diagnose_rows(*excerpt(rows, own), names) if of_groups else [])]
 
 
 def combine_findings(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unbag.families import Fitted
 from unbag.families.choice import architecture
@@ -14,6 +16,8 @@ from unbag.fitting import Prepared
 from unbag.out_of_fold import estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.training import Observations
+from unbag.training.excerpts import EXCERPT_NUMBERS
+from unbag.training.row_source import gather_rows, some_of
 from unbag.training.trained import Trained, side_by_side
 
 
@@ -39,9 +43,11 @@ def keep_split(
     clf.model_temperatures_, clf.temperature_ = [1.0] * len(clf.models_), 1.0
     if len(clf.models_) > 1:
         members = torch.cat([one.groups.members for one in observations]).unique()
-        first, *others = (one.exp() for one in clf._log_probs_of_models(rows[members]))
+        if not isinstance(rows, Tensor):
+            members = some_of(members, EXCERPT_NUMBERS // math.prod(clf.input_shape_))
+        first, *others = (one.exp() for one in clf._log_probs_of_models(gather_rows(rows, members)))
         clf.orders_[1:] = [align(first, other) for other in others]
-    clf.model_names_ = [clf.model if isinstance(clf.model, str) else None] * len(clf.models_)
+    clf.model_names_ = [prepared.model if isinstance(prepared.model, str) else None] * len(clf.models_)
     clf.model_weights_ = [1 / len(clf.models_)] * len(clf.models_)
     clf.candidates_ = []
     clf.folds_, clf.model_folds_ = None, None
@@ -50,7 +56,7 @@ def keep_split(
     clf.estimated_accuracy_ = None
     if prepared.held_out:
         held_out = [one.to("cpu") for one in prepared.held_out]
-        log_probs = [clf._mixed_log_probs(rows[one.groups.members]) for one in held_out]
+        log_probs = [clf._mixed_log_probs(rows, one.groups.members) for one in held_out]
         clf.estimated_accuracy_ = estimate_accuracy(held_out, log_probs)
 
 

@@ -14,21 +14,24 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import AUTO, CANDIDATES, MATCH, TREES, architecture, check_processor, name_of
+from unbag.families.choice import AUTO, CANDIDATES, FROM_DISK, MATCH, TREES, architecture, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
+from unbag.launching import Launcher
 from unbag.models import build
 from unbag.objectives import match_proportions
 from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Plateau, Settings
+from unbag.training.row_source import Rows, row_shape
 from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""
 
-# Of so few groups none is spared to choose by.
+# Of so few groups none is spared to choose by, and more than so many rows and groups tell no better.
 TOO_FEW_TO_SPLIT = 20
+ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
 
 # Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
 N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
@@ -39,7 +42,9 @@ class Prepared:
     """Everything that a fit needs, checked."""
 
     family: Family
-    X: Tensor
+    model: Any
+    """What the family is made from, where it was left open."""
+    X: Rows
     used: list[Observations]
     held_out: list[Observations]
     held_out_groups: list[list[int] | None]
@@ -69,8 +74,16 @@ class CrossPrepared:
         return cross_fit(self.candidates, self.X, self.observations, align, **settings)
 
 
+def choose_for_disk(choices: dict[str, Any]) -> dict[str, Any]:
+    """Return the estimator's parameters for rows on disk, where "auto" is a network and one split of the groups."""
+    if choices["n_folds"] not in (AUTO, None):
+        raise ValueError(f"rows on disk are fitted with one split; leave n_folds= out, got {choices['n_folds']!r}")
+    automatic = isinstance(choices["model"], str) and choices["model"] == AUTO
+    return {**choices, "n_folds": None, "model": FROM_DISK if automatic else choices["model"]}
+
+
 def prepare_folds(
-    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int
+    choices: dict[str, Any], X: Any, observations: Sequence[Observations], seed: int
 ) -> CrossPrepared | None:
     """Check all that the estimator was told of a fit over folds; None where there is one split of the groups.
 
@@ -106,7 +119,7 @@ def prepare_folds(
         if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
             own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
-            own |= {"checkpoint": None, "device": "cpu", **dict.fromkeys(HOOKS)}
+            own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         objective = match_proportions if automatic and name == MATCH else None
         candidates[called] = _family(own, X, counting, objective, can_choose=True)
@@ -125,7 +138,7 @@ def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
 
 def prepare(
     choices: dict[str, Any],
-    X: Tensor,
+    X: Rows,
     observations: Sequence[Observations],
     seed: int,
     *,
@@ -148,6 +161,7 @@ def prepare(
     held_out = [one.take(which) for one, (_, which) in zip(observations, parts, strict=True) if which is not None]
     return Prepared(
         family=_family(choices, X, observations, objective, can_choose=bool(held_out)),
+        model=choices["model"],
         X=X,
         used=[one for one, _ in parts],
         held_out=held_out,
@@ -168,7 +182,7 @@ def _time_limit(choices: dict[str, Any]) -> float | None:
 
 def _family(
     choices: dict[str, Any],
-    X: Tensor,
+    X: Rows,
     observations: Sequence[Observations],
     objective: Objective | None = None,
     *,
@@ -181,13 +195,14 @@ def _family(
 
 def _networks(
     choices: dict[str, Any],
-    X: Tensor,
+    X: Rows,
     observations: Sequence[Observations],
     objective: Objective | None,
     *,
     can_choose: bool,
 ) -> Networks:
-    make_net = build(choices["model"], X.shape[1:], observations[0].n_classes)
+    shape = row_shape(X)
+    make_net = build(choices["model"], shape, observations[0].n_classes)
     if choices["checkpoint"] is not None and not isinstance(choices["random_state"], Integral):
         raise ValueError(
             f"checkpoint needs a random_state that is a whole number, got {choices['random_state']!r}: otherwise no "
@@ -199,13 +214,14 @@ def _networks(
     return Networks(
         make_net=make_net,
         settings=settings,
-        guess=settings.steps is not None and X.ndim == 2 and objective is None and unnamed,
-        scalings=_scalings(choices["scaling"], can_choose=can_choose and X.ndim == 2) * _restarts(choices),
+        guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
+        scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
         objective=objective,
         hooks=_hooks(choices, settings, can_choose=can_choose),
+        launcher=read_launcher(choices),
     )
 
 
@@ -216,10 +232,17 @@ def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> 
     return hooks
 
 
+def read_launcher(choices: dict[str, Any]) -> Launcher:
+    """Return how the processes are started that the parameters of the estimator ask for."""
+    return Launcher(as_int(choices["devices"]), as_int(choices["nodes"]), choices["device"])
+
+
 def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *, can_choose: bool) -> Family:
     """Return trees or a classifier of scikit-learn, which look at few of the parameters."""
     model = choices["model"]
     check_processor(model, choices["device"])
+    if read_launcher(choices).several:
+        raise ValueError(f"{name_of(model)} is fitted in one process: start no others, or take a network")
     if choices["checkpoint"] is not None:
         raise ValueError(f"{name_of(model)} cannot go on from where it was interrupted; leave checkpoint= out")
     if given := [name for name in HOOKS if choices[name] is not None]:
@@ -253,6 +276,7 @@ def split_groups(one: Observations, share: float, seed: int) -> tuple[Observatio
     counting = one.counting()
     if share == 0 or len(counting.groups) <= TOO_FEW_TO_SPLIT:
         return counting, None
+    share = min(share, max(ENOUGH_ROWS / len(counting.groups.members), ENOUGH_GROUPS / len(counting.groups)))
     kept, held_out = one.split_indices(share, torch.Generator().manual_seed(seed))
     return one.take(kept), held_out
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unbag.columns import Table, plain_types
 from unbag.families import is_network, takes_missing
-from unbag.features import Tally, feature_problems, fit_preparation
+from unbag.features import Preparation, Tally, feature_problems, fit_preparation
 from unbag.findings import UnbagWarning
 from unbag.groups import Groups
 from unbag.problems import NAMED
@@ -55,6 +55,12 @@ def fit_frame(estimator: Any, X: Any, table: Table, groups: Sequence[Groups], *,
     rows = torch.from_numpy(estimator.preparation_.encode(table))
     estimator.input_shape_ = tuple(rows.shape[1:])
     return rows
+
+
+def adopt_preparation(estimator: Any, preparation: Preparation) -> None:
+    """Take tables from now on, by a preparation that was fitted elsewhere, where fit has seen numbers."""
+    estimator.preparation_, estimator.n_features_in_ = preparation, len(preparation.names)
+    estimator.feature_names_in_ = np.array(preparation.names, dtype=object)
 
 
 def encode_frame(estimator: Any, X: Any) -> Tensor:

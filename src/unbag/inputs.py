@@ -21,16 +21,19 @@ from unbag.alignment import align
 from unbag.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.class_shares import count_of_shares
 from unbag.families import is_network, takes_missing
+from unbag.families.choice import name_of
 from unbag.frames import encode_frame
 from unbag.groups import Groups
 from unbag.sampling import weights_by_answer
 from unbag.targets import is_target, read_target
 from unbag.training import Observations
+from unbag.training.row_source import Rows, RowSource, TakenRows, row_shape
 from unbag.training.scaling import check_finite
 from unbag.weights import read_group_weights, weights_of_groups
 
 NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(kind))
 """Aggregates that a name is enough for."""
+ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +83,17 @@ class RawObservations:
         return replace(self, group_weights=weights, sampling=sampling)
 
 
-def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
+def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     """Return the rows of a table or of images as a tensor of floats, checked by scikit-learn's rules.
 
-    Whole numbers that float32 cannot hold, and float64, stay float64: scaling takes differences first.
+    Whole numbers that float32 cannot hold, and float64, stay float64: scaling takes differences first. Rows on disk are
+    checked part by part, and stay there.
     """
     if reset:
         estimator.preparation_ = None
-    elif estimator.preparation_ is not None:
+    if isinstance(X, RowSource) and not isinstance(X, Tensor):  # numbers already
+        return _read_source(estimator, X, reset=reset)
+    if estimator.preparation_ is not None:
         return encode_frame(estimator, X)
     if isinstance(X, Tensor):
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
@@ -100,16 +106,33 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Tensor:
         _refuse_text(X)
         raise
     rows = torch.from_numpy(array)
-    if reset:
-        estimator.input_shape_ = tuple(rows.shape[1:])
-    elif rows.shape[1:] != estimator.input_shape_:
-        raise ValueError(f"X has rows of shape {tuple(rows.shape[1:])}, but those of fit had {estimator.input_shape_}")
+    _check_row_shape(estimator, tuple(rows.shape[1:]), reset=reset)
     models = [estimator.model] if reset else estimator._named_models()
     missing = all(map(takes_missing, models))
     if missing and any(map(is_network, models)):  # "auto", which has networks where nothing is missing
         missing = bool(rows.isnan().any())
     check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=missing)
     return rows
+
+
+def _check_row_shape(estimator: Any, shape: tuple[int, ...], *, reset: bool) -> None:
+    if reset:
+        estimator.input_shape_ = shape
+    elif shape != estimator.input_shape_:
+        raise ValueError(f"X has rows of shape {shape}, but those of fit had {estimator.input_shape_}")
+
+
+def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
+    shape = row_shape(X)
+    _check_row_shape(estimator, shape, reset=reset)
+    if reset:
+        if not is_network(estimator.model):
+            raise ValueError(f"{name_of(estimator.model)} needs its rows in memory; for rows on disk, take a network")
+        estimator.n_features_in_ = shape[0]
+        vars(estimator).pop("feature_names_in_", None)
+        for part in TakenRows(X).split(ROWS_AT_ONCE):
+            check_finite(part)
+    return X
 
 
 def _refuse_text(X: Any) -> None:

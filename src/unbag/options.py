@@ -155,6 +155,10 @@ class Training:
     time_limit: Annotated[StrictFloat | None, Setting("Seconds of training at most.")] = None
     seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
     device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
+    devices: Annotated[StrictInt | Auto, Setting("Processes that train together; auto: those of torchrun, or 1.")] = (
+        "auto"
+    )
+    nodes: Annotated[StrictInt, Setting("Machines, each with so many processes.")] = 1
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -202,6 +206,13 @@ class Plan:
         StrictBool,
         Published("Groups may count members that have no row; of these, no features are known."),
     ] = False
+    disk: Annotated[
+        Path | None,
+        Option(
+            "A folder to keep prepared rows in and to read them from, piece by piece, where later runs find them; "
+            "without it, RUN-rows for Parquet of more than a tenth of the memory."
+        ),
+    ] = None
     training: Training = Training()
 
     @property
@@ -215,6 +226,7 @@ class Plan:
         """Return the plan as JSON can hold it; files by their full paths, so that it holds in any folder."""
         content = asdict(self)
         content["instances"] = str(self.instances.absolute())
+        content["disk"] = None if self.disk is None else str(self.disk.absolute())
         for source in content["sources"]:
             source["file"] = str(source["file"].absolute())
         return content

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,11 +23,15 @@ from unbag.groups import Groups
 from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import choose_names, match_classes
 from unbag.out_of_fold import Estimate, mix, temper
+from unbag.parts import join
 from unbag.pooling import pool
 from unbag.shift import Moments, find_shift
 from unbag.symmetry import Symmetry
 from unbag.targets import is_target
 from unbag.training import Observations
+from unbag.training.row_source import Rows, TakenRows, gather_rows
+
+ROWS_AT_ONCE = MEMBERS_AT_ONCE = 65_536
 
 
 class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -102,11 +108,16 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
         posteriors = []
         for one, own_groups in zip(seen, given, strict=True):
-            posterior = one.evidence(log_probs).posterior
+            posterior = _posterior(one, log_probs)
             if own_groups is None:  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
             posteriors.append(posterior.numpy())
         return posteriors if self._has_sets() else posteriors[0]
+
+    def _posterior(self, aggregate: Any, z: Any, groups: Groups, log_probs: np.ndarray) -> np.ndarray:
+        """Return what :meth:`disaggregate` does, of one kind of observation, from the log-probabilities of all rows."""
+        (seen,) = read_sets(aggregate, z, groups, len(log_probs))
+        return _posterior(seen.observations(self.classes_), torch.from_numpy(log_probs)).numpy()
 
     def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
         """Return what would be observed of groups.
@@ -130,7 +141,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """
         log_probs = self._log_probs(X)
         if self.bag_model_ is not None:
-            return self._predict_bags(read_rows(self, X, reset=False), log_probs, groups, z)
+            rows = read_rows(self, X, reset=False)
+            in_memory = gather_rows(rows, torch.arange(len(rows), device=rows.device))
+            return self._predict_bags(in_memory, log_probs, groups, z)
         if z is not None:
             seen = self._observations(z, groups, len(log_probs))
             probabilities = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
@@ -220,7 +233,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        return [*find_shift(self.feature_statistics_, Moments.of(rows.numpy()), self._column_names())]
+        parts = [rows] if isinstance(rows, Tensor) else TakenRows(rows).split(ROWS_AT_ONCE)
+        seen = reduce(add, (Moments.of(part.numpy(force=True)) for part in parts))
+        return [*find_shift(self.feature_statistics_, seen, self._column_names())]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns of numbers that models see.
@@ -263,9 +278,16 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = read_rows(self, X, reset=False)
         return self._mixed_log_probs(rows)
 
-    def _mixed_log_probs(self, rows: Tensor, fold: int | None = None) -> Tensor:
-        """Return the tempered mean of the probabilities of all models, or of those that have left out a fold."""
-        return self._mix(self._log_probs_of_models(rows, fold), fold)
+    def _mixed_log_probs(self, rows: Rows, which: Tensor | None = None, *, fold: int | None = None) -> Tensor:
+        """Return the tempered mean of the probabilities of models, of all rows or of those of some numbers.
+
+        Of all models, or of those that have left out a fold.
+        """
+        if isinstance(rows, Tensor):
+            return self._mix(self._log_probs_of_models(rows if which is None else rows[which], fold), fold)
+        taken = TakenRows(rows, which)
+        parts = (self._mixed_log_probs(part, fold=fold) for part in taken.split(ROWS_AT_ONCE))
+        return join(parts, len(taken.rows))
 
     def _mix(self, of_models: list[Tensor], fold: int | None = None) -> Tensor:
         """Return the tempered mean of what models say, of all, or of those that have left out a fold."""
@@ -317,6 +339,13 @@ def bag_log_probs(one: Observations, log_probs: Tensor) -> Tensor:
     return torch.stack(
         [one.aggregate.checked_evidence(log_probs, one.groups.segments, z).log_likelihood for z in answers], 1
     )
+
+
+def _posterior(one: Observations, log_probs: Tensor) -> Tensor:
+    """Return the posterior of each membership, some groups at a time."""
+    runs = one.groups.segments.runs(MEMBERS_AT_ONCE)
+    parts = (one.take(torch.arange(which.start, which.stop)).evidence(log_probs).posterior for which, _, _ in runs)
+    return join(parts, len(one.groups.members))
 
 
 def _expect(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:

@@ -46,6 +46,11 @@ class Run:
         return self.folder / "checkpoint"
 
     @property
+    def rows(self) -> Path:
+        """Where rows that stay on disk are kept, unless a folder is named: beside the run, for others to reuse."""
+        return self.folder.with_name(f"{self.folder.name}-rows")
+
+    @property
     def summary(self) -> Path:
         """What the report shows."""
         return self.folder / SUMMARY
@@ -248,7 +253,7 @@ def _digest(content: dict[str, Any]) -> str:
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Name the first setting in which two plans differ."""
     old, new = ({**plan, **plan["training"]} for plan in (old, new))
-    for name in sorted({*old, *new} - {"training"}):
+    for name in sorted({*old, *new} - {"training", "devices", "nodes"}):  # any number of processes goes on
         if old.get(name) != new.get(name):
             what = {"sources": "file of observations"}.get(name, name)
             return f"{what} ({_short(old.get(name))} there, {_short(new.get(name))} now)"

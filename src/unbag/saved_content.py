@@ -25,11 +25,12 @@ from unbag.training.scaling import ScalingName
 OWN = ("aggregate", "model", "loss")
 """Settings that may hold code of the caller's own, which is not saved."""
 
-LOCAL = ("checkpoint", "device", *HOOKS)
+LOCAL = ("checkpoint", "device", "devices", "nodes", *HOOKS)
 """Settings that name a place on one machine, or are code that only training runs: whoever loads says them anew."""
 
 # NumPy has no arrays of more dimensions, and the first is that of rows.
 MOST_DIMENSIONS = 63
+MOST_IN_ARRAY = 1 << 20
 
 _DTYPE = re.compile(r"O|[<>|][biuf][1248]|[<>]U[0-9]{1,9}")
 _TYPES: dict[str, set[type]] = {
@@ -211,7 +212,7 @@ def _check_preparation(described: Any, shape: list[int], features: int) -> None:
         _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
         return
     for one in described:
-        _check_names("preparation", one, ("name", "kind", "fill", "marked", "values"))
+        _check_names("preparation", one, ("name", "kind", "fill", "marked", "values", "width"))
         right = (
             _is_text(one["name"])
             and one["kind"] in get_args(Kind)
@@ -219,8 +220,9 @@ def _check_preparation(described: Any, shape: list[int], features: int) -> None:
             and isinstance(one["marked"], bool)
             and _is_list(one["values"], lambda value: value is None or _is_text(value))
             and len({*one["values"]}) == len(one["values"])
+            and _is_whole(one["width"], *((1, MOST_IN_ARRAY) if one["kind"] == "array" else (0, 0)))
         )
-        _need(right, "preparation", "a list of columns with name, kind, fill, marked and values", one)
+        _need(right, "preparation", "a list of columns with name, kind, fill, marked, values and width", one)
     names = [one["name"] for one in described]
     _need(len({*names}) == features == len(names), "preparation", f"{features} columns of different names", names)
     width = len(Preparation.from_plain(described).encoded_names)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.columns import Table, plain_types
+from unbag.columns import Table, as_categories, plain_types
 from unbag.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
 from unbag.problems import TableError, raise_errors
 
@@ -179,3 +179,10 @@ def test_dates_may_be_text_when_predicting_and_nothing_else():
 def test_times_are_no_feature(value):
     with pytest.raises(TableError, match=r"column time: the column holds times .*; leave it out, or make numbers"):
         raise_errors(feature_problems(table(time=[value]), "time"))
+
+
+def test_a_piece_of_a_column_has_the_categories_of_the_whole():
+    column = pa.array([1.0, 2.0, 2.5, None, float("nan"), 1e20])
+    whole = as_categories(column).to_pylist()
+    assert whole == [*as_categories(column.slice(0, 2)).to_pylist(), *as_categories(column.slice(2)).to_pylist()]
+    assert whole[:5] == ["1", "2", "2.5", None, None]

@@ -7,7 +7,8 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +28,10 @@ RawText = Annotated[
 Published = Annotated[
     Path | None,
     typer.Option(help="A TOML file that says how the counts were published; found beside them as NAME.published.toml."),
+]
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where to compute; ray: on a cluster (RAY_ADDRESS), or on workers of this machine."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 Also = Annotated[
@@ -84,6 +89,7 @@ def fit(
         Path | None, typer.Option(help="A TOML file with any of these settings; the command line wins.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that the folder holds.")] = False,
+    engine: Engine = "local",
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -94,8 +100,10 @@ def fit(
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
     options = given({**options, **files})
     with plain_errors(debug=ctx.obj):
+        from unbag.launching import Launcher  # noqa: PLC0415
         from unbag.problems import fail  # noqa: PLC0415
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
+        from unbag.training.processes import ProcessLost  # noqa: PLC0415
 
         if config is not None:
             options = {**read_config(config), **options}
@@ -103,6 +111,16 @@ def fit(
             raise fail("name the folder to keep the run in, with --out or as out = ... in the file of settings")
         run = Run(Path(options["out"]))
         plan = make_plan(options)
+        if engine == "ray":
+            from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
+
+            devices = 1 if plan.training.devices == "auto" else plan.training.devices
+            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), devices * plan.training.nodes), nl=False)
+            return
+        if not Launcher(plan.training.devices, plan.training.nodes, plan.training.device).first:
+            with TemporaryDirectory() as folder:  # the first process keeps the run
+                fit_tables(plan, Run(Path(folder)), rows=run.rows)
+            return
         try:
             learned = fit_tables(
                 plan, run, force=force, verbose=not as_json, say_read=_no_words if as_json else _say_read
@@ -110,6 +128,9 @@ def fit(
         except KeyboardInterrupt:
             _say_how_to_go_on(run)
             raise typer.Exit(130) from None
+        except ProcessLost:
+            _say_how_to_go_on(run)
+            raise
         if as_json:
             problems = [one.as_dict() for one in learned.problems]
             content = {"run": str(run.folder), "summary": learned.summary, "problems": problems}
@@ -134,17 +155,27 @@ def predict(
         ),
     ] = None,
     raw_text: RawText = False,
+    engine: Engine = "local",
     as_json: Json = False,
     **options: Any,
 ) -> None:
     """Write the class of each row, or the answer or counts of each group, with probabilities.
 
     The file of instances is read piece by piece, so that it may be larger than the memory; with --groups, as a whole.
+    With --engine ray, a folder of Parquet parts is predicted by several workers, and --out is a new folder of parts.
     """
     with plain_errors(debug=ctx.obj):
         from unbag.problems import fail  # noqa: PLC0415
         from unbag.tables import predict_groups_table, predict_table  # noqa: PLC0415
 
+        if engine == "ray":
+            from unbag.tables.cluster import predict_on_cluster  # noqa: PLC0415
+
+            if groups is not None:
+                raise fail("--engine ray predicts rows; leave --groups out, or predict groups with --engine local")
+            rows, problems = predict_on_cluster(Run(run), instances, out, keep=split(keep or ""), **given(options))
+            say_written(rows, "rows", out, problems, as_json)
+            return
         check_writable(out)
         told: dict[str, Any] = {"raw_text": raw_text, **given(options)}
         if groups is not None:
@@ -168,15 +199,19 @@ def disaggregate(
     *,
     out: OutFile,
     raw_text: RawText = False,
+    engine: Engine = "local",
     as_json: Json = False,
     **options: Any,
 ) -> None:
     """Write the probability of each class for rows in observed groups, given what was observed of these."""
     with plain_errors(debug=ctx.obj):
-        from unbag.tables import disaggregate_table  # noqa: PLC0415
+        if engine == "ray":
+            from unbag.tables.cluster import disaggregate_on_cluster as write  # noqa: PLC0415
+        else:
+            from unbag.tables import disaggregate_table as write  # noqa: PLC0415
 
         check_writable(out)
-        rows, problems = disaggregate_table(Run(run), instances, groups, out, raw_text=raw_text, **given(options))
+        rows, problems = write(Run(run), instances, groups, out, raw_text=raw_text, **given(options))
         say_written(rows, "lines", out, problems, as_json)
 
 
@@ -187,6 +222,12 @@ def _say_read(found: Any) -> None:
 
 def _no_words(found: Any) -> None:
     """Print nothing: the output is for machines."""
+
+
+def _as_one_of_several(arguments: list[str]) -> list[str]:
+    """Return the arguments of fit without those that say how processes are started."""
+    joined = "\0".join(arguments)
+    return re.sub(r"(^|\0)--(engine|devices|nodes)[=\0][^\0]*", "", joined).strip("\0").split("\0")
 
 
 def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:

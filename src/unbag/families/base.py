@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -57,7 +57,7 @@ class Family(Protocol):
 
     def fit(
         self,
-        X: Tensor,
+        X: Any,
         used: Sequence[Observations],
         held_out: Sequence[Observations],
         seed: int,
@@ -68,7 +68,7 @@ class Family(Protocol):
         Parameters
         ----------
         X
-            All rows.
+            All rows, as a tensor; networks read them from a source, too.
         used
             The sets to learn from.
         held_out

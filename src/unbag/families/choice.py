@@ -14,6 +14,8 @@ AUTO, TREES, MATCH = "auto", "trees", "mean_proportions"
 CANDIDATES = ("linear", "mlp", MATCH, TREES)
 """The models among which ``model="auto"`` chooses: trees for tables alone, and for counts alone a network that matches
 mean predictions with proportions."""
+FROM_DISK = "mlp"
+"""What ``model="auto"`` is for rows on disk."""
 
 
 def architecture(candidate: str) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from unbag.families.base import Fitted
 from unbag.families.folds import Fold
 from unbag.families.starts import guess_classes
+from unbag.launching import Launcher
 from unbag.parts import join
 from unbag.training import (
     Checkpoint,
@@ -29,7 +30,10 @@ from unbag.training import (
     held_out_likelihood,
     train,
 )
+from unbag.training.excerpts import excerpt
 from unbag.training.identity import digest
+from unbag.training.processes import Processes
+from unbag.training.row_source import Rows, TakenRows, put_on
 from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 
@@ -76,10 +80,12 @@ class Networks:
     """Whether every second restart, from the first on, begins with a guess of the classes, rather than at random."""
     hooks: dict[str, Any] = field(default_factory=dict)
     """What the loop takes in place of its defaults: optimiser, schedule, stopping, views; see there."""
+    launcher: Launcher = field(default_factory=Launcher)
+    """Of the processes that train them."""
 
     def fit(
         self,
-        X: Tensor,
+        X: Rows,
         used: Sequence[Observations],
         held_out: Sequence[Observations],
         seed: int,
@@ -88,8 +94,29 @@ class Networks:
         """Train one replica for each scaling."""
         return self.fit_folds(X, [Fold(list(used), list(held_out))], seed, time_limit)[0]
 
-    def fit_folds(self, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
+    def fit_folds(self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
+        if not self.launcher.several:
+            return self._fit_folds(X, folds, seed, time_limit, Processes())
+        found: list[Fitted] = self.launcher.run(self._fit_in_process, X, folds, seed, time_limit)
+        for one in found:
+            one.trained.models[:] = [model.to(self.launcher.device) for model in one.trained.models]
+        return found
+
+    def _fit_in_process(
+        self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
+    ) -> list[Fitted]:
+        """Train together with other processes; models come back from the device of each."""
+        if str(X.device) != processes.device:
+            X, folds = put_on(X, processes.device), [fold.to(processes.device) for fold in folds]
+        found = self._fit_folds(X, folds, seed, time_limit, processes)
+        for one in found:
+            one.trained.models[:] = [model.cpu() for model in one.trained.models]
+        return found
+
+    def _fit_folds(
+        self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
+    ) -> list[Fitted]:
         replicas = [(fold, scaling) for fold in folds for scaling in self.scalings]
         seeds, n = [seed + replica for replica in range(len(replicas))], len(self.scalings)
         used: list[Observations | Sequence[Observations]]
@@ -113,7 +140,8 @@ class Networks:
             seeds=seeds,
             score=score,
             checkpoint=self._checkpoint(X, folds, seeds),
-            progress=ProgressBar() if self.verbose else LogProgress(),
+            progress=ProgressBar() if self.verbose and processes.first else LogProgress(),
+            processes=processes,
             objective=self.objective,
             **self._hooks(time_limit, scored=score is not None),
         )
@@ -133,25 +161,23 @@ class Networks:
             rule = Patience(self.settings.patience, self.settings.patient_from)
         return {**self.hooks, "stopping": TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)}
 
-    def _makers(self, X: Tensor, fold: Fold, seeds: Sequence[int], deadline: float) -> list[Callable[[], nn.Module]]:
-        trained_on = take_rows(X, torch.cat([one.groups.members for one in fold.used]).unique())
+    def _makers(self, X: Rows, fold: Fold, seeds: Sequence[int], deadline: float) -> list[Callable[[], nn.Module]]:
+        trained_on = _rows_in(X, fold.used)
         fitted = {scaling: fit_scaling(trained_on, scaling) for scaling in self.scalings}
         makers: list[Callable[[], nn.Module]] = []
-        table = X.numpy(force=True) if self.guess else None
         for place, scaling in enumerate(self.scalings):
             make, restart = partial(self._make_model, fitted[scaling]), place // len(fitted)
-            if table is not None and restart % 2 == 0:
+            if self.guess and restart % 2 == 0:
                 if place % len(fitted) == 0:  # one for all scalings
-                    sets = fold.used, fold.held_out
-                    (guess,) = guess_classes(table, *sets, seeds[place], n_random=0, deadline=deadline)
-                make = partial(_learn_guess, make, trained_on, guess, seeds[place])
+                    learned, guess = _guess(X, fold, seeds[place], deadline)
+                make = partial(_learn_guess, make, learned, guess, seeds[place])
             makers.append(make)
         return makers
 
     def _make_model(self, scaling: Scaling) -> nn.Module:
         return Network(copy.deepcopy(scaling), self.make_net())
 
-    def _checkpoint(self, X: Tensor, folds: Sequence[Fold], seeds: list[int]) -> Checkpoint | None:
+    def _checkpoint(self, X: Rows, folds: Sequence[Fold], seeds: list[int]) -> Checkpoint | None:
         """Return a place for this run alone: a fold must not go on where another was."""
         if self.checkpoint is None:
             return None
@@ -169,6 +195,20 @@ class Networks:
         }
         parts = {name: digest(value, f"the {name}") for name, value in run.items()}
         return Checkpoint(Path(self.checkpoint) / digest(parts)[:16], seconds=5.0)
+
+
+def _rows_in(X: Rows, sets: Sequence[Observations]) -> Tensor | TakenRows:
+    """Return the rows that are in any group, each once."""
+    rows = torch.cat([one.groups.members for one in sets]).unique()
+    return take_rows(X, rows) if isinstance(X, Tensor) else TakenRows(X, rows)
+
+
+def _guess(X: Rows, fold: Fold, seed: int, deadline: float) -> tuple[Tensor, Tensor]:
+    """Return rows in groups that are learned from, all or, of rows on disk, some, and a guess of their classes."""
+    table, sets = excerpt(X, [*fold.used, *fold.held_out])
+    used, held_out = sets[: len(fold.used)], sets[len(fold.used) :]
+    (guess,) = guess_classes(table.numpy(force=True), used, held_out, seed, n_random=0, deadline=deadline)
+    return take_rows(table, torch.cat([one.groups.members for one in used]).unique()), guess
 
 
 def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, seed: int) -> nn.Module:

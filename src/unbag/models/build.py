@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from torch import nn
@@ -54,35 +55,23 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     shape, n_classes = tuple(input_shape), check_n_classes(n_classes)
     if not shape or min(shape) < 1:
         raise ValueError(f"rows must have at least one feature, got rows of shape {shape}")
-    new = _maker(model, shape, n_classes)
-
-    def make() -> nn.Module:
-        net = new()
-        # Those with names have the outputs they should, and are not run.
-        return net if isinstance(model, str) else _fit_to_classes(net, n_outputs(net, shape), n_classes)
-
+    if (isinstance(model, str) and model not in MODELS) or not (isinstance(model, str) or callable(model)):
+        raise (ValueError if isinstance(model, str) else TypeError)(
+            f"model must be one of {', '.join(MODELS)}, trees, a module, a function or a classifier of scikit-learn; "
+            f"got {repr(model) if isinstance(model, str) else describe(model)}"
+        )
+    make = partial(_make, model, shape, n_classes)  # which can be handed to other processes
     # What is wrong shows here, and the trial leaves the random numbers of the caller as they were.
     with RandomState(0).in_place():
         make()
     return make
 
 
-def _maker(model: Model, shape: tuple[int, ...], n_classes: int) -> MakeModel:
-    if isinstance(model, str):
-        if model not in MODELS:
-            raise ValueError(
-                f"model must be one of {', '.join(MODELS)}, trees, a module, a function or a classifier of "
-                f"scikit-learn; got {model!r}"
-            )
-        return lambda: MODELS[model](shape, n_classes)
-    if isinstance(model, nn.Module):
-        return lambda: _anew(model)
-    if callable(model):
-        return lambda: _call(model)
-    raise TypeError(
-        f"model must be one of {', '.join(MODELS)}, trees, a module, a function or a classifier of scikit-learn; got "
-        f"{describe(model)}"
-    )
+def _make(model: Model, shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    if isinstance(model, str):  # those with names have the outputs they should, and are not run
+        return MODELS[model](shape, n_classes)
+    net = _anew(model) if isinstance(model, nn.Module) else _call(model)
+    return _fit_to_classes(net, n_outputs(net, shape), n_classes)
 
 
 def _anew(model: nn.Module) -> nn.Module:

@@ -96,7 +96,7 @@ def permutation_importance(
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
         for fold in folds.unique().tolist():
             own = folds == fold
-            log_probs[own] = clf._mixed_log_probs(values[own], None if fold < 0 else fold)
+            log_probs[own] = clf._mixed_log_probs(values[own], fold=None if fold < 0 else fold)
         return log_likelihoods(sample, log_probs.split([len(one.groups.members) for one in sample]))
 
     given = rows[members]

@@ -24,6 +24,7 @@ from unbag.report.label_metrics import judge_labels
 from unbag.report.scored_groups import Judged, judge
 from unbag.symmetry import find_symmetry
 from unbag.training import Observations
+from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
 
 FORMAT = 1
 
@@ -54,7 +55,8 @@ def summarise(
     clf
         A fitted :class:`unbag.AggregateClassifier`.
     X, y, groups
-        What it was fitted to. X may have more rows than that, behind those of fit, where these have labels.
+        What it was fitted to. X may have more rows than that, behind those of fit, where these have labels. Of rows on
+        disk, so many are looked at as hold ten million numbers, in groups that were held out or chosen at random.
     group_weights
         Of the fit, if it had any: all means over groups are weighted.
     title
@@ -85,14 +87,25 @@ def summarise(
     """
     # As probabilities, those far below others would be lost.
     rows = read_rows(clf, X, reset=False)
+    n_rows = len(rows)
+    seen = read_sets(clf.aggregate, y, groups, n_rows, group_weights=group_weights, sampling=clf.sampling)
+    observations = [one.observations(clf.classes_) for one in seen]
+    left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
+    if not isinstance(rows, Tensor):
+        most = EXCERPT_NUMBERS // math.prod(clf.input_shape_) // len(observations)
+        chosen = [some_groups(one.groups, most, own) for one, own in zip(observations, left_out, strict=True)]
+        left_out = [
+            None if own is None else torch.isin(which, own).nonzero().flatten()
+            for which, own in zip(chosen, left_out, strict=True)
+        ]
+        taken, rows, observations = take_groups(rows, observations, chosen)
+        if labels is not None:
+            labels, labelled_rows = _labels_of(taken.numpy(), labels, labelled_rows)
     of_models = clf._log_probs_of_models(rows)
     log_probs = clf._mix(of_models)
-    seen = read_sets(clf.aggregate, y, groups, len(log_probs), group_weights=group_weights, sampling=clf.sampling)
-    observations = [one.observations(clf.classes_) for one in seen]
     classes = [str(name) for name in clf.classes_.tolist()]
     _, trivial = best_constant(observations)
     folds = [None] * len(seen) if clf.folds_ is None else [torch.tensor(own) for own in clf.folds_]
-    left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
     of_members = clf._out_of_fold_log_probs(of_models, observations)
     sets = [judge(*own) for own in zip(observations, of_members, trivial, left_out, folds, strict=True)]
     columns = encoded_columns(clf)
@@ -107,7 +120,7 @@ def summarise(
             "format": FORMAT,
             "title": title,
             "inputs": inputs,
-            "data": _describe_data(clf, log_probs, observations, classes),
+            "data": _describe_data(clf, n_rows, observations, classes),
             "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
             "training": _describe_training(clf, observations),
             "sets": [
@@ -129,13 +142,18 @@ def summarise(
     )
 
 
-def _describe_data(
-    clf: Any, log_probs: Tensor, observations: Sequence[Observations], classes: list[str]
-) -> dict[str, Any]:
+def _labels_of(taken: np.ndarray, labels: Any, labelled_rows: Any) -> tuple[Any, Any]:
+    """Return the labels of those rows that were taken, and their places among these; None where there are none."""
+    rows = np.arange(len(labels)) if labelled_rows is None else np.asarray(labelled_rows)
+    inside = np.isin(rows, taken)
+    return (np.asarray(labels)[inside], np.searchsorted(taken, rows[inside])) if inside.any() else (None, None)
+
+
+def _describe_data(clf: Any, n_rows: int, observations: Sequence[Observations], classes: list[str]) -> dict[str, Any]:
     given = clf._column_names()
     names = [] if given is None else [str(name) for name in given]
     return {
-        "rows": len(log_probs),
+        "rows": n_rows,
         "rows_in_groups": len(torch.cat([one.groups.members for one in observations]).unique()),
         "features": math.prod(clf.input_shape_),
         "input_shape": list(clf.input_shape_),

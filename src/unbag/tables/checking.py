@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.columns import is_missing
+from unbag.arrays import is_array
+from unbag.columns import Table, is_missing
 from unbag.features import feature_problems, fit_preparation, kind_of
 from unbag.findings import Finding
 from unbag.histograms import histogram_of_sizes
@@ -68,11 +69,22 @@ def check_tables(plan: Plan) -> Checked:
         found = gather(plan)
     except TableError as error:
         return Checked({}, error.problems)
-    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    looked, notes = look_at(found)
+    problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
     if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(found, encode_rows(found)))
+        problems += as_problems(examine_rows(looked, encode_rows(looked)))
     order = {"error": 0, "warning": 1, "note": 2}
-    return Checked(_understood(found), sorted(problems, key=lambda one: order[one.severity]))
+    return Checked(_understood(found, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
+
+
+def look_at(found: Gathered) -> tuple[Gathered, list[Problem]]:
+    """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
+    if not found.on_disk:
+        return found, []
+    from unbag.tables.disk import excerpt_of  # noqa: PLC0415 (slow to import)
+
+    looked, note = excerpt_of(found)
+    return looked, [note]
 
 
 def refuse_doubt(found: Gathered) -> None:
@@ -90,7 +102,7 @@ def examine_features(found: Gathered) -> Iterator[Problem]:
     for name in found.columns.features:
         errors = list(feature_problems(found.instances, name, f"leave it out with --exclude {name}"))
         yield from errors
-        if not errors:
+        if not errors and not is_array(found.instances.first(name).type):
             yield from _suspicious(found, name, group)
 
 
@@ -206,14 +218,13 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
     yield Problem("warning", message, found.instances.file, row, name)
 
 
-def _understood(found: Gathered) -> dict[str, Any]:
-    """Return how the files were read, as JSON can hold it."""
-    table = found.instances
+def _understood(found: Gathered, table: Table) -> dict[str, Any]:
+    """Return how the files were read, as JSON can hold it; the table has features in memory."""
     kinds = {name: kind_of(table.column(name)) for name in found.columns.features}
     return {
         "instances": {
             "file": table.file,
-            "rows": len(table),
+            "rows": len(found.instances),
             "id": found.columns.id,
             "group": found.columns.group,
             "label": found.columns.label,

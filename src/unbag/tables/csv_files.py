@@ -42,8 +42,8 @@ class CsvFile:
         except (UnicodeDecodeError, pa.ArrowInvalid) as error:
             self._explain(error)
 
-    def read(self, as_text: Collection[str]) -> pa.Table:
-        """Return the whole file, some columns as text; the types of others are found from all of their values."""
+    def read(self, as_text: Collection[str], columns: list[str] | None = None) -> pa.Table:
+        """Return the whole file, or some columns; some as text, the types of others are found from all values."""
         types = {name: pa.string() for name in self.names if name in as_text}
         try:
             table = pacsv.read_csv(
@@ -57,7 +57,7 @@ class CsvFile:
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
             self._refuse_other_encodings()
         self._refuse_open_quote(table, table.num_rows)
-        return table
+        return table if columns is None else table.select(columns)
 
     def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         """Yield the file piece by piece, some columns of given types, others as text."""

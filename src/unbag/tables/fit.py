@@ -6,18 +6,22 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from unbag.columns import Table, is_missing
 from unbag.files import write_atomic
 from unbag.findings import UnbagWarning
+from unbag.frames import adopt_preparation
 from unbag.options import Plan, Source
 from unbag.problems import Problem, fail
 from unbag.run_folder import Run
 from unbag.tables.checking import as_problems, encode_rows, examine_rows
+from unbag.tables.disk import PreparedRows, prepare_on_disk
 from unbag.tables.ids import label_texts
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
@@ -41,12 +45,14 @@ def fit_tables(
     *,
     force: bool = False,
     verbose: bool = False,
+    rows: Path | None = None,
     say_read: Callable[[Gathered], None] = lambda found: None,
 ) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
     An interrupted call leaves an unfinished run, and the same call goes on with it. With ``force``, a finished run, or
-    one of another plan, is replaced. ``say_read`` is told how the files were read, before training.
+    one of another plan, is replaced. ``rows`` is a folder for rows that stay on disk, where the plan names none.
+    ``say_read`` is told how the files were read, before training.
 
     Examples
     --------
@@ -70,9 +76,19 @@ def fit_tables(
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.quality import say_failures  # noqa: PLC0415
 
-        found, problems = read_plan(plan)
-        of_rows = examine_rows(found, encode_rows(found))
-        data, inputs = as_tables(found, problems), describe_inputs(found)
+        found, looked, problems = read_plan(plan)
+        of_rows = examine_rows(looked, encode_rows(looked))
+        del looked
+        on_disk: PreparedRows | None = None
+        if found.on_disk:
+            on_disk = prepare_on_disk(found, plan.disk or rows or run.rows)
+            found = on_disk.found
+            problems.append(Problem("note", f"rows are read from {on_disk.folder}", found.instances.file))
+            if plan.training.model == "auto":
+                message = "rows are on disk: --model auto is a network, mlp; trees and mixtures need them in memory"
+                problems.append(Problem("note", message))
+        data = as_tables(found, problems, on_disk.rows if on_disk else None)
+        inputs = describe_inputs(found)
         X, y, groups = data.X, data.y, data.groups
         clf = AggregateClassifier(
             **data.parameters,
@@ -90,7 +106,9 @@ def fit_tables(
             before = len(clf.diagnosis_)
             train()
         if plan.names is not None:
-            _name_classes(clf, X, found.instances, plan.names)
+            _name_classes(clf, X, found.instances, plan.names, on_disk.position if on_disk else None)
+        if on_disk:
+            adopt_preparation(clf, on_disk.preparation)
         clf.set_params(checkpoint=None, verbose=0)
         clf.save(run.model, overwrite=True)
         summary = summarise(
@@ -157,12 +175,14 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     return {**inputs, "observations": said, "columns read as": read}
 
 
-def _name_classes(clf: Any, X: pa.Table, table: Table, column: str) -> None:
+def _name_classes(clf: Any, X: Any, table: Table, column: str, position: np.ndarray | None) -> None:
     texts = label_texts(table, column)
     rows = np.flatnonzero(~is_missing(texts))
     if len(rows) == 0:
         raise fail("no row has a class to name the classes by", table.file, None, column)
+    places = rows if position is None else position[rows]
+    some = X.take(pa.array(rows)) if isinstance(X, pa.Table) else X.gather(torch.from_numpy(places))
     try:
-        clf.name_classes(X.take(pa.array(rows)), np.array(texts.take(pa.array(rows)).to_pylist()))
+        clf.name_classes(some, np.array(texts.take(pa.array(rows)).to_pylist()))
     except ValueError as error:
         raise fail(str(error), table.file, None, column) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +27,7 @@ from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of
 from unbag.tables.ids import find, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
+from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.proportions import Options
 from unbag.tables.read import TableFile, open_table
 from unbag.training import Observations
@@ -45,6 +48,8 @@ class Gathered:
     learned_labels: tuple[np.ndarray, np.ndarray] | None
     """Classes by name that are learned from, and the rows they are of."""
     problems: list[Problem]
+    on_disk: list[tuple[str, int, int]] | None = None
+    """Where features were left in their files, these, as they were before any was read."""
 
     @cached_property
     def findings(self) -> list[list[Finding]]:
@@ -75,11 +80,11 @@ class Gathered:
         return np.unique(np.concatenate([*members, *([] if self.learned_labels is None else self.learned_labels[1:])]))
 
 
-def gather(plan: Plan) -> Gathered:
+def gather(plan: Plan, *, in_memory: bool = False) -> Gathered:
     r"""Read the files of a plan and match them; what does not fit is among the problems.
 
     A file that cannot be read, or a column that is not there, raises :class:`unbag.tables.TableError`, because nothing
-    that follows would make sense.
+    that follows would make sense. ``in_memory`` reads features wherever they are; otherwise large ones stay on disk.
 
     Examples
     --------
@@ -97,7 +102,32 @@ def gather(plan: Plan) -> Gathered:
     the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
-        return gather_opened(plan, files)
+        if in_memory or not is_on_disk(plan, files[0]):
+            return gather_opened(plan, files)
+        parts = state_of_parts(plan.instances)
+        return replace(gather_opened(plan, files, _read_keys), on_disk=parts)
+
+
+def is_on_disk(plan: Plan, instances: TableFile) -> bool:
+    """Whether rows stay on disk: where a folder for them is named, or Parquet takes more than a tenth of the memory.
+
+    A table in memory takes several times as much as its files. Models that need rows in memory get them there, unless a
+    folder is named.
+    """
+    if plan.disk is not None:
+        if not isinstance(instances.content, ParquetFiles):
+            raise fail("rows are read piece by piece from Parquet alone; write the file as such", str(instances.path))
+        return True
+    if not isinstance(instances.content, ParquetFiles) or plan.training.model == "trees":
+        return False
+    return instances.content.size > memory_size() / 10
+
+
+def memory_size() -> float:
+    """Return how many bytes of memory the machine has; where it does not say, no table is too large."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return math.inf
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 @contextmanager
@@ -107,8 +137,13 @@ def open_files(plan: Plan) -> Iterator[list[TableFile]]:
         yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
 
 
-def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
-    """Read the files of a plan that are open, and match them."""
+def gather_opened(
+    plan: Plan, files: Sequence[TableFile], read: Callable[[TableFile, list[str]], Table] | None = None
+) -> Gathered:
+    """Read the files of a plan that are open, and match them.
+
+    ``read`` reads the columns of ids and classes of the instances, as text; None: all columns are read.
+    """
     file, *files = files
     of_instances = columns_of_instances(file.names, plan, [one.names for one in files])
     of_sources: list[SourceColumns] = []
@@ -116,8 +151,12 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
-    keys = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled, *plan.categorical}
-    instances = _with_categories(file.read(as_text=[name for name in keys if name is not None]), plan.categorical)
+    named = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled}
+    keys = [name for name in file.names if name in named]
+    if read is None:
+        instances = with_categories(file.read(as_text=[*keys, *plan.categorical]), plan.categorical)
+    else:
+        instances = read(file, keys)
     classes = _classes(plan, of_sources, of_instances, instances)
     observed = []
     for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
@@ -146,12 +185,16 @@ def gather_opened(plan: Plan, files: Sequence[TableFile]) -> Gathered:
     )
 
 
-def _with_categories(table: Table, names: Sequence[str]) -> Table:
+def with_categories(table: Table, names: Sequence[str]) -> Table:
     """Return a table in which some columns of numbers are text."""
     data = table.data
     for name in names:
         data = data.set_column(table.names.index(name), name, as_categories(table.column(name)))
     return Table(table.path, data)
+
+
+def _read_keys(file: TableFile, keys: list[str]) -> Table:
+    return file.read(keys, keys)
 
 
 def _classes(

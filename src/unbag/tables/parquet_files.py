@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,8 @@ class ParquetFiles:
     """
 
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
-        self._first, *self._others = parts_of(path)
+        self._first, *self._others = parts = parts_of(path)
+        self.size = os.fstat(file.fileno()).st_size if file else sum(part.stat().st_size for part in parts)
         self._opened = _open(self._first, file)
         self._schema = self._opened.schema_arrow.remove_metadata()
         self.names: list[str] = list(self._schema.names)
@@ -36,19 +38,25 @@ class ParquetFiles:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def read(self, as_text: Collection[str]) -> pa.Table:
-        """Return the whole table; its types are those of the file."""
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The type of each column."""
+        return dict(zip(self._schema.names, self._schema.types, strict=True))
+
+    def read(self, as_text: Collection[str], columns: list[str] | None = None) -> pa.Table:
+        """Return the whole table, or some of its columns; its types are those of the file."""
         tables = []
         for path, file in self._parts():
             with _guarded(path):
-                tables.append(file.read().replace_schema_metadata())
+                tables.append(file.read(columns).replace_schema_metadata())
         return pa.concat_tables(tables)
 
     def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         """Yield the table piece by piece, some of its columns in the types of the file, never a whole row group."""
         for path, file in self._parts():
-            with _guarded(path):
-                yield from file.iter_batches(ROWS_AT_ONCE, columns=columns)
+            for number in range(file.num_row_groups):
+                with _guarded(path, f"row group {number}: "):
+                    yield from file.iter_batches(ROWS_AT_ONCE, row_groups=[number], columns=columns)
 
     def _parts(self) -> Iterator[tuple[Path, pq.ParquetFile]]:
         yield self._first, self._opened
@@ -78,27 +86,35 @@ def parts_of(path: Path) -> list[Path]:
     return parts
 
 
+def state_of_parts(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of change of each file of a table, by which it can be told from another one."""
+    found = [(str(part.absolute()), part.stat()) for part in parts_of(path)]
+    return [(name, state.st_size, state.st_mtime_ns) for name, state in found]
+
+
 def _open(path: Path, file: BinaryIO | None = None) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file or path, buffer_size=1 << 20, pre_buffer=False)
     except pa.ArrowInvalid as error:
         raise _damaged(path, error) from error
+    except FileNotFoundError:
+        raise fail("the part is not there any more; put it back, or begin anew without it", str(path)) from None
 
 
 @contextmanager
-def _guarded(path: Path) -> Iterator[None]:
+def _guarded(path: Path, where: str = "") -> Iterator[None]:
     """Say of a file that was opened, and cannot be read, which it is and what to do."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, where) from error
 
 
-def _damaged(path: Path, error: Exception) -> Exception:
+def _damaged(path: Path, error: Exception, where: str = "") -> Exception:
     if path.stat().st_size == 0:
         return fail("the file is empty; write or copy it again", str(path))
     reason = str(error).partition(".")[0]
-    return fail(f"this is no Parquet file, or it was cut short: {reason}; write or copy it again", str(path))
+    return fail(f"{where}this is no Parquet file, or it was cut short: {reason}; write or copy it again", str(path))
 
 
 def _difference(own: pa.Schema, first: pa.Schema) -> str:

@@ -48,7 +48,7 @@ def read_config(path: Path) -> dict[str, Any]:
     for one in (content, *content.get("also", [])):
         one |= {
             name: str(path.parent / one[name])
-            for name in ("instances", "groups", "out", "file", "published")
+            for name in ("instances", "groups", "out", "file", "published", "disk")
             if name in one
         }
     return content

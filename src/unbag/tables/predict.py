@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,30 @@ from unbag.tables.csv_files import convert_text, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
+from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.read import open_table
+from unbag.tables.read import TableFile, open_table
 
 Write = Callable[[pa.Table], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """How many rows were predicted, and what was met on the way."""
+
+    rows: int
+    tally: Tally
+    seen: Moments
+    notes: list[Problem]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows whose features were predicted: their ids and classes, and the log-probability of each class."""
+
+    keys: Table
+    log_probs: np.ndarray
+    tally: Tally
 
 
 def predict_table(
@@ -73,9 +94,27 @@ def predict_table(
         How many rows there were, and notes of what training rows did not have.
     """
     content, clf = load_run(run, device)
+    given: dict[str, Any] = {"id": id, "keep": keep, "raw_text": raw_text, "progress": progress}
+    raise_if_input(out, [instances, *run.inputs])
+    found = predict_part(content, clf, instances, out, **given)
+    shifts = shift_notes(clf, found.seen, instances)
+    return found.rows, [*found.tally.as_problems(str(instances)), *found.notes, *shifts]
+
+
+def predict_part(
+    content: dict[str, Any],
+    clf: Any,
+    instances: Path,
+    out: Path,
+    *,
+    id: str | None,
+    keep: Sequence[str],
+    raw_text: bool,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Predicted:
+    """Write what :func:`predict_table` does, given what :func:`load_run` has returned, and return what to say of it."""
     preparation, of_numbers = clf.preparation_, without_preparation(clf)
     check_format(out)
-    raise_if_input(out, [instances, *run.inputs])
     with open_table(instances) as file:
         names = file.names
         wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
@@ -98,9 +137,13 @@ def predict_table(
                 progress(done)
             if seen is None:
                 raise fail("there are no rows, only names of columns", str(instances))
-    shifts = find_shift(clf.feature_statistics_, seen, preparation.encoded_names)
-    problems = [*tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
-    return done, [*problems, *(Problem("warning", found.message, str(instances)) for found in shifts)]
+    return Predicted(done, tally, seen, formulas.as_problems(str(out)))
+
+
+def shift_notes(clf: Any, seen: Moments, instances: Path) -> list[Problem]:
+    """Return warnings of columns that differ from those of fit."""
+    shifts = find_shift(clf.feature_statistics_, seen, clf.preparation_.encoded_names)
+    return [Problem("warning", found.message, str(instances)) for found in shifts]
 
 
 def disaggregate_table(
@@ -117,7 +160,8 @@ def disaggregate_table(
     """Write the probability of each class for rows in observed groups, given what was observed of these.
 
     Of proportions and bags, one line per row that is in a group, in the order of the rows; of pairs and triplets, one
-    line per member, in the order of the pairs.
+    line per member, in the order of the pairs. Features are read and predicted piece by piece: what is held of each row
+    are its ids and the probabilities of its classes.
 
     Parameters
     ----------
@@ -142,28 +186,51 @@ def disaggregate_table(
         How many lines were written, and notes.
     """
     content, clf = load_run(run, device)
-    preparation, of_numbers = clf.preparation_, without_preparation(clf)
+    told: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
+    return disaggregate_with(partial(read_rows, clf), (run, content, clf), instances, groups, out, **told)
+
+
+def disaggregate_with(
+    read_rows: Callable[[TableFile, list[str]], Rows],
+    loaded: tuple[Run, dict[str, Any], Any],
+    instances: Path,
+    groups: Path,
+    out: Path,
+    *,
+    aggregate: str | None,
+    drop_unmatched: bool,
+    raw_text: bool,
+) -> tuple[int, list[Problem]]:
+    """Write what :func:`disaggregate_table` does, with rows that a function reads and predicts, given their keys."""
+    run, content, clf = loaded
+    preparation = clf.preparation_
     check_format(out)
     raise_if_input(out, [instances, groups, *run.inputs])
     plan, _ = plan_for(content, clf.classes_, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
+    rows: list[Rows] = []
+
+    def read(file: TableFile, keys: list[str]) -> Table:
+        rows.append(read_rows(file, keys))
+        return rows[0].keys
+
     with open_files(plan) as files:
         check_columns(files[0].names, preparation, [], str(instances))
-        found = gather_opened(plan, files)
+        found = gather_opened(plan, files, read)
     raise_errors(found.problems)
     one = found.observed[0]
     if one.groups is None:
         raise fail("no group is left", one.table.file)
-    tally = Tally()
-    X = preparation.encode(found.instances, tally)
-    of_numbers.aggregate = one.aggregate  # of several that were learned from, the one that was observed here
-    posterior = of_numbers.disaggregate(X, one.z, groups=one.groups)
-    kept, order = _memberships(one, found.instances, found.columns.id, found.columns.group)
-    results = result_names(clf.classes_, kept.column_names, str(instances))
+    posterior = clf._posterior(one.aggregate, one.z, one.groups, rows[0].log_probs)
+    lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
+    results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
     with writing(out) as write:
-        write(formulas.escape(with_results(kept, posterior[order], clf.classes_, results)))
-    problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
+        for first in range(0, len(posterior), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            probs = posterior[lines.order[part]]
+            write(formulas.escape(with_results(lines.take(part), probs, clf.classes_, results)))
+    problems = [*(p for p in found.problems if p.severity != "error"), *rows[0].tally.as_problems(str(instances))]
     problems += formulas.as_problems(str(out))
     if impossible := int(np.isnan(posterior).any(1).sum()):
         problems.append(
@@ -195,6 +262,21 @@ def with_results(kept: pa.Table, probs: np.ndarray, classes: Any, names: list[st
     predicted = pa.DictionaryArray.from_arrays(best, pa.array(classes.tolist())).cast(pa.string())
     columns = [*kept.columns, predicted, *(pa.array(column) for column in probs.T)]
     return pa.table(columns, names=[*kept.column_names, *names])
+
+
+def read_rows(clf: Any, file: TableFile, keys: list[str]) -> Rows:
+    """Read a table piece by piece, keep some of its columns, and predict its rows."""
+    preparation, of_numbers = clf.preparation_, without_preparation(clf)
+    tally, kept, said, done = Tally(), [], [], 0
+    types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
+    for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
+        table = Table(file.path, _as_numbers(piece, preparation, keys, file.path, done))
+        said.append(of_numbers.predict_log_proba(preparation.encode(table, tally, done)))
+        kept.append(piece.select(keys))
+        done += len(table)
+    if not done:
+        raise fail("there are no rows, only names of columns", str(file.path))
+    return Rows(Table(file.path, pa.concat_tables(kept)), np.concatenate(said), tally)
 
 
 def check_format(out: Path) -> None:
@@ -288,21 +370,28 @@ def plan_for(
     return replace(plan, instances=instances, sources=(source,), **others), place
 
 
-def _memberships(one: Observed, instances: Table, own_id: str | None, group: str | None) -> tuple[pa.Table, np.ndarray]:
-    """Return columns that say which row each line is about, and the memberships in the order of the lines."""
-    assert one.groups is not None
-    members = one.groups.members.numpy()
-    if one.columns.group is not None:
-        order = np.argsort(members, kind="stable")
-        kept = [name for name in (own_id, group) if name is not None]
-        return instances.data.select(kept).take(pa.array(members[order])), order
-    size = len(one.columns.members)
-    names = np.tile(np.array(one.columns.members, dtype=object), (len(one.groups), 1))  # (groups, members)
-    if one.turned is not None:
-        names[one.turned] = names[one.turned, ::-1]
-    line = {
-        "observation": pa.array(np.repeat(one.source_rows + 1, size)),
-        "member": pa.array(names.reshape(-1)),
-        str(own_id): instances.column(str(own_id)).take(pa.array(members)),
-    }
-    return pa.table(line), np.arange(len(members))
+class _Lines:
+    """Columns that say which row each line is about, and the memberships in the order of the lines."""
+
+    def __init__(self, one: Observed, instances: Table, own_id: str | None, group: str | None) -> None:
+        assert one.groups is not None
+        self._one, self._members = one, one.groups.members.numpy()
+        by_row = one.columns.group is not None
+        self.order = np.argsort(self._members, kind="stable") if by_row else np.arange(len(self._members))
+        self._keys = instances.data.select([name for name in (own_id, group if by_row else None) if name is not None])
+
+    def take(self, part: slice) -> pa.Table:
+        """Return those of some lines."""
+        one, which = self._one, self.order[part]
+        kept = self._keys.take(pa.array(self._members[which]))
+        if one.columns.group is not None:
+            return kept
+        size = len(one.columns.members)
+        pair, place = which // size, which % size
+        if one.turned is not None:
+            place = np.where(one.turned[pair], size - 1 - place, place)
+        names = np.array(one.columns.members, dtype=object)[place]
+        return pa.table(
+            [pa.array(one.source_rows[pair] + 1), pa.array(names), *kept.columns],
+            names=["observation", "member", *kept.column_names],
+        )

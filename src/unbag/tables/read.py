@@ -28,9 +28,9 @@ class TableFile:
         """The names of the columns."""
         return self.content.names
 
-    def read(self, as_text: Collection[str] = ()) -> Table:
-        """Return the whole table; see :func:`read_table`."""
-        data = self.content.read(as_text)
+    def read(self, as_text: Collection[str] = (), columns: list[str] | None = None) -> Table:
+        """Return the whole table, or some columns; see :func:`read_table`."""
+        data = self.content.read(as_text, columns)
         if data.num_rows == 0:
             raise fail("there are no rows, only names of columns", str(self.path))
         return Table(self.path, plain_types(data, str(self.path)))

@@ -15,7 +15,7 @@ from unbag.aggregates import LabelProportions
 from unbag.findings import UnbagWarning
 from unbag.groups import Groups
 from unbag.problems import Problem, raise_errors
-from unbag.tables.checking import examine_features, examine_observations, refuse_doubt
+from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
 from unbag.tables.load import Gathered, gather
 from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
 
@@ -24,7 +24,7 @@ from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
 class Tables:
     """What the estimator takes of files: ``AggregateClassifier(**parameters).fit(X, y, groups)``."""
 
-    X: pa.Table
+    X: Any
     """The columns to learn from; ``X.to_pandas()`` and ``polars.from_arrow(X)`` are the same."""
     y: Any
     """What was observed of each group, :class:`unbag.training.Observations` with groups and weights; a list for several
@@ -76,24 +76,32 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     """
     known = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
     check_keys(options, known, "read_tables")
-    found, problems = read_plan(make_plan({"instances": instances, "groups": groups, **options}))
+    plan = make_plan({"instances": instances, "groups": groups, **options})
+    found, _, problems = read_plan(plan, in_memory=True)
     for one in problems:
         if one.severity == "warning":
             warnings.warn(str(one), UnbagWarning, stacklevel=2)
     return as_tables(found, problems)
 
 
-def read_plan(plan: Any) -> tuple[Gathered, list[Problem]]:
-    """Read the files of a plan, and what is worth knowing of them; raise where they cannot be learned from."""
-    found = gather(plan)
+def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[Gathered, Gathered, list[Problem]]:
+    """Read the files of a plan, what was examined of them, and what is worth knowing; raise where that is no use.
+
+    ``in_memory`` is that of :func:`unbag.tables.load.gather`.
+    """
+    found = gather(plan, in_memory=in_memory)
     refuse_doubt(found)
-    problems = [*found.problems, *examine_features(found), *examine_observations(found)]
+    looked, notes = look_at(found)
+    problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
     raise_errors(problems)
-    return found, problems
+    return found, looked, problems
 
 
-def as_tables(found: Gathered, problems: list[Problem]) -> Tables:
-    """Return files that were read as the estimator takes them; labels to learn from are one more set."""
+def as_tables(found: Gathered, problems: list[Problem], X: Any = None) -> Tables:
+    """Return files that were read as the estimator takes them; labels to learn from are one more set.
+
+    ``X`` are the rows on disk, where features are not in memory.
+    """
     plan = found.plan
     sets: list[tuple[Any, Any, Any, Any]] = [
         (one.aggregate, one.checked, None, source.rates)
@@ -113,5 +121,5 @@ def as_tables(found: Gathered, problems: list[Problem]) -> Tables:
         "sampling": sampling,
         "class_shares": plan.shares,
     }
-    X = found.instances.data.select(found.columns.features)
+    X = found.instances.data.select(found.columns.features) if X is None else X
     return Tables(X, y, groups, parameters, found.labels, found.labelled_rows, found.instances.data, problems)

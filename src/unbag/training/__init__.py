@@ -10,8 +10,10 @@ from unbag.training.loading import GroupBatch as GroupBatch
 from unbag.training.loading import GroupCollator as GroupCollator
 from unbag.training.loading import GroupSampler as GroupSampler
 from unbag.training.loop import train as train
+from unbag.training.mapped_rows import MappedRows as MappedRows
 from unbag.training.observations import Observations as Observations
 from unbag.training.optimisation import PerStep as PerStep
+from unbag.training.processes import Processes as Processes
 from unbag.training.progress import LogProgress as LogProgress
 from unbag.training.progress import ProgressBar as ProgressBar
 from unbag.training.row_source import RowSource as RowSource

@@ -1,4 +1,11 @@
-"""Which groups a step visits, and how their members reach the models."""
+"""Which groups a step visits, and how their members reach the models.
+
+The order of an epoch is a random permutation of the groups. Where rows are on disk, neighbouring rows are cut into
+blocks of about 4 MiB, a group belongs to the block of its first row, blocks are drawn in random order, 128 at a time,
+and the groups of these 128 are visited in random order before the next are drawn. So an epoch reads every block once,
+half a GiB is enough to hold what it reads at a time, and a table of that size or less is visited in the same order as
+one in memory.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,10 @@ from torch import Tensor
 from unbag.groups import Groups
 from unbag.segments import Segments
 from unbag.training.observations import Observations
+from unbag.training.processes import Processes, Share
+
+BLOCKS_AT_ONCE = 128
+"""Blocks of neighbouring rows whose groups are visited in random order among each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +33,8 @@ class Batch:
     memory: Tensor  # (memberships,), its number among those of the whole set and all replicas
     segments: Segments  # the memberships of each group
     z: Tensor  # of these groups
-    weights: Tensor | None = None  # of these groups, 1 on average over the set; None: all the same
+    weights: Tensor | None  # of these groups, 1 on average over the set; None: all the same
+    n_groups: int  # of the step and all replicas, also those of other processes
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """Pick one row per membership: (replicas * n, width) to (memberships, width)."""
@@ -48,6 +60,10 @@ class Batches:
         Steps an epoch, whose batches differ by one group at most.
     n_visits
         How many groups an epoch visits; None: as many as there are, at most. All are visited before one is again.
+    share
+        What this process does of every step; None: all.
+    rows_of_block
+        How many neighbouring rows of a table on disk are a block; None: the rows are in memory.
     """
 
     order: Tensor
@@ -56,8 +72,16 @@ class Batches:
     """The groups that each replica has not visited yet when the epoch is over, in their order."""
 
     def __init__(
-        self, observations: Sequence[Observations], n_replicas: int, n_steps: int, n_visits: int | None = None
+        self,
+        observations: Sequence[Observations],
+        n_replicas: int,
+        n_steps: int,
+        n_visits: int | None = None,
+        *,
+        share: Share | None = None,
+        rows_of_block: int | None = None,
     ) -> None:
+        self._share = share or Share.of(Processes(), n_replicas)
         self.aggregate = observations[0].aggregate
         self.weight = observations[0].weight
         self.n_classes = observations[0].n_classes
@@ -84,6 +108,9 @@ class Batches:
         self._first_memory = replica * len(self.groups.members) if shared else torch.zeros_like(replica)
         self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
         self._replica = replica
+        self._block: Tensor | None = None  # of each group
+        if rows_of_block is not None:
+            self._block = self.groups.members[self.groups.offsets[:-1]].cpu() // rows_of_block
         self._equal: dict[int, Segments] = {}
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=self.groups.device)
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
@@ -103,8 +130,10 @@ class Batches:
         orders = []
         for replica, (n, generator) in enumerate(zip(self._n_groups, generators, strict=True)):
             passes = [self.rest[replica]]
+            first = int(self._first_group[replica])
+            block = None if self._block is None else self._block[first : first + n]
             while sum(map(len, passes)) < n_visits:
-                passes.append(torch.randperm(n, generator=generator))
+                passes.append(draw_order(n, generator, block))
             order = torch.cat(passes)
             orders.append(order[:n_visits])
             self.rest[replica] = order[n_visits:].clone()
@@ -113,19 +142,23 @@ class Batches:
     def set_order(self, order: Tensor) -> None:
         """Take the groups in this order from now on."""
         self.order.copy_(order)
-        if (size := self.groups.uniform_size) is None:
+        if (size := self.groups.uniform_size) is None or self._block is not None:
             return
-        # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up.
-        which = self.order + self._first_group  # (replicas, groups)
-        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
-        rows, z = self.groups.members[number], self.checked[which]
-        memory = number.add_(self._first_memory[:, None])
-        laid_out = [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
+        # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up; not so
+        # those of rows on disk, which may be many.
+        laid_out = self._lay_out(self.order, size)
         if self._laid_out is None:
             self._laid_out = laid_out
         else:  # in place: a captured graph reads from where it was
             for part, own in zip(self._laid_out, laid_out, strict=True):
                 part.copy_(own)
+
+    def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
+        which = order + self._first_group  # (replicas, groups)
+        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
+        rows, z = self.groups.members[number], self.checked[which]
+        memory = number.add_(self._first_memory[:, None])
+        return [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
 
     def size(self, step: int) -> int:
         """Return how many groups of this set a step visits."""
@@ -133,18 +166,52 @@ class Batches:
 
     @property
     def most_rows(self) -> int:
-        """The number of rows of any step, of all replicas together, is at most this."""
+        """The number of rows of any step in this process, of its replicas together, is at most this."""
         most_groups = max(map(self.size, range(len(self._bounds) - 1)))
-        return self.n_replicas * most_groups * self.groups.max_size
+        if self._share.parts > 1:  # the first and the last may be there for the most part
+            most_groups = min(most_groups, most_groups // self._share.parts + 2)
+        return len(self._replica[self._share.replicas]) * most_groups * self.groups.max_size
 
     def batch(self, step: int) -> Batch | None:
-        """Return the groups of a step; None where a small set has none for it."""
-        if self.size(step) == 0:
+        """Return the groups of a step that this process visits; None where there is none for it."""
+        which, own, n_groups = self._visited(step), self._share.replicas, self.n_replicas * self.size(step)
+        if which.start == which.stop:
             return None
-        which = slice(self._bounds[step], self._bounds[step + 1])
+        if (size := self.groups.uniform_size) is None:
+            return self._unequal_batch((self.order[:, which] + self._first_group)[own], n_groups)
         if self._laid_out is None:
-            return self._unequal_batch(self.order[:, which] + self._first_group)
-        return self._equal_batch(*(part[:, which] for part in self._laid_out))
+            return self._equal_batch(n_groups, *(part[own] for part in self._lay_out(self.order[:, which], size)))
+        return self._equal_batch(n_groups, *(part[own, which] for part in self._laid_out))
+
+    def _visited(self, step: int) -> slice:
+        """Return which places of the order this process visits: about as many members as others do."""
+        first, n = self._bounds[step], self.size(step)
+        part, parts = self._share.part, self._share.parts
+        if parts == 1 or self.groups.uniform_size is not None:
+            of_step = self._share.of_range(n)
+            return slice(first + of_step.start, first + of_step.stop)
+        # In whole numbers, so that all processes cut at the same places: a group belongs where its middle does.
+        sizes = self.groups.sizes[self.order[:, first : first + n] + self._first_group].sum(0)
+        middles = parts * (2 * sizes.cumsum(0) - sizes)
+        cuts = torch.searchsorted(middles, 2 * sizes.sum() * torch.tensor([part, part + 1], device=sizes.device))
+        return slice(*(first + cuts).tolist())
+
+    def memory_of(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return the memory of all groups of a step, and which of it is of those that this process visits."""
+        first, own = self._bounds[step], self._visited(step)
+        which = self.order[:, first : self._bounds[step + 1]] + self._first_group
+        number, segments = self.groups.segments.take(which.flatten())
+        place = torch.arange(first, first + which.shape[1], device=which.device)
+        visited = ((own.start <= place) & (place < own.stop)).expand_as(which)
+        first_memory = self._first_memory.expand_as(which)
+        return number + segments.expand(first_memory.flatten()), segments.expand(visited.flatten())
+
+    @property
+    def own_memory(self) -> slice:
+        """The memory of the replicas of this process."""
+        starts = (self._first_memory + self.groups.offsets[self._first_group]).flatten().tolist()
+        own = self._share.replicas
+        return slice(starts[own.start], [*starts, self.n_memberships][own.stop])
 
     def batch_at(self, step: Tensor, size: int) -> Batch | None:
         """Return the same for groups of one size without knowing the step, which is a number on the device."""
@@ -152,27 +219,45 @@ class Batches:
             return None
         place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=step.device)
         assert self._laid_out is not None
-        return self._equal_batch(*(part.index_select(1, place) for part in self._laid_out))
+        own = (part[self._share.replicas].index_select(1, place) for part in self._laid_out)
+        return self._equal_batch(self.n_replicas * size, *own)
 
-    def _equal_batch(self, rows: Tensor, memory: Tensor, z: Tensor, weights: Tensor | None = None) -> Batch:
+    def _equal_batch(
+        self, n_groups: int, rows: Tensor, memory: Tensor, z: Tensor, weights: Tensor | None = None
+    ) -> Batch:
         n, size = z.shape[:2].numel(), rows.shape[2]
         if n not in self._equal:
             self._equal[n] = Segments.from_sizes(torch.full((n,), size, device=rows.device))
             # Found now, once: while a graph is captured, nothing may wait for a number.
             assert self._equal[n].uniform_size == size
-        of_groups = None if weights is None else weights.flatten()
-        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z.flatten(0, 1).contiguous(), of_groups)
+        of_groups, z = None if weights is None else weights.flatten(), z.flatten(0, 1).contiguous()
+        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z, of_groups, n_groups)
 
-    def _unequal_batch(self, which: Tensor) -> Batch:
+    def _unequal_batch(self, which: Tensor, n_groups: int) -> Batch:
         flat = which.flatten()
         number, own = self.groups.segments.take(flat)
         position = torch.arange(len(number), device=which.device)
-        replica = torch.repeat_interleave(self._replica.expand_as(which).flatten(), own.sizes)
+        replica = torch.repeat_interleave(self._replica[: len(which)].expand_as(which).flatten(), own.sizes)
         starts = own.offsets[:: which.shape[1]]  # of each replica's memberships
         width = int(starts.diff().max())
         place = replica * width + position - starts[replica]
-        rows = self.groups.members.new_zeros(self.n_replicas * width)
+        rows = self.groups.members.new_zeros(len(which) * width)
         rows[place] = self.groups.members[number]
-        memory = number + self._first_memory[replica, 0]
+        memory = number + self._first_memory[self._share.replicas][replica, 0]
         weights = None if self.weights is None else self.weights[flat]
-        return Batch(rows.view(self.n_replicas, width), place, memory, own, self.checked[flat], weights)
+        return Batch(rows.view(-1, width), place, memory, own, self.checked[flat], weights, n_groups)
+
+
+def draw_order(n: int, generator: torch.Generator, block: Tensor | None = None) -> Tensor:
+    """Return a random order of groups, (groups,), by blocks of neighbouring rows if these are given, (groups,).
+
+    Examples
+    --------
+    >>> draw_order(4, torch.Generator().manual_seed(0), torch.tensor([0, 0, 1, 1])).sort().values
+    tensor([0, 1, 2, 3])
+    """
+    order = torch.randperm(n, generator=generator)
+    if block is None or (n_blocks := int(block.max()) + 1) <= BLOCKS_AT_ONCE:
+        return order
+    turn = torch.randperm(n_blocks, generator=generator) // BLOCKS_AT_ONCE
+    return order[turn[block[order]].argsort(stable=True)]

@@ -13,8 +13,9 @@ from unbag.training.best import StoppingRule
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.observations import Observations, check_sets
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule
+from unbag.training.processes import Processes
 from unbag.training.progress import LogProgress, logger
-from unbag.training.replicas import Accelerate, can_be_stacked, check_outputs, make_models
+from unbag.training.replicas import Accelerate, can_be_stacked, check_outputs, keeps_statistics, make_models
 from unbag.training.row_source import Rows, Views, gather_rows
 from unbag.training.run import Hooks, Run
 from unbag.training.selection import Score
@@ -40,6 +41,7 @@ def train(
     schedule: MakeSchedule | None = None,
     stopping: StoppingRule | None = None,
     views: Views | None = None,
+    processes: Processes | None = None,
 ) -> Trained:
     """Train one model for each seed, all at once, on sets of observed groups.
 
@@ -96,7 +98,14 @@ def train(
         Makes the inputs of a step from gathered rows, (n, ...), of all replicas: augmentation or noise. It may draw
         from torch's random numbers, which are those of the run. Predictions and scores are of the rows themselves. On a
         GPU, steps with views are not captured.
+    processes
+        This process among several that call this function with the same arguments, and train together. All return the
+        same as one process does, up to rounding. The first one reads and writes checkpoints. Replicas are spread over
+        processes where each gets as many; otherwise each step's groups are, and gradients are added up. Dropout and
+        views draw in each process by itself, so that their numbers depend on how many processes there are. Models that
+        look across rows, as batch norm does, are refused: no process sees all rows of a step.
     """
+    processes = processes or Processes()
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]
     if not seeds:
@@ -109,6 +118,11 @@ def train(
         some = gather_rows(X, torch.arange(min(2, len(X)), device=X.device))
         with RandomState(seeds[0], X.device).in_place():
             check_outputs(models[0], some, settings.loss_function, sets[0][0].n_classes)
+    if processes.size > 1 and keeps_statistics(models[0]):
+        raise ValueError(
+            f"a model with batch norm, or with running statistics, learns from all rows of a step at once, which none "
+            f"of {processes.size} processes has; train it in one process, or with layer norm or group norm"
+        )
     hooks = Hooks(optimiser, schedule, stopping, views)
     together = len(models) == 1 or can_be_stacked(models[0])
     if not together:
@@ -130,6 +144,7 @@ def train(
             n_criteria,
             accelerate,
             hooks,
+            processes,
         )
         own = checkpoint if checkpoint is None or together else checkpoint.part(f"replica {places[0]}")
         run.train(own, progress or LogProgress())

@@ -101,7 +101,7 @@ class Observations:
 
     def for_training(self) -> Observations:
         """Return the same to learn by; see :meth:`unbag.Aggregate.for_training`."""
-        other = self._unchecked(self.groups, lambda of_groups: of_groups)
+        other = self.with_groups(self.groups)
         object.__setattr__(other, "aggregate", self.aggregate.for_training())
         return other
 
@@ -113,9 +113,13 @@ class Observations:
         """Return the same on another device."""
         return self._unchecked(self.groups.to(device), lambda of_groups: of_groups.to(device))
 
+    def with_groups(self, groups: Groups) -> Observations:
+        """Return the same of groups that are alike but for the numbers of their rows."""
+        return self._unchecked(groups, lambda of_groups: of_groups)
+
     def with_weights(self, group_weights: Any) -> Observations:
         """Return the same with other weights of groups, or None."""
-        other = self._unchecked(self.groups, lambda of_groups: of_groups)
+        other = self.with_groups(self.groups)
         weights = None if group_weights is None else self._read_weights(group_weights)
         other.__dict__["group_weights"] = weights
         return other

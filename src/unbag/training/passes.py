@@ -48,11 +48,12 @@ def run_in_parts(
 
     The second pass begins with the buffers and, where models or inputs may draw, with the random numbers of the first.
     """
-    parts = batch.rows.split(max(1, PART_ROWS // replicas.n), 1)  # each (replicas, n)
+    n = len(batch.rows)
+    parts = batch.rows.split(max(1, PART_ROWS // n), 1)  # each (replicas, n)
     buffers = {name: buffer.clone() for name, buffer in replicas.buffers().items()}
     start = None if random is None else random.now()
     # With gradients, which are not used: without them, some layers choose other ways to compute, and to draw.
-    outputs = join((_by_replica(replicas(inputs(rows)).detach(), replicas.n) for rows in parts), batch.rows.shape[1], 1)
+    outputs = join((_by_replica(replicas(inputs(rows)).detach(), n) for rows in parts), batch.rows.shape[1], 1)
 
     def backward(slope: Tensor) -> None:
         for name, buffer in replicas.buffers().items():

@@ -49,10 +49,14 @@ def can_be_stacked(model: nn.Module) -> bool:
 
     Nor may it look at several rows at once, as batch norm does: to be of equal length, the rows of replicas are padded.
     """
-    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
-    changing = any(part.track_running_stats for part in norms)
     shared = len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters()))
-    return not (looks_across_rows(model) or changing or shared)
+    return not (keeps_statistics(model) or shared)
+
+
+def keeps_statistics(model: nn.Module) -> bool:
+    """Whether a model looks at several rows at once, or changes its own buffers, as norms with statistics do."""
+    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+    return looks_across_rows(model) or any(part.track_running_stats for part in norms)
 
 
 def looks_across_rows(model: nn.Module) -> bool:
@@ -76,6 +80,8 @@ class Replicas:
         Compile the forward pass of a single model, unless ``accelerate`` exchanged it.
     accelerate
         Exchanges the model that runs for a faster one; None leaves it as it is.
+    own
+        Which of them run in this process.
     """
 
     state: dict[str, Tensor]
@@ -88,8 +94,10 @@ class Replicas:
         half: bool = False,
         compiled: bool = False,
         accelerate: Accelerate | None = None,
+        own: slice = slice(None),
     ) -> None:
         self.n = len(models)
+        self._own = own
         self._half = half
         model = copy.deepcopy(models[0])
         if half and self.n == 1:  # the order in memory in which convolutions in half precision are fastest
@@ -115,7 +123,7 @@ class Replicas:
     def _in_turn(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Run one after the other: what one model needs at a time stays in the caches of a processor."""
         parts = {name: tensor.unbind() for name, tensor in state.items()}
-        own = [{name: part[replica] for name, part in parts.items()} for replica in range(self.n)]
+        own = [{name: part[replica] for name, part in parts.items()} for replica in range(len(inputs))]
         return torch.cat([self._one(one, rows) for one, rows in zip(own, inputs.unbind(), strict=True)])
 
     def parameters(self) -> list[Tensor]:
@@ -127,22 +135,25 @@ class Replicas:
         return {name: self.state[name] for name, _ in self._model.named_buffers()}
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Run each replica on its own inputs, (replicas, n, ...), and return its logits after those before it."""
+        """Run each replica of this process on its own inputs, (replicas, n, ...), and return all logits in a row."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
             if self.n == 1:
                 return self._single(inputs[0])
             run = self._at_once if inputs.is_cuda else self._in_turn
-            return run(self.state, inputs)  # (replicas * n, k)
+            state = self.state
+            if len(inputs) < self.n:
+                state = {name: tensor[self._own] for name, tensor in state.items()}
+            return run(state, inputs)  # (replicas * n, k)
 
     def predict(self, X: Tensor, chunk: int = 8192, *, own: bool = False) -> Tensor:
-        """Run all replicas without gradients, on the same rows, (n, ...), or each on its own, (replicas, n, ...).
+        """Run the replicas of this process without gradients, on the same rows, (n, ...), or each on its own.
 
-        Returns logits (replicas, n, k).
+        The latter are of shape (replicas, n, ...). Returns logits (replicas, n, k).
         """
         with _predicting(self._model):
-            rows = X if own else X.expand(self.n, *X.shape)
+            rows = X if own else X.expand(len(range(self.n)[self._own]), *X.shape)
             parts = (self(part) for part in rows.split(chunk, 1))
-            return join((part.view(self.n, -1, part.shape[1]) for part in parts), rows.shape[1], 1)
+            return join((part.view(len(rows), -1, part.shape[1]) for part in parts), rows.shape[1], 1)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Return a copy of all parameters and buffers, with a leading dimension of replicas."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from unbag.training.best import Best
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.identity import digest
 from unbag.training.progress import logger
+from unbag.training.sharing import gather
 
 if TYPE_CHECKING:
     from unbag.training.run import Run
@@ -22,7 +23,10 @@ CHOICE = ("score", "epoch", "improved", "stopped")
 
 
 def save(run: Run, checkpoint: Checkpoint) -> None:
-    """Save a run as it is between two steps."""
+    """Save a run as it is between two steps; what is saved is that of all processes, and the first one writes it."""
+    gather(run)
+    if not run.processes.first:
+        return
     tensors = {
         **{f"model.{name}": tensor for name, tensor in run.replicas.snapshot().items()},
         **{f"best.{place}.{name}": one for place, best in enumerate(run.best) for name, one in best.weights.items()},
@@ -44,15 +48,10 @@ def save(run: Run, checkpoint: Checkpoint) -> None:
 
 def resume(run: Run, checkpoint: Checkpoint) -> None:
     """Bring a new run to where it was saved, if it was."""
-    saved = checkpoint.load()
+    saved = run.processes.of_first(lambda: _load(run, checkpoint))
     if saved is None:
         return
     tensors, numbers = saved
-    if numbers["run"] != (identity := _identity(run)):
-        raise ValueError(
-            f"{checkpoint.file} is of another run: {_difference(numbers['run'], identity)}; "
-            "give each run a folder of its own, or remove the checkpoint to start anew"
-        )
     device = run.X.device
 
     def part(prefix: str) -> dict[str, Tensor]:
@@ -71,11 +70,22 @@ def resume(run: Run, checkpoint: Checkpoint) -> None:
     for place, memory in enumerate(run.memory):
         memory.copy_(tensors[f"memory.{place}"])
     run.random.state = list(tensors["random"].split([len(own) for own in run.random.state]))
-    run.loss_sum.copy_(tensors["loss_sum"])
+    if run.processes.first:  # others begin anew, and all are added up
+        run.loss_sum.copy_(tensors["loss_sum"])
     run.optimisation.restore(part("optimiser."))
     run.epoch_number, run.step, run.history = numbers["epoch"], numbers["step"], numbers["history"]
     run.optimisation.go_to(run.epoch_number, run.epoch_number * run.n_steps + run.step)
     logger.info("going on with epoch %d, step %d, from %s", run.epoch_number + 1, run.step, checkpoint.file)
+
+
+def _load(run: Run, checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    saved = checkpoint.load()
+    if saved is not None and saved[1]["run"] != (identity := _identity(run)):
+        raise ValueError(
+            f"{checkpoint.file} is of another run: {_difference(saved[1]['run'], identity)}; "
+            "give each run a folder of its own, or remove the checkpoint to start anew"
+        )
+    return saved
 
 
 def _identity(run: Run) -> dict[str, str]:

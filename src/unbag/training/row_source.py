@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -16,7 +16,11 @@ Views = Callable[[Tensor], Tensor]
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Rows that need not be in memory; a tensor of all rows is the plain case."""
+    """Rows that need not be in memory; a tensor of all rows is the plain case.
+
+    A source may have ``rows_of_block``, how many neighbouring rows are best read together: the order of an epoch then
+    goes by blocks of them, see :mod:`unbag.training.batches`.
+    """
 
     device: torch.device
     dtype: torch.dtype
@@ -51,6 +55,44 @@ def gather_rows(X: Rows, rows: Tensor) -> Tensor:
             f"got {describe(found)}{f' on {found.device}' if isinstance(found, Tensor) else ''}"
         )
     return found.view(*rows.shape, *found.shape[1:])
+
+
+def put_on(X: Rows, device: torch.device | str) -> Rows:
+    """Return rows that are on a device when they are read; a source without ``to`` must put them there by itself."""
+    if isinstance(X, Tensor) or hasattr(X, "to"):
+        return X.to(device)
+    if X.device != torch.device(device):
+        raise ValueError(f"X puts its rows on {X.device}, but device={str(device)!r}; let both be the same")
+    return X
+
+
+class TakenRows:
+    """Some rows of a source, or all, as a tensor of them would be read part by part."""
+
+    def __init__(self, source: RowSource, rows: Tensor | None = None) -> None:
+        self.source = source
+        self.rows = torch.arange(len(source), device=source.device) if rows is None else rows.to(source.device)
+        self.device = source.device
+        self.shape = (len(self.rows), *row_shape(source))
+
+    def split(self, at_once: int) -> Iterator[Tensor]:
+        """Yield the rows in their order, so many at a time."""
+        return (gather_rows(self.source, part) for part in self.rows.split(at_once))
+
+
+def row_shape(X: Rows) -> tuple[int, ...]:
+    """Return the shape of one row."""
+    if isinstance(X, Tensor):
+        return tuple(X.shape[1:])
+    return tuple(gather_rows(X, torch.zeros(1, dtype=torch.int64, device=X.device)).shape[1:])
+
+
+def some_of(numbers: Tensor, most: int) -> Tensor:
+    """Return some numbers, at random, in their order; all where these are no more than that."""
+    if len(numbers) <= most:
+        return numbers
+    chosen = torch.randperm(len(numbers), generator=torch.Generator().manual_seed(0))[:most]
+    return numbers[chosen.sort().values.to(numbers.device)]
 
 
 def make_views(views: Views, gathered: Tensor) -> Tensor:

@@ -27,12 +27,14 @@ from unbag.training.fusing import Measure, fuse_objective
 from unbag.training.observations import Observations
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
+from unbag.training.processes import Processes, Share
 from unbag.training.progress import LogProgress
 from unbag.training.replicas import Accelerate, Replicas, looks_across_rows, unstack
 from unbag.training.resuming import resume, save
 from unbag.training.row_source import Rows, Views, gather_rows, make_views
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
+from unbag.training.sharing import add_up_step, gather, predict
 from unbag.training.threads import threads_for_step
 from unbag.training.trained import Trained
 
@@ -64,6 +66,7 @@ class Run:
     n_criteria: int = 1
     accelerate: Accelerate | None = None
     hooks: Hooks = field(default_factory=Hooks)
+    processes: Processes = field(default_factory=Processes)
     identity: dict[str, str] | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     epoch_number: int = 0
@@ -73,7 +76,10 @@ class Run:
         half = self.settings.precision == "bfloat16"
         if half and isinstance(self.X, Tensor) and self.X.ndim == 4:
             self.X = self.X.contiguous(memory_format=torch.channels_last)
-        self.replicas = Replicas(self.models, half=half, compiled=self.settings.compiled, accelerate=self.accelerate)
+        self.share = Share.of(self.processes, len(self.seeds))
+        own, compiled = self.share.replicas, self.settings.compiled
+        self.replicas = Replicas(self.models, half=half, compiled=compiled, accelerate=self.accelerate, own=own)
+        self.processes.copy_first_([*self.replicas.state.values()])
         hooks = self.hooks
         parameters = self.replicas.parameters()
         self.optimisation = Optimisation(parameters, self.settings, hooks.optimiser, hooks.schedule)
@@ -84,9 +90,12 @@ class Run:
         most = max(len(one.groups) for given in self.sets for one in given)
         one_pass = math.ceil(most / self.settings.batch_size)
         self.n_steps = self.settings.steps or one_pass
+        block = getattr(self.X, "rows_of_block", None)
         longest = [max(len(one.groups) for one in given) for given in self.sets]
         self.batches = [
-            Batches(given, n_replicas, self.n_steps, -(-n * self.n_steps // one_pass))
+            Batches(
+                given, n_replicas, self.n_steps, -(-n * self.n_steps // one_pass), share=self.share, rows_of_block=block
+            )
             for given, n in zip(self.sets, longest, strict=True)
         ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
@@ -114,7 +123,7 @@ class Run:
 
     def _can_be_captured(self) -> bool:
         # What a source does, and what views draw outside of torch, a graph would repeat.
-        plain = isinstance(self.X, Tensor) and self.X.is_cuda and self.hooks.views is None
+        plain = isinstance(self.X, Tensor) and self.X.is_cuda and self.hooks.views is None and self.share.parts == 1
         return plain and can_be_captured(self.batches) and self.optimisation.can_be_captured()
 
     @property
@@ -126,13 +135,15 @@ class Run:
         """Go on to the end, from where a run was saved if it was."""
         n_rows = sum(batches.most_rows for batches in self.batches)
         n_parameters = sum(parameter.numel() for parameter in self.models[0].parameters())
-        threads = threads_for_step(self.X, n_rows, n_parameters) if isinstance(self.X, Tensor) else nullcontext()
-        with nullcontext() if checkpoint is None else checkpoint.locked(), threads, progress as shown:
+        threads = threads_for_step(self.X, n_rows, n_parameters)
+        alone = checkpoint.locked() if checkpoint is not None and self.processes.first else nullcontext()
+        with alone, threads, progress as shown:
             if checkpoint is not None:
                 resume(self, checkpoint)
             while not self.finished:
                 self.epoch(checkpoint)
                 shown.epoch(self.history, self.settings.epochs)
+        gather(self)
 
     def epoch(self, checkpoint: Checkpoint | None) -> None:
         """Visit every group once, from where the run is."""
@@ -145,15 +156,19 @@ class Run:
             self.optimisation.after("step")
             self.step += 1
             self._save_if_due(checkpoint)
+        self.processes.sum_([self.loss_sum])
         losses = (self.loss_sum / self.n_steps).tolist()
         self._close_epoch(phase, losses, start)
         self._save_if_due(checkpoint, at_end=self.finished)
 
     def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
-        if checkpoint is None or not (checkpoint.due() or at_end):
+        if checkpoint is None:
+            return
+        due, time_is_up = self.processes.any(checkpoint.due(), checkpoint.time_is_up)  # no two clocks are the same
+        if not (due or at_end):
             return
         save(self, checkpoint)
-        if checkpoint.time_is_up and not at_end:
+        if time_is_up and not at_end:
             raise TimeBudgetExceeded(
                 f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}"
             )
@@ -163,6 +178,9 @@ class Run:
         return self.random.in_place() if self._draws else nullcontext()
 
     def _step(self, phase: Phase) -> None:
+        if self.processes.size > 1 and self._draws:  # in each process by itself, and also after going on
+            numbers = (self.seeds[0], self.epoch_number, self.step, self.processes.rank)
+            self.random = RandomState(hash(numbers) % 2**63, self.X.device)
         with self._drawing():
             if self.captured is not None:
                 self.captured.run(phase, self.step)
@@ -170,7 +188,7 @@ class Run:
                 self._train_step(phase, [batches.batch(self.step) for batches in self.batches])
 
     def _train_step(self, phase: Phase, visited: Sequence[Batch | None]) -> None:
-        """Learn from one batch of each set, where it has one."""
+        """Learn from one batch of each set, where it has one for this process."""
         self.optimisation.optimiser.zero_grad()
         for place, batch in enumerate(visited):
             if batch is None:
@@ -182,9 +200,12 @@ class Run:
             if batch.weights is not None:
                 found = found.weighted(batch.weights, batch.segments)
             # The mean over the groups of each replica.
-            share = found.scale * batches.weight * len(self.seeds) / len(batch.segments)
+            share = found.scale * batches.weight * len(self.seeds) / batch.n_groups
             backward(found.grad.mul_(share))
-            self.loss_sum.add_(found.values.view(len(self.seeds), -1).sum(1), alpha=share)
+            values = found.values.view(len(batch.rows), -1).sum(1)
+            self.loss_sum[self.share.replicas].add_(values, alpha=share)
+        if self.share.parts > 1:
+            add_up_step(self)
         self.optimisation.optimiser.step()
         if self.average is not None:
             self.average.update()
@@ -234,7 +255,7 @@ class Run:
         if self.score is None or not self.settings.scores(self.epoch_number):
             return None
         with self._drawing():
-            scores = self.score(self.replicas.predict)
+            scores = self.score(partial(predict, self))
         expected = (len(self.seeds),) if self.n_criteria == 1 else (self.n_criteria, len(self.seeds))
         if scores.shape != expected:
             raise ValueError(
@@ -242,13 +263,17 @@ class Run:
                 f"{'' if self.n_criteria == 1 else f' by each of {self.n_criteria} criteria'}, shape {expected}; "
                 f"got shape {tuple(scores.shape)}"
             )
-        return scores.to(self.best[0].score).view(self.n_criteria, -1)
+        scores = scores.to(self.best[0].score).view(self.n_criteria, -1)
+        self.processes.copy_first_([scores])
+        return scores
 
     def _shuffle(self) -> None:
         for batches in self.batches:
             batches.shuffle(self.generators)
 
     def _close_epoch(self, phase: Phase, losses: list[float], start: float) -> None:
+        if self.share.parts > 1:  # what processors of different makes round otherwise must not add up
+            self.processes.copy_first_([*self.replicas.state.values()])
         with nullcontext() if self.average is None else self.average.in_place():
             scores = self._scores()
             for place, best in enumerate(self.best):
@@ -263,11 +288,12 @@ class Run:
                 "phase": phase,
                 "loss": losses,
                 "score": shown[0] if shown is not None and self.n_criteria == 1 else shown,
-                "seconds": time.perf_counter() - start,
+                "seconds": self.processes.of_first(lambda: time.perf_counter() - start),
             }
         )
         for best in self.best:
             best.stop_by(self.stopping, self.history)
+            self.processes.copy_first_([best.stopped])
         self.optimisation.after("epoch")
         self.loss_sum.zero_()
         self._shuffle()

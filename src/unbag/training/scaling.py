@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from unbag.checks import describe, format_indices
 from unbag.parts import join
+from unbag.training.row_source import TakenRows
 
 ScalingName = Literal["none", "standard", "table"]
 
@@ -50,13 +52,14 @@ class Scaling(nn.Module):
         return (x - self.shift).mul_(self.factor).to(self.factor.dtype)
 
 
-def fit_scaling(X: Tensor, scaling: ScalingName = "standard") -> Scaling:
+def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Scaling:
     """Fit the scaling of a table or of images, of the rows that are trained on and no others.
 
     Parameters
     ----------
     X
-        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite.
+        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite. Or rows on
+        disk that were checked.
     scaling
         ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
         float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
@@ -72,14 +75,15 @@ def fit_scaling(X: Tensor, scaling: ScalingName = "standard") -> Scaling:
     """
     if scaling not in get_args(ScalingName):
         raise ValueError(f"scaling must be one of {', '.join(get_args(ScalingName))}; got {scaling!r}")
-    if not isinstance(X, Tensor) or X.ndim < 2 or X.numel() == 0:
+    if not isinstance(X, Tensor | TakenRows) or len(X.shape) < 2 or math.prod(X.shape) == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
-    check_finite(X)
+    if isinstance(X, Tensor):
+        check_finite(X)
     shape = scaling_shape(X.shape[1:])
     channels = shape[0]
     if scaling == "none":
         return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
-    mean, deviation = _moments(X.reshape(len(X), 1 if scaling == "table" else channels, -1))
+    mean, deviation = _moments(X, 1 if scaling == "table" else channels)
     shift, factor = mean.float(), (1 / deviation).float()
     return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
 
@@ -151,7 +155,8 @@ def name_vanishing(X: Tensor, names: Sequence[str] | None = None) -> str | None:
     doubtful = (high - low > torch.finfo(torch.float32).eps * torch.maximum(high, -low)) & (high - low < 1e-30)
     if not bool(doubtful.any()):
         return None
-    vanishing = doubtful.masked_scatter(doubtful, _mean_and_deviation(values[:, doubtful])[1] <= SMALLEST)
+    deviation = _mean_deviation_and_range(values[:, doubtful], int(doubtful.sum()))[1]
+    vanishing = doubtful.masked_scatter(doubtful, deviation <= SMALLEST)
     kind, names = ("column", names) if X.ndim == 2 else ("channel", None)
     return format_indices(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
 
@@ -166,17 +171,22 @@ def _namer(names: Sequence[str] | None) -> Callable[[int], str]:
     return str if names is None else lambda place: f"{place} ({names[place]})"
 
 
-def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of ``(n, columns, places)`` by column, 1 where a column does not vary."""
-    mean, deviation = _mean_and_deviation(values)
+def _moments(X: Tensor | TakenRows, columns: int) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of each of so many columns of values, 1 where one does not vary."""
+    mean, deviation, low, high = _mean_deviation_and_range(X, columns)
     # A column that is constant in float32 holds rounding errors at most, and dividing by them would blow them up.
-    varies = values.amin((0, 2)).float() < values.amax((0, 2)).float()
-    return mean, deviation.where(varies & (deviation > SMALLEST), 1)
+    return mean, deviation.where((low.float() < high.float()) & (deviation > SMALLEST), 1)
 
 
-def _mean_and_deviation(values: Tensor) -> tuple[Tensor, Tensor]:
-    parts = values.split(ROWS_AT_ONCE)  # so that there is no second table in float64
-    count = len(values) * values.shape[2]
-    mean = torch.stack([part.double().sum((0, 2)) for part in parts]).sum(0) / count  # (columns,)
-    squares = [(part.double() - mean[:, None]).square().sum((0, 2)) for part in parts]
-    return mean, (torch.stack(squares).sum(0) / count).sqrt()
+def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def parts() -> Iterator[Tensor]:  # so that there is no second table in float64, and no first of rows on disk
+        return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
+
+    count, n_parts = math.prod(X.shape) // columns, -(-X.shape[0] // ROWS_AT_ONCE)
+    found = join(
+        (torch.stack([part.double().sum((0, 2)), part.amin((0, 2)), part.amax((0, 2))])[None] for part in parts()),
+        n_parts,
+    )  # (parts, 3, columns)
+    mean = found[:, 0].sum(0) / count  # (columns,)
+    squares = join(((part.double() - mean[:, None]).square().sum((0, 2))[None] for part in parts()), n_parts)
+    return mean, (squares.sum(0) / count).sqrt(), found[:, 1].amin(0), found[:, 2].amax(0)

@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from unbag.parts import join
 from unbag.training.observations import Observations
 from unbag.training.row_source import Rows, gather_rows
+
+ROWS_AT_ONCE = 65_536
 
 Predict = Callable[..., Tensor]
 """From rows to the logits of each replica: (n, ...) or, with ``own=True``, (replicas, n, ...) to (replicas, n, k)."""
@@ -24,11 +27,14 @@ def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
     """
     observations = [one.counting() for one in observations]
     rows, members = torch.cat([one.groups.members for one in observations]).unique(return_inverse=True)
-    inputs = take_rows(X, rows)
+    inputs = take_rows(X, rows) if isinstance(X, Tensor) else None
     members_of_sets = members.split([len(one.groups.members) for one in observations])
 
     def score(predict: Predict) -> Tensor:
-        logits = predict(inputs)
+        if inputs is None:  # rows on disk are read again each time
+            logits = join((predict(gather_rows(X, part)) for part in rows.split(ROWS_AT_ONCE)), len(rows), 1)
+        else:
+            logits = predict(inputs)
         scores = [_mean_log_likelihood(own, observations, members_of_sets) for own in logits]
         return torch.tensor(scores, dtype=torch.float64, device=logits.device)
 

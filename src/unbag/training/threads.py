@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from threading import Thread
 
 import torch
-from torch import Tensor
+
+from unbag.training.row_source import Rows, row_shape
 
 WORTH_THREADS = 3e8
 """Floating-point operations of a step from which on several threads pay.
@@ -19,14 +20,14 @@ take hundreds of times as long at 3e7, ten times at 1e8 and three times at 2e9.
 
 
 @contextmanager
-def threads_for_step(X: Tensor, n_rows: int, n_parameters: int) -> Iterator[None]:
+def threads_for_step(X: Rows, n_rows: int, n_parameters: int) -> Iterator[None]:
     """Run on one thread where a step on so many rows of a table is small; other threads are left alone.
 
     Images are left as they are: the layers of their models use each parameter many times.
     """
     before = torch.get_num_threads()
     forward_and_backward = 6.0 * n_rows * n_parameters
-    if X.device.type != "cpu" or X.ndim != 2 or before == 1 or forward_and_backward >= WORTH_THREADS:
+    if X.device.type != "cpu" or len(row_shape(X)) != 1 or before == 1 or forward_and_backward >= WORTH_THREADS:
         yield
         return
     torch.set_num_threads(1)
