@@ -67,8 +67,9 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
         _need(right, "bags.weights", "three numbers", bags["weights"])
         size += spare - check_content(bags["content"], defaults, spare)
         _need(bags["content"]["bags"] is None, "bags.content.bags", "null", bags["content"]["bags"])
-        columns, of_bags = (one["fitted"]["n_features_in_"] for one in (content, bags["content"]))
-        _need(of_bags == 3 * columns, "bags.content.fitted.n_features_in_", f"three times {columns}", of_bags)
+        # Columns of a table are pooled as the numbers that are made of them.
+        columns, of_bags = (one["fitted"]["input_shape_"][0] for one in (content, bags["content"]))
+        _need(of_bags == 3 * columns, "bags.content.fitted.input_shape_", f"three times {columns}", of_bags)
         classes = bags["content"]["fitted"]["classes"]["names"]
         _need(len(classes) == 2, "bags.content.fitted.classes.names", "two names", classes)
     return spare - size
