@@ -324,7 +324,7 @@ def test_an_interruption_before_training_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(plan):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting_tables, "gather", interrupted)
+    monkeypatch.setattr(fitting_tables, "read_plan", interrupted)
     result = call("fit", "people.csv", "wards.csv", "--out", tmp_path / "run")
     assert (result.exit_code, list(tmp_path.iterdir())) == (130, [])
     assert result.stderr == "Stopped before training began; nothing was written.\n"
