@@ -36,13 +36,13 @@ from unbag.objectives import match_proportions
 PACKAGES = ("klaycircuits", "torchmil", "pytorch-metric-learning", "metric-learn", "llp-learn")
 Result = dict[str, Any]
 HOW_TO_READ = """\
-A likelihood, or loss, with its gradient, from float32 logits; medians of processor time, unbag and the other in turns.
-*Other / unbag* above 1: unbag is faster. *Error*: the largest distance of a posterior from enumeration in float64 (two
-classes of 128 members: a recursion; bags of 1,000: the closed form). *Another objective* is no likelihood of the
-observation, so that there is nothing to compare but time. Lines marked *ours* are plain implementations of the obvious.
-KLay runs without `torch.compile`, which should make it faster. The machine was busy: figures of one line can be
-compared, those of two lines differ by some 30 %. How to fetch the peers, and which packages have nothing comparable, is in
-`benchmarks/peers/README.md`.
+A likelihood, or loss, with its gradient, from float32 logits; medians of processor time, unbag and the other in
+turns. *Other / unbag* above 1: unbag is faster. *Error*: the largest distance of a posterior from enumeration in
+float64 (two classes of 128 members: a recursion; bags of 1,000: the closed form). *Another objective* is no
+likelihood of the observation, so that there is nothing to compare but time. Lines marked *ours* are plain
+implementations of the obvious. KLay runs without `torch.compile`, which should make it faster. The machine was busy:
+figures of one line can be compared, those of two lines differ by some 30 %. How to fetch the peers, and which
+packages have nothing comparable, is in `benchmarks/peers/README.md`.
 """
 
 
