@@ -217,7 +217,7 @@ def calibration() -> Figure:
 def questions() -> Figure:
     """Accuracy against the number of questions, by kind, from which_observation.json."""
     results = json.loads((Path(__file__).parent / "which_observation.json").read_text(encoding="utf-8"))["results"]
-    figure = Figure(figsize=(7.6, 3.6), facecolor="white", layout="constrained")
+    figure = Figure(figsize=(7.6, 4.4), facecolor="white", layout="constrained")
     for axes, n_classes in zip(figure.subplots(1, 2, sharey=True), (10, 2), strict=True):
         asked: list[int] = []
         for place, one in enumerate(own for own in results if own["classes"] == n_classes and own["accuracy"]):
@@ -232,7 +232,7 @@ def questions() -> Figure:
         axes.set_title("which digit" if n_classes == 10 else "8 or 9, or another", fontsize=10.5)
         axes.grid(axis="y", color=PALE)
         if asked:
-            axes.legend(fontsize=7.5, frameon=False, loc="lower right")
+            axes.legend(fontsize=7.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     figure.axes[0].set_ylabel("accuracy on new rows, %")
     return figure
 
