@@ -6,6 +6,7 @@ the repository, so that pages show them wherever they are read, without a build.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -202,6 +203,47 @@ def rows_from_counts_dark() -> Figure:
     return rows_from_counts("#e6e6e6", "#6e6e6e")
 
 
+def calibration() -> Figure:
+    """How sure a model that learned from counts is of new rows, and how often it is right: learned, not drawn."""
+    X, y = make_blobs(6000, centers=[[0, 0], [2, 0], [0, 2]], random_state=0)
+    cohort = np.arange(1200) // 6
+    counts = np.stack([np.bincount(y[:1200][cohort == c], minlength=3) for c in range(200)])
+    model = unbag.AggregateClassifier(model="linear", learning_rate=0.05, epochs=40, random_state=0)
+    model.fit(X[:1200], unbag.target(cohort, counts))
+    said, right = model.predict_proba(X[1200:]).max(1), model.predict(X[1200:]) == y[1200:]
+    parts = np.array_split(np.argsort(said), 10)  # equally many rows each
+    figure = Figure(figsize=(4.6, 3.4), facecolor="white", layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0.3, 1], [0.3, 1], color=PALE, lw=2)
+    axes.plot([said[own].mean() for own in parts], [right[own].mean() for own in parts], "o", color=COLOURS[0])
+    axes.set_xlabel("probability of the predicted class")
+    axes.set_ylabel("share that is right")
+    return figure
+
+
+def questions() -> Figure:
+    """Accuracy against the number of questions, by kind, from which_observation.json."""
+    results = json.loads((Path(__file__).parent / "which_observation.json").read_text(encoding="utf-8"))["results"]
+    figure = Figure(figsize=(7.6, 4.4), facecolor="white", layout="constrained")
+    for axes, n_classes in zip(figure.subplots(1, 2, sharey=True), (10, 2), strict=True):
+        asked: list[int] = []
+        for place, one in enumerate(own for own in results if own["classes"] == n_classes and own["accuracy"]):
+            means = [100 * np.mean(values) for values in one["accuracy"].values()]
+            asked = [int(n) for n in one["accuracy"]]
+            style = {"color": (*COLOURS, "#aa3377", "#66ccee")[place], "marker": "osD^vX"[place]}
+            axes.plot(asked, means, label=one["kind"], lw=1.8, **style)
+        axes.set_xscale("log")
+        axes.set_xticks(asked, [str(n) for n in asked])
+        axes.minorticks_off()
+        axes.set_xlabel("questions")
+        axes.set_title("which digit" if n_classes == 10 else "8 or 9, or another", fontsize=10.5)
+        axes.grid(axis="y", color=PALE)
+        if asked:
+            axes.legend(fontsize=7.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    figure.axes[0].set_ylabel("accuracy on new rows, %")
+    return figure
+
+
 def information() -> Figure:
     """How much a group tells about each of its members, by size."""
     sizes = torch.arange(1, 65)
@@ -245,6 +287,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
         rows_from_counts,
         rows_from_counts_dark,
         information,
+        calibration,
+        questions,
     )
 }
 
