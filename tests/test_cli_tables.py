@@ -119,7 +119,7 @@ def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
     assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
     assert call("report", "run").exit_code == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    assert page.index("Estimated accuracy on new rows") < page.index("What was learned")
+    assert page.index("Estimated accuracy on new rows") < page.index("Observed against predicted")
     assert "Models to choose from" in page
     assert "each by models that have not seen it" in page
 
