@@ -71,6 +71,13 @@ def test_nothing_is_said_of_varied_observations(aggregate, groups, z):
     assert diagnose(aggregate, groups, z, 2) == []
 
 
+def test_a_name_is_enough_for_an_aggregate():
+    groups = Groups.from_sizes([3, 2])
+    assert diagnose("multiple_instance", groups, [1, 1], 2) == diagnose(MultipleInstance(), groups, [1, 1], 2)
+    with pytest.raises(ValueError, match=r"aggregate must be one of .*; got 'median'"):
+        diagnose("median", groups, [1, 1], 2)
+
+
 def test_wrong_observations_are_errors():
     with pytest.raises(ValueError, match="one entry per group"):
         diagnose(PairwiseSimilarity(), PAIRS, [1, 0], 3)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
+from unbag.aggregates.registry import find_aggregate
 from unbag.aggregates.statements import n_missing
 from unbag.checks import format_indices
 from unbag.findings import Finding
@@ -30,7 +31,7 @@ LITTLE = 0.01
 
 
 def diagnose(
-    aggregate: Aggregate,
+    aggregate: Aggregate | str,
     groups: Groups,
     z: Any,
     n_classes: int,
@@ -47,7 +48,7 @@ def diagnose(
     Parameters
     ----------
     aggregate, groups, z, n_classes
-        What was observed of which rows.
+        What was observed, an aggregate or its name, of which rows.
     X
         The rows, if they are to be looked at, too: columns that tell the group or the answer, copies in several groups,
         more columns than groups can tell about.
@@ -61,12 +62,12 @@ def diagnose(
     ...     print(finding.fatal, finding.message)
     True a model that calls every row class 1 explains all 2 observations, so that nothing else can be learned from them
     """
-    one = Observations(aggregate, groups, z, n_classes, group_weights=group_weights)
+    one = Observations(find_aggregate(aggregate), groups, z, n_classes, group_weights=group_weights)
     if sampling is not None:
         weights_by_answer(sampling, one.z)  # refused here as in a fit
     findings = diagnose_checked(one, sampling)
     if X is not None:
-        findings += diagnose_rows(read_table(X), [CheckedSet(aggregate, groups, one.checked, n_classes)])
+        findings += diagnose_rows(read_table(X), [CheckedSet(one.aggregate, groups, one.checked, n_classes)])
     return findings
 
 

@@ -15,8 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from unbag.aggregates import AGGREGATES, Aggregate
-from unbag.aggregates.registry import needs_arguments
+from unbag.aggregates import Aggregate
+from unbag.aggregates.registry import find_aggregate
 from unbag.alignment import align
 from unbag.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.class_shares import count_of_shares
@@ -31,8 +31,6 @@ from unbag.training.row_source import Rows, RowSource, TakenRows, row_shape
 from unbag.training.scaling import check_finite
 from unbag.weights import read_group_weights, weights_of_groups
 
-NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(kind))
-"""Aggregates that a name is enough for."""
 ROWS_AT_ONCE = 8192
 
 
@@ -157,24 +155,6 @@ def _is_text(value: Any) -> bool:
     except ValueError:
         return True
     return False
-
-
-def find_aggregate(aggregate: Any) -> Aggregate:
-    """Return the aggregate of a name, or one that is an aggregate already.
-
-    Examples
-    --------
-    >>> find_aggregate("ordinal_rank")
-    OrdinalRank(relation='<')
-    """
-    if isinstance(aggregate, Aggregate):
-        return aggregate
-    if isinstance(aggregate, str) and aggregate in NAMES:
-        return AGGREGATES[aggregate]()
-    got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else repr(aggregate)
-    raise ValueError(
-        f"aggregate must be one of {', '.join(NAMES)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
-    )
 
 
 def read_sets(

@@ -16,11 +16,12 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from torch import Tensor
 
 from unbag.aggregates import Aggregate
+from unbag.aggregates.registry import find_aggregate
 from unbag.families import Model, takes_missing
 from unbag.features import Preparation
 from unbag.findings import Finding
 from unbag.groups import Groups
-from unbag.inputs import check_groups_fit, find_aggregate, number_labels, read_labels, read_rows, read_sets
+from unbag.inputs import check_groups_fit, number_labels, read_labels, read_rows, read_sets
 from unbag.naming import choose_names, match_classes
 from unbag.out_of_fold import Estimate, mix, temper
 from unbag.parts import join

@@ -12,11 +12,11 @@ from typing import Any, get_args
 import numpy as np
 
 from unbag.aggregates import AGGREGATES
+from unbag.aggregates.registry import NAMES
 from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.features import Kind, Preparation
 from unbag.fit_settings import read_settings
 from unbag.fitting import HOOKS
-from unbag.inputs import NAMES
 from unbag.models.build import MODELS
 from unbag.shift import STATISTICS
 from unbag.symmetry import Symmetry

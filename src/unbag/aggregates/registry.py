@@ -51,6 +51,28 @@ def needs_arguments(kind: type[Aggregate]) -> bool:
     return any(one.default is one.empty for one in parameters(kind).values())
 
 
+NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(kind))
+"""Those that a name is enough for."""
+
+
+def find_aggregate(aggregate: Any) -> Aggregate:
+    """Return the aggregate of a name, or one that is an aggregate already.
+
+    Examples
+    --------
+    >>> find_aggregate("ordinal_rank")
+    OrdinalRank(relation='<')
+    """
+    if isinstance(aggregate, Aggregate):
+        return aggregate
+    if isinstance(aggregate, str) and aggregate in NAMES:
+        return AGGREGATES[aggregate]()
+    got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else repr(aggregate)
+    raise ValueError(
+        f"aggregate must be one of {', '.join(NAMES)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
+    )
+
+
 def is_built_in(written: str) -> bool:
     """Whether an aggregate of this package is meant; otherwise it is code of the caller's, or nothing.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unbag.aggregates.registry import find_aggregate
 from unbag.baselines.base import Judged, Task
 from unbag.datasets import Dataset
 from unbag.experiments.bags import prepare_bags, split_bags
@@ -16,7 +17,6 @@ from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.plan import Cell
 from unbag.experiments.splits import split_official, split_whole
 from unbag.groups import Groups
-from unbag.inputs import find_aggregate
 from unbag.symmetry import Symmetry, symmetry_of
 from unbag.training import Observations
 
