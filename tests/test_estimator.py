@@ -65,7 +65,7 @@ def test_every_kind_of_observation(name, k, size, n, method):
     X, labels = blobs(k=k)
     groups = tuples(len(X), n, size)
     classifier = AggregateClassifier(name, method=method, n_classes=k, n_restarts=3, **FAST)
-    aggregate = unbag.inputs.find_aggregate(name)
+    aggregate = unbag.aggregates.registry.find_aggregate(name)
     z = aggregate.observe(labels, groups, k)
     with pytest.warns(UnbagWarning, match="where one") if "ordinal" in name else nullcontext():
         classifier.fit(X, z, groups=groups)

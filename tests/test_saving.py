@@ -109,7 +109,7 @@ def test_names_given_after_fit_are_saved(tmp_path):
 def test_aggregates_are_made_again(aggregate, tmp_path):
     X, labels = blobs(k=2)
     kinds = aggregate if isinstance(aggregate, list) else [aggregate]
-    kinds = [unbag.inputs.find_aggregate(one) for one in kinds]
+    kinds = [unbag.aggregates.registry.find_aggregate(one) for one in kinds]
     pairs = Groups.from_sizes([2] * 100)
     seen = [one.observe(labels, pairs, 2) for one in kinds]
     classifier = AggregateClassifier(aggregate, n_classes=2, **QUICK)

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unbag.aggregates.registry import NAMES, find_aggregate
 from unbag.datasets import Dataset
 from unbag.experiments import smoke
 from unbag.experiments.ordered import OrderedTable
 from unbag.experiments.ordered import load as load_ordered
 from unbag.experiments.sampling import draw_groups, make_tasks, sort_groups, usual_n_groups
 from unbag.experiments.splits import split_fold, split_official, split_together, split_whole
-from unbag.inputs import NAMES, find_aggregate
 
 CPU = torch.device("cpu")
 
