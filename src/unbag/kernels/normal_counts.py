@@ -63,30 +63,11 @@ def infer_counts_as_normal(
     tolerance
         By which share of a member expected counts may still move.
     """
-    tilt = log_probs.new_zeros(len(segments), log_probs.shape[1])
-    factors = Factors(torch.zeros_like(tilt), torch.zeros_like(tilt), torch.zeros_like(tilt))
-    unit = torch.eye(tilt.shape[1]).to(tilt)
-    # A tilt may have to overcome all that log-probabilities differ by, in shorter and shorter steps.
-    longest = float(-log_probs.where(log_probs > float("-inf"), 0.0).min())
-    for step in range(STEPS):
-        counts = _tilted(log_probs, segments, tilt)
-        inverse = torch.linalg.inv(unit + counts.covariance * factors.q[:, None])
-        covariance = inverse @ counts.covariance  # given the factors
-        mean = counts.mean + _times(covariance, factors.r - tilt - factors.q * counts.mean)
-        new = _match(factors, mean, covariance.diagonal(dim1=1, dim2=2), log_weights)
-        # By how much counts would still move, with the new factors and with the tilt moved along.
-        change = _times(covariance, new.r - factors.r - (new.q - factors.q) * mean)
-        off = (mean - counts.mean).abs().amax(1) + change.abs().amax(1)
-        if step and not bool((off >= tolerance).any()):  # NaN comes out as it went in
-            break
-        reach = max(1.0, longest * 0.5**step)
-        tilt = (factors.r - factors.q * mean).clamp(tilt - reach, tilt + reach)
-        share = 0.7 * 0.98**step  # of the way: where all of it leads back and forth, less leads there
-        factors = Factors(*(torch.lerp(old, now, share) for old, now in zip(factors, new, strict=True)))
+    tilt, factors = _solve(log_probs, segments, log_weights, tolerance)
+    counts, _, new, off = _round(log_probs, segments, log_weights, tilt, factors)
     # The new factors and their scale belong together: where neither moves any more, the total is stationary.
     factors = new
-    inverse = torch.linalg.inv(unit + counts.covariance * factors.q[:, None])
-    covariance = inverse @ counts.covariance
+    inverse, covariance = _given(counts, factors)
     natural = factors.r - tilt
     around = natural - factors.q * counts.mean
     log_total = (
@@ -100,6 +81,59 @@ def infer_counts_as_normal(
     pull = factors.q[:, :, None] * inverse
     effect = segments.expand(tilt - pull.diagonal(dim1=1, dim2=2) / 2) + _rows_times(counts.probs, pull, segments)
     return log_total.masked_fill(off > FARTHEST_OFF, float("nan")), log_softmax(log_probs + effect).exp()
+
+
+def _solve(log_probs: Tensor, segments: Segments, log_weights: Tensor, tolerance: float) -> tuple[Tensor, Factors]:
+    """Return tilts and factors that move no more, ``(groups, k)`` each; groups that have come so far are set aside."""
+    all_tilts = log_probs.new_zeros(len(segments), log_probs.shape[1])
+    all_factors = Factors(*(torch.zeros_like(all_tilts) for _ in Factors._fields))
+    which = torch.arange(len(segments), device=log_probs.device)
+    tilt, factors = all_tilts, all_factors
+    # A tilt may have to overcome all that log-probabilities differ by, in shorter and shorter steps.
+    longest = float(-log_probs.where(log_probs > float("-inf"), 0.0).min())
+    for step in range(STEPS):
+        _, mean, new, off = _round(log_probs, segments, log_weights, tilt, factors)
+        moving = off >= tolerance  # NaN comes out as it went in
+        if step and 2 * int(moving.sum()) <= len(moving):
+            all_tilts[which], all_factors = tilt, _put(all_factors, which, factors)
+            if not bool(moving.any()):
+                break
+            members, segments = segments.take(moving.nonzero().flatten())
+            log_probs, log_weights = log_probs[members], log_weights[moving, :, : segments.max_size + 1]
+            which, tilt, mean = which[moving], tilt[moving], mean[moving]
+            factors, new = (Factors(*(one[moving] for one in own)) for own in (factors, new))
+        reach = max(1.0, longest * 0.5**step)
+        tilt = (factors.r - factors.q * mean).clamp(tilt - reach, tilt + reach)
+        share = 0.7 * 0.98**step  # of the way: where all of it leads back and forth, less leads there
+        factors = Factors(*(torch.lerp(old, now, share) for old, now in zip(factors, new, strict=True)))
+    else:
+        all_tilts[which], all_factors = tilt, _put(all_factors, which, factors)
+    return all_tilts, all_factors
+
+
+def _put(into: Factors, which: Tensor, factors: Factors) -> Factors:
+    return Factors(*(old.index_copy(0, which, now) for old, now in zip(into, factors, strict=True)))
+
+
+def _round(
+    log_probs: Tensor, segments: Segments, log_weights: Tensor, tilt: Tensor, factors: Factors
+) -> tuple[Counts, Tensor, Factors, Tensor]:
+    """Return tilted counts, their mean given the factors, new factors, and by how much counts still move."""
+    counts = _tilted(log_probs, segments, tilt)
+    _, covariance = _given(counts, factors)
+    mean = counts.mean + _times(covariance, factors.r - tilt - factors.q * counts.mean)
+    new = _match(factors, mean, covariance.diagonal(dim1=1, dim2=2), log_weights)
+    # With the new factors, and with the tilt moved along.
+    change = _times(covariance, new.r - factors.r - (new.q - factors.q) * mean)
+    off = (mean - counts.mean).abs().amax(1) + change.abs().amax(1)
+    return counts, mean, new, off
+
+
+def _given(counts: Counts, factors: Factors) -> tuple[Tensor, Tensor]:
+    """Return the inverse of one plus covariance times precision, and the covariance given the factors."""
+    unit = torch.eye(counts.mean.shape[1]).to(counts.mean)
+    inverse = torch.linalg.inv(unit + counts.covariance * factors.q[:, None])
+    return inverse, inverse @ counts.covariance
 
 
 def _tilted(log_probs: Tensor, segments: Segments, tilt: Tensor) -> Counts:
