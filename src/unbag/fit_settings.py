@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
 from unbag.checks import check_choice
 from unbag.families.choice import AUTO
 from unbag.symmetry import find_symmetry
@@ -28,6 +31,8 @@ LARGE = 32
 # The rate, and what a weight loses at a step of that rate times itself.
 LINEAR_RATES = (3e-2, 0.1)
 RATES = (2e-3, 1.0)
+# The looks, counted from 0, over which the rate rises.
+RISE = (8, 16)
 
 
 def read_settings(
@@ -90,6 +95,15 @@ def read_settings(
         averaging=AVERAGING if by_progress else 0.0,
         patience=_unless_auto(given["patience"], PATIENCE if by_progress else 30),
     )
+
+
+def raise_rate(optimiser: Optimizer) -> LRScheduler:
+    """Return the schedule of what is still learning after some looks: three times the rate, whose average is as good.
+
+    What is learned in fewer looks is learned at the first rate: there, larger steps would miss the best one.
+    """
+    begin, end = RISE
+    return LambdaLR(optimiser, lambda look: 1 + 2 * min(max(look - begin, 0) / (end - begin), 1))
 
 
 def _unless_auto(value: Any, usual: Any) -> Any:

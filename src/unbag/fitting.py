@@ -17,7 +17,7 @@ from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, 
 from unbag.families.choice import AUTO, CANDIDATES, FROM_DISK, MATCH, TREES, architecture, check_processor, name_of
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
-from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, read_settings
+from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
 from unbag.models import build
 from unbag.objectives import match_proportions
@@ -227,8 +227,12 @@ def _networks(
 
 def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> dict[str, Any]:
     hooks = {name: choices[name] for name in HOOKS}
-    if hooks["stopping"] is None and can_choose and settings.steps is not None and settings.patience is not None:
+    if not can_choose or settings.steps is None:
+        return hooks
+    if hooks["stopping"] is None and settings.patience is not None:
         hooks["stopping"] = Plateau(settings.patience, settings.patient_from)
+    if hooks["schedule"] is None and hooks["optimiser"] is None and choices["learning_rate"] == AUTO:
+        hooks["schedule"] = raise_rate
     return hooks
 
 

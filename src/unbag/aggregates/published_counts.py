@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate
-from unbag.aggregates.label_proportions import STATES_IN_TRAINING, LabelProportions, Method, split_by
+from unbag.aggregates.label_proportions import LabelProportions, Method, split_by
 from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
 from unbag.alignment import read_per_group
@@ -32,6 +32,8 @@ from unbag.segments import Segments
 MOST_IN_SETS = 12
 # Of the normal approximation, in members: steps of training need its posterior to three digits.
 TOLERANCE_IN_TRAINING = 1e-2
+# With more count vectors than these, steps of training take longer than by the normal approximation.
+STATES_IN_TRAINING = 2**12
 
 How = Literal["counts", "two_classes", "subsets", "count_states", "normal"]
 

@@ -62,6 +62,8 @@ class Family(Protocol):
         held_out: Sequence[Observations],
         seed: int,
         time_limit: float | None = None,
+        *,
+        goal: float | None = None,
     ) -> Fitted:
         """Fit to sets of observed groups.
 
@@ -78,4 +80,7 @@ class Family(Protocol):
             Of the first replica; further replicas have the numbers that follow.
         time_limit
             Seconds after which no further round is begun; the best so far is returned. None: as long as it takes.
+        goal
+            The log-likelihood per held-out group that another family has reached: learning ends once that is out of
+            reach, see :class:`unbag.training.best.OutOfReach`; the best so far is returned.
         """

@@ -96,6 +96,8 @@ class Classifiers:
         held_out: Sequence[Observations],
         seed: int,
         time_limit: float | None = None,
+        *,
+        goal: float | None = None,
     ) -> Fitted:
         """Fit again and again to every class of each row, weighted by its posterior under the fit before."""
         evidence = RowEvidence(used)
@@ -120,6 +122,7 @@ class Classifiers:
             most=min(self.rounds, MOST_ROUNDS),
             patience=PATIENCE if self.patience is None else min(self.patience, PATIENCE),
             time_limit=time_limit,
+            goal=goal,
             verbose=self.verbose,
         )
 

@@ -98,11 +98,15 @@ def cross_fit(
     """
     numbers = [number_folds(one, n_folds, seed) for one in sets]
     folds = make_folds([one.for_training() for one in sets], numbers)  # what is learned is judged by the exact ones
-    begun, fitted = time.monotonic(), {}
+    begun, fitted = time.monotonic(), dict[str, list[Fitted]]()
+    goals: list[float] | None = None  # of each fold, by the best candidate so far
     for done, (name, family) in enumerate(candidates.items()):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
         share = None if left is None else left / (len(candidates) - done)
-        fitted[name] = fit_folds(family, X, folds, seed, share)
+        fitted[name] = fit_folds(family, X, folds, seed, share, goals=goals)
+        scores = [one.scores[one.best] for one in fitted[name]]
+        if goals is None or np.mean(scores) > np.mean(goals):
+            goals = scores
     models = [one.trained.models[one.best] for fits in fitted.values() for one in fits]
     sets = [one.to("cpu") for one in sets]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
@@ -150,11 +154,23 @@ def cross_fit(
 
 
 def fit_folds(
-    family: Family, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None
+    family: Family,
+    X: Tensor,
+    folds: Sequence[Fold],
+    seed: int,
+    time_limit: float | None = None,
+    *,
+    goals: Sequence[float] | None = None,
 ) -> list[Fitted]:
-    """Fit a family once for each fold, within so many seconds; networks learn side by side, others on the processor."""
+    """Fit a family once for each fold, within so many seconds; networks learn side by side, others on the processor.
+
+    Learning ends where the score that another family has reached in a fold, or on average over all, is out of reach.
+    """
     if isinstance(family, Networks):
-        return family.fit_folds(X, folds, seed, time_limit)
+        return family.fit_folds(X, folds, seed, time_limit, goal=None if goals is None else float(np.mean(goals)))
     X, folds = X.cpu(), [fold.to("cpu") for fold in folds]
     share = None if time_limit is None else time_limit / len(folds)
-    return [family.fit(X, fold.used, fold.held_out, seed + place, share) for place, fold in enumerate(folds)]
+    return [
+        family.fit(X, fold.used, fold.held_out, seed + place, share, goal=None if goals is None else goals[place])
+        for place, fold in enumerate(folds)
+    ]

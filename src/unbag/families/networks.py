@@ -30,6 +30,7 @@ from unbag.training import (
     held_out_likelihood,
     train,
 )
+from unbag.training.best import OutOfReach
 from unbag.training.excerpts import excerpt
 from unbag.training.identity import digest
 from unbag.training.processes import Processes
@@ -90,32 +91,56 @@ class Networks:
         held_out: Sequence[Observations],
         seed: int,
         time_limit: float | None = None,
+        *,
+        goal: float | None = None,
     ) -> Fitted:
         """Train one replica for each scaling."""
-        return self.fit_folds(X, [Fold(list(used), list(held_out))], seed, time_limit)[0]
+        return self.fit_folds(X, [Fold(list(used), list(held_out))], seed, time_limit, goal=goal)[0]
 
-    def fit_folds(self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None = None) -> list[Fitted]:
+    def fit_folds(
+        self,
+        X: Rows,
+        folds: Sequence[Fold],
+        seed: int,
+        time_limit: float | None = None,
+        *,
+        goal: float | None = None,
+    ) -> list[Fitted]:
         """Train one replica for each fold and scaling, all side by side."""
         if not self.launcher.several:
-            return self._fit_folds(X, folds, seed, time_limit, Processes())
-        found: list[Fitted] = self.launcher.run(self._fit_in_process, X, folds, seed, time_limit)
+            return self._fit_folds(X, folds, seed, time_limit, Processes(), goal=goal)
+        found: list[Fitted] = self.launcher.run(partial(self._fit_in_process, goal=goal), X, folds, seed, time_limit)
         for one in found:
             one.trained.models[:] = [model.to(self.launcher.device) for model in one.trained.models]
         return found
 
     def _fit_in_process(
-        self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
+        self,
+        X: Rows,
+        folds: Sequence[Fold],
+        seed: int,
+        time_limit: float | None,
+        processes: Processes,
+        *,
+        goal: float | None,
     ) -> list[Fitted]:
         """Train together with other processes; models come back from the device of each."""
         if str(X.device) != processes.device:
             X, folds = put_on(X, processes.device), [fold.to(processes.device) for fold in folds]
-        found = self._fit_folds(X, folds, seed, time_limit, processes)
+        found = self._fit_folds(X, folds, seed, time_limit, processes, goal=goal)
         for one in found:
             one.trained.models[:] = [model.cpu() for model in one.trained.models]
         return found
 
     def _fit_folds(
-        self, X: Rows, folds: Sequence[Fold], seed: int, time_limit: float | None, processes: Processes
+        self,
+        X: Rows,
+        folds: Sequence[Fold],
+        seed: int,
+        time_limit: float | None,
+        processes: Processes,
+        *,
+        goal: float | None,
     ) -> list[Fitted]:
         replicas = [(fold, scaling) for fold in folds for scaling in self.scalings]
         seeds, n = [seed + replica for replica in range(len(replicas))], len(self.scalings)
@@ -143,7 +168,7 @@ class Networks:
             progress=ProgressBar() if self.verbose and processes.first else LogProgress(),
             processes=processes,
             objective=self.objective,
-            **self._hooks(time_limit, scored=score is not None),
+            **self._hooks(time_limit, goal, scored=score is not None),
         )
         scores = trained.best_score
         if scores is None:
@@ -153,13 +178,16 @@ class Networks:
             for first in range(0, len(replicas), n)
         ]
 
-    def _hooks(self, time_limit: float | None, *, scored: bool) -> dict[str, Any]:
-        if time_limit is None:
-            return self.hooks
+    def _hooks(self, time_limit: float | None, goal: float | None, *, scored: bool) -> dict[str, Any]:
         rule = self.hooks.get("stopping")
         if rule is None and scored and self.settings.patience is not None:
             rule = Patience(self.settings.patience, self.settings.patient_from)
-        return {**self.hooks, "stopping": TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)}
+        # What the caller wants to be trained to its end, is.
+        if goal is not None and rule is not None and self.settings.steps is not None:
+            rule = OutOfReach(goal, self.settings.epochs, rule, len(self.scalings))
+        if time_limit is not None:
+            rule = TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)
+        return {**self.hooks, "stopping": rule}
 
     def _makers(self, X: Rows, fold: Fold, seeds: Sequence[int], deadline: float) -> list[Callable[[], nn.Module]]:
         trained_on = _rows_in(X, fold.used)

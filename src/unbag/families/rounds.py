@@ -14,6 +14,7 @@ from unbag.constant import best_constant
 from unbag.families.base import Fitted, Model
 from unbag.symmetry import find_symmetry
 from unbag.training import LogProgress, Observations, Plateau, ProgressBar, Trained, held_out_likelihood
+from unbag.training.best import OutOfReach
 from unbag.training.trained import side_by_side
 
 # So many rounds tell which of several starts is best; they must be more than those that learn a first guess.
@@ -53,6 +54,8 @@ class Run:
     first: int = 0
     """The first round after those that learn a first guess."""
     finished: bool = False
+    goal: float | None = None
+    """What ends it once it is out of reach."""
 
     def go_on(self, until: int, patience: int | None, deadline: float, progress: LogProgress, most: int) -> Run:
         """Do rounds until there are so many, nothing improves any more, or time is up; one at least."""
@@ -79,7 +82,9 @@ class Run:
             self.history.append(entry)
             progress.epoch(self.history, most)
             if score is not None and patience is not None:
-                self.finished = bool(torch.as_tensor(Plateau(patience, self.first)(None, self.history)))
+                rule: Any = Plateau(patience, self.first)
+                rule = rule if self.goal is None else OutOfReach(self.goal, most, rule)
+                self.finished = bool(torch.as_tensor(rule(None, self.history)))
         return self
 
     @property
@@ -100,6 +105,7 @@ def fit_rounds(
     most: int,
     patience: int | None,
     time_limit: float | None,
+    goal: float | None,
     verbose: bool,
 ) -> Fitted:
     """Fit one model for each seed, from the best of its starts.
@@ -108,7 +114,7 @@ def fit_rounds(
     ----------
     starts
         From a seed to what makes learners that begin differently.
-    X, used, held_out
+    X, used, held_out, goal
         As in :meth:`unbag.families.Family.fit`.
     seeds
         One for each replica.
@@ -138,7 +144,7 @@ def fit_rounds(
                 if tried and now > deadline:
                     break
                 ready = now + (deadline - now) / (len(makers) - number + 1)
-                tried.append(Run(make(ready), score))
+                tried.append(Run(make(ready), score, goal=goal))
                 if len(makers) > 1:
                     tried[-1].go_on(min(TRIAL, most), None, ready, progress, most)
             best = max(tried, key=lambda one: one.best_score)

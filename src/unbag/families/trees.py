@@ -94,6 +94,8 @@ class BoostedTrees:
         held_out: Sequence[Observations],
         seed: int,
         time_limit: float | None = None,
+        *,
+        goal: float | None = None,
     ) -> Fitted:
         """Add trees round by round, along the gradient of the log-likelihood of the groups."""
         problem = _Problem(X, used, held_out)
@@ -115,6 +117,7 @@ class BoostedTrees:
             most=self.rounds,
             patience=self.patience,
             time_limit=time_limit,
+            goal=goal,
             verbose=self.verbose,
         )
 

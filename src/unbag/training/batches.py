@@ -34,7 +34,8 @@ class Batch:
     segments: Segments  # the memberships of each group
     z: Tensor  # of these groups
     weights: Tensor | None  # of these groups, 1 on average over the set; None: all the same
-    n_groups: int  # of the step and all replicas, also those of other processes
+    n_groups: int  # of the step and all replicas, also those that rest and those of other processes
+    replicas: slice | Tensor  # which of them these are
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """Pick one row per membership: (replicas * n, width) to (memberships, width)."""
@@ -70,6 +71,8 @@ class Batches:
     """In which order each replica visits its groups in this epoch, (replicas, visits); changed in place."""
     rest: list[Tensor]
     """The groups that each replica has not visited yet when the epoch is over, in their order."""
+    replicas: slice | Tensor
+    """Which replicas have groups in a batch: those of this process, or fewer."""
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Batches:
         rows_of_block: int | None = None,
     ) -> None:
         self._share = share or Share.of(Processes(), n_replicas)
+        self.replicas = self._share.replicas
         self.aggregate = observations[0].aggregate
         self.weight = observations[0].weight
         self.n_classes = observations[0].n_classes
@@ -174,7 +178,7 @@ class Batches:
 
     def batch(self, step: int) -> Batch | None:
         """Return the groups of a step that this process visits; None where there is none for it."""
-        which, own, n_groups = self._visited(step), self._share.replicas, self.n_replicas * self.size(step)
+        which, own, n_groups = self._visited(step), self.replicas, self.n_replicas * self.size(step)
         if which.start == which.stop:
             return None
         if (size := self.groups.uniform_size) is None:
@@ -231,7 +235,7 @@ class Batches:
             # Found now, once: while a graph is captured, nothing may wait for a number.
             assert self._equal[n].uniform_size == size
         of_groups, z = None if weights is None else weights.flatten(), z.flatten(0, 1).contiguous()
-        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z, of_groups, n_groups)
+        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z, of_groups, n_groups, self.replicas)
 
     def _unequal_batch(self, which: Tensor, n_groups: int) -> Batch:
         flat = which.flatten()
@@ -243,9 +247,9 @@ class Batches:
         place = replica * width + position - starts[replica]
         rows = self.groups.members.new_zeros(len(which) * width)
         rows[place] = self.groups.members[number]
-        memory = number + self._first_memory[self._share.replicas][replica, 0]
+        memory = number + self._first_memory[self.replicas][replica, 0]
         weights = None if self.weights is None else self.weights[flat]
-        return Batch(rows.view(-1, width), place, memory, own, self.checked[flat], weights, n_groups)
+        return Batch(rows.view(-1, width), place, memory, own, self.checked[flat], weights, n_groups, self.replicas)
 
 
 def draw_order(n: int, generator: torch.Generator, block: Tensor | None = None) -> Tensor:

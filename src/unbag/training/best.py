@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +128,7 @@ class Plateau:
 
     epochs: int
     begins: int = 0
-    tolerance: float = 2e-3
+    tolerance: float = 5e-3
 
     def __call__(self, best: Best | None, history: Sequence[dict[str, Any]]) -> Tensor | bool:
         """Say which replicas have risen too little, (replicas,)."""
@@ -141,6 +142,50 @@ class Plateau:
 def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
     """Stop no replica before the last epoch."""
     return False
+
+
+@dataclass(frozen=True)
+class OutOfReach:
+    """The rule that stops all replicas once they cannot reach a score that others have, and follows another before.
+
+    From a tenth of all epochs on, every further doubling of their number is taken to bring as much as the last one did,
+    although it mostly brings less.
+
+    Parameters
+    ----------
+    goal
+        The score, of the best of each fold's replicas on average.
+    epochs
+        How many there are at most.
+    rule
+        What is followed before.
+    of_fold
+        How many replicas in a row are those of one fold.
+
+    Examples
+    --------
+    >>> slow = [{"score": [-4.0 + 0.01 * epoch]} for epoch in range(10)]
+    >>> OutOfReach(-3.8, 100)(None, slow), OutOfReach(-3.6, 100)(None, slow)
+    (False, True)
+    """
+
+    goal: float
+    epochs: int
+    rule: StoppingRule = never
+    of_fold: int = 1
+
+    def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
+        """Say whether the score is out of reach, or else what the other rule says."""
+        n = len(history)
+        if n >= max(2, self.epochs // 10):
+            now, before = self._best(history), self._best(history[: n // 2])
+            if now + (now - before) * math.log2(self.epochs / n) < self.goal:
+                return True
+        return self.rule(best, history)
+
+    def _best(self, history: Sequence[dict[str, Any]]) -> float:
+        scores = torch.tensor([entry["score"] for entry in history], dtype=torch.float64)
+        return float(scores.amax(0).view(-1, self.of_fold).amax(1).mean())
 
 
 @dataclass(frozen=True)

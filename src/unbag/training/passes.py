@@ -37,7 +37,7 @@ def fits(n_rows: int) -> bool:
 
 def run_at_once(replicas: Replicas, inputs: Inputs, batch: Batch) -> tuple[Tensor, Backward]:
     """Return outputs, one row per membership, and the backward pass from there."""
-    outputs = batch.of_members(replicas(inputs(batch.rows)))
+    outputs = batch.of_members(replicas(inputs(batch.rows), batch.replicas))
     return outputs.detach(), outputs.backward
 
 
@@ -53,7 +53,8 @@ def run_in_parts(
     buffers = {name: buffer.clone() for name, buffer in replicas.buffers().items()}
     start = None if random is None else random.now()
     # With gradients, which are not used: without them, some layers choose other ways to compute, and to draw.
-    outputs = join((_by_replica(replicas(inputs(rows)).detach(), n) for rows in parts), batch.rows.shape[1], 1)
+    said = (replicas(inputs(rows), batch.replicas).detach() for rows in parts)
+    outputs = join((_by_replica(one, n) for one in said), batch.rows.shape[1], 1)
 
     def backward(slope: Tensor) -> None:
         for name, buffer in replicas.buffers().items():
@@ -61,7 +62,7 @@ def run_in_parts(
         slopes = batch.of_rows(slope).split(parts[0].shape[1], 1)
         with nullcontext() if random is None or start is None else random.again_from(start):
             for rows, own in zip(parts, slopes, strict=True):
-                replicas(inputs(rows)).float().backward(own.flatten(0, 1))
+                replicas(inputs(rows), batch.replicas).float().backward(own.flatten(0, 1))
 
     return batch.of_members(outputs.flatten(0, 1)), backward
 

@@ -134,15 +134,15 @@ class Replicas:
         """Return what no optimiser changes, but a forward pass may."""
         return {name: self.state[name] for name, _ in self._model.named_buffers()}
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Run each replica of this process on its own inputs, (replicas, n, ...), and return all logits in a row."""
+    def __call__(self, inputs: Tensor, which: slice | Tensor | None = None) -> Tensor:
+        """Run replicas, all of this process or some, on their own inputs, (replicas, n, ...): all logits in a row."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
             if self.n == 1:
                 return self._single(inputs[0])
             run = self._at_once if inputs.is_cuda else self._in_turn
             state = self.state
             if len(inputs) < self.n:
-                state = {name: tensor[self._own] for name, tensor in state.items()}
+                state = {name: tensor[self._own if which is None else which] for name, tensor in state.items()}
             return run(state, inputs)  # (replicas * n, k)
 
     def predict(self, X: Tensor, chunk: int = 8192, *, own: bool = False) -> Tensor:

@@ -129,7 +129,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or all replicas have stopped by every criterion."""
-        return self.epoch_number >= self.settings.epochs or all(bool(one.stopped.all()) for one in self.best)
+        return self.epoch_number >= self.settings.epochs or bool(self._stopped.all())
 
     def train(self, checkpoint: Checkpoint | None, progress: LogProgress) -> None:
         """Go on to the end, from where a run was saved if it was."""
@@ -149,6 +149,9 @@ class Run:
         """Visit every group once, from where the run is."""
         start = time.perf_counter()
         phase = self.settings.phase(self.epoch_number)
+        if self._rests:
+            for batches in self.batches:
+                batches.replicas = (~self._stopped).nonzero().flatten()
         if self.captured is not None:
             self.captured.go_to(self.step)
         while self.step < self.n_steps:
@@ -160,6 +163,17 @@ class Run:
         losses = (self.loss_sum / self.n_steps).tolist()
         self._close_epoch(phase, losses, start)
         self._save_if_due(checkpoint, at_end=self.finished)
+
+    @property
+    def _stopped(self) -> Tensor:
+        """Which replicas have stopped by every criterion, (replicas,)."""
+        return torch.stack([one.stopped for one in self.best]).all(0)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether replicas have stopped and others learn without them, whose random numbers do not depend on theirs."""
+        alone = self.captured is None and self.processes.size == 1 and not self._draws
+        return alone and bool(self._stopped.any())
 
     def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
         if checkpoint is None:
@@ -203,7 +217,7 @@ class Run:
             share = found.scale * batches.weight * len(self.seeds) / batch.n_groups
             backward(found.grad.mul_(share))
             values = found.values.view(len(batch.rows), -1).sum(1)
-            self.loss_sum[self.share.replicas].add_(values, alpha=share)
+            self.loss_sum[batch.replicas] += share * values
         if self.share.parts > 1:
             add_up_step(self)
         self.optimisation.optimiser.step()
@@ -281,6 +295,11 @@ class Run:
                     best.keep_latest(self.replicas, self.epoch_number)
                 elif scores is not None:
                     best.update(self.replicas, self.epoch_number, scores[place])
+        if self._rests:
+            before, stopped = self.history[-1]["loss"], self._stopped.tolist()
+            losses = [before[place] if stopped[place] else loss for place, loss in enumerate(losses)]
+            if scores is not None:
+                scores = scores.where(~self._stopped, torch.stack([one.score for one in self.best]))
         shown = None if scores is None else scores.tolist()
         self.history.append(
             {

@@ -17,6 +17,8 @@ class Trained:
     history: list[dict[str, Any]]
     """One entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.
 
+    A replica that has stopped learns no more, and keeps its last loss and its best score; on a GPU, or where random
+    numbers are drawn for all replicas together, it goes on until all have stopped, which changes nothing it leaves.
     With several criteria, ``score`` is a list of the scores of each."""
     best_epoch: list[int]
     best_score: list[float] | None
