@@ -70,13 +70,22 @@ def _read_imports(package: Path) -> Iterator[Import]:
     }
     modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
     for importer, path in modules.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-        inside = {id(node) for function in functions for node in ast.walk(function)}
-        for node in ast.walk(tree):
+        for node, lazy in _walk(ast.parse(path.read_text(encoding="utf-8"))):
             for name in _imported(node, package.name):
                 if name.partition(".")[0] == package.name:
-                    yield Import(importer, name if name in modules else name.rpartition(".")[0], id(node) in inside)
+                    yield Import(importer, name if name in modules else name.rpartition(".")[0], lazy)
+
+
+def _walk(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    """Visit all nodes below one, level by level, and say of each whether it is inside a function."""
+    level = [(tree, False)]
+    while level:
+        yield from level
+        level = [
+            (child, lazy or isinstance(node, ast.FunctionDef))
+            for node, lazy in level
+            for child in ast.iter_child_nodes(node)
+        ]
 
 
 def _imported(node: ast.AST, package: str) -> list[str]:

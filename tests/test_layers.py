@@ -12,8 +12,12 @@ import unbag
 DOCS = Path(__file__).parents[1] / "docs"
 LAYERS = runpy.run_path(str(DOCS / "layers.py"))
 PACKAGE = Path(unbag.__file__).parent
-IMPORTS = LAYERS["read_imports"](PACKAGE)
 LEVEL = {name: -place for place, names in enumerate(LAYERS["LAYERS"].values()) for name in names.split()}
+
+
+@pytest.fixture(scope="module")
+def imports():
+    return LAYERS["read_imports"](PACKAGE)
 
 
 def test_every_package_and_module_has_a_layer():
@@ -21,18 +25,18 @@ def test_every_package_and_module_has_a_layer():
     assert (found - {"__init__"}) | {"unbag"} == LEVEL.keys(), "mend LAYERS in docs/layers.py"
 
 
-def test_imports_go_down_or_stay_in_their_layer():
-    up = [one for one in IMPORTS if LEVEL[one.units[0]] < LEVEL[one.units[1]]]
+def test_imports_go_down_or_stay_in_their_layer(imports):
+    up = [one for one in imports if LEVEL[one.units[0]] < LEVEL[one.units[1]]]
     assert not up, "move what is shared to the lower layer"
 
 
-def test_there_are_no_circles_but_those_with_a_reason():
+def test_there_are_no_circles_but_those_with_a_reason(imports):
     LAYERS["reduce"](LAYERS["graph"](PACKAGE))  # raises CycleError, which names them
-    assert not LAYERS["CIRCLES"].keys() - {one.units for one in IMPORTS}, "mend CIRCLES in docs/layers.py"
+    assert not LAYERS["CIRCLES"].keys() - {one.units for one in imports}, "mend CIRCLES in docs/layers.py"
 
 
-def test_only_the_command_line_imports_experiments_and_waits_until_it_must():
-    found = [one for one in IMPORTS if one.units[1] == "experiments" != one.units[0]]
+def test_only_the_command_line_imports_experiments_and_waits_until_it_must(imports):
+    found = [one for one in imports if one.units[1] == "experiments" != one.units[0]]
     assert {one.units[0] for one in found} == {"cli"}
     assert all(one.lazy for one in found)
 

@@ -99,8 +99,8 @@ def _text(old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def _replace_head(text: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / "model.json").write_bytes(text) and None
+def _replace_head(text: Callable[[], bytes]) -> Callable[[Path], None]:
+    return lambda folder: (folder / "model.json").write_bytes(text()) and None
 
 
 TEXTS: dict[str, Callable[[Path], None]] = {
@@ -112,11 +112,11 @@ TEXTS: dict[str, Callable[[Path], None]] = {
     "a number of 5000 digits": _text('"epochs": 2', f'"epochs": {"9" * 5000}'),
     "a key twice": _text('"epochs": 2', '"epochs": 2, "epochs": 2'),
     "half a character": _text('"scaling_": "standard"', r'"scaling_": "\ud800"'),
-    "bytes that are not ASCII": _replace_head('{"format": 1, "é": 1}'.encode()),
-    "two bytes a character": _replace_head('{"format": 1}'.encode("utf-16")),
-    "a million empty tables": _replace_head(b"[" + b"{}," * 10**6 + b"{}]"),
-    "a million keys": _replace_head(b"{" + b",".join(b'"%d":1' % key for key in range(10**6)) + b"}"),
-    "a list": _replace_head(b"[]"),
+    "bytes that are not ASCII": _replace_head('{"format": 1, "é": 1}'.encode),
+    "two bytes a character": _replace_head(lambda: '{"format": 1}'.encode("utf-16")),
+    "a million empty tables": _replace_head(lambda: b"[" + b"{}," * 10**6 + b"{}]"),
+    "a million keys": _replace_head(lambda: b"{" + b",".join(b'"%d":1' % key for key in range(10**6)) + b"}"),
+    "a list": _replace_head(lambda: b"[]"),
     "a format that is no number": _text(f'"format": {FORMAT}', '"format": [1]'),
     "no checksum": _text('"sha256"', '"sha512"'),
 }

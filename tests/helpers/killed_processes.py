@@ -20,7 +20,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import lightning_fabric  # noqa: F401 (so that no child has to)
 import torch
 from killed_training import fork, slow_writes
 from safetensors.torch import load_file
@@ -120,5 +119,7 @@ def main(folder: Path, kills: int) -> None:
 
 
 if __name__ == "__main__":
+    import lightning_fabric  # noqa: F401 (so that no child has to)
+
     torch.set_num_threads(1)
     main(Path(sys.argv[1]), int(sys.argv[2]))
