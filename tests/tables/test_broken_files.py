@@ -326,7 +326,7 @@ BROKEN = {
     "pairs without ids": (
         both(PEOPLE.replace("id,", "who,", 1), PAIRS),
         ["--n-classes", "2"],
-        r"people\.csv: no column holds the ids that a, b",
+        r"people\.csv: no column says by its name that it holds the ids that a, b",
     ),
     "pairs of how many classes": (both(groups=PAIRS), [], r"pairwise_similarity does not tell how many classes"),
     "pairs of one class": (both(groups=PAIRS), ["--n-classes", "1"], r"there must be at least 2 classes, got 1"),

@@ -69,9 +69,9 @@ def show_learned(console: Console, learned: Any) -> None:
     data, training = summary["data"], summary["training"]
     if summary["estimated_accuracy"] is not None:
         console.print(plain(say_estimate(summary)), highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))  # its headings are broken to fit in 80 columns
     counted = any(one["own_share"] is not None for one in summary["sets"])
-    for heading in ("learned from", "groups", "judged on", "log-likelihood", "trivial", *["own share"] * counted):
+    for heading in ("learned from", "groups", "judged on", "log-\nlikelihood", "trivial", *["own\nshare"] * counted):
         table.add_column(heading, justify="left" if heading == "learned from" else "right")
     for one in summary["sets"]:
         judged = "left out" if one["judged"]["folds"] else "held out" if one["judged"]["held_out"] else "all"

@@ -79,7 +79,8 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
     group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=asked)
     if group is None:
         others = {*asked, own_id, label}
-        shared = [name for name in names if name not in others and any(name in own for own in sources)]
+        there = {_plain(name) for own in sources for name in own}
+        shared = [name for name in names if name not in others and _plain(name) in there]
         group = shared[0] if len(shared) == 1 else None
     for option, given in (("--names", plan.names), ("--labelled", plan.labelled)):
         if given is not None:
@@ -123,8 +124,8 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
         )
     if kind.size is not None and instances.id is None:
         raise fail(
-            f"no column holds the ids that {', '.join(found.members)} of {file} refer to; call it id, or name it with "
-            "--id",
+            f"no column says by its name that it holds the ids that {', '.join(found.members)} of {file} refer to; the "
+            f"columns are {list_some(instances.features)}; name the right one with --id, or call it id",
             str(plan.instances),
         )
     return replace(found, unused=unused)
@@ -227,9 +228,12 @@ def _members_in_source(names: Sequence[str], source: Source, count: int) -> tupl
 
 def _group_in_source(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
     file = str(source.file)
-    if source.group is None and instances.group in names:
-        return str(instances.group)
-    found = find_column(names, GROUP, given=source.group, file=file, option="--group-in-groups")
+    own = instances.group
+    if source.group is None and own in names:
+        return str(own)
+    called = () if own is None else (_plain(own),)
+    found = find_column(names, called, given=source.group, file=file, option="--group-in-groups")
+    found = found or find_column(names, GROUP, given=None, file=file, option="--group-in-groups")
     if found is None:
         raise fail(
             f"no column holds the id of the group; the columns are {list_some(names)}; call it as in the file of "

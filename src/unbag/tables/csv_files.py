@@ -34,8 +34,8 @@ class CsvFile:
         self.path = path
         self._file, self._size = pa.PythonFile(file, "r"), os.fstat(file.fileno()).st_size
         self._refuse_other_contents()
-        line = self._unpacked().readline(LONGEST_HEADER).decode("utf-8", "replace")
-        self.delimiter = max(DELIMITERS, key=line.count)
+        self._header = self._unpacked().readline(LONGEST_HEADER).decode("utf-8-sig", "replace").strip()
+        self.delimiter = max(DELIMITERS, key=self._header.count)
         try:
             with self._parsed({}) as reader:
                 self.names: list[str] = list(reader.schema.names)
@@ -154,6 +154,11 @@ class CsvFile:
                     break
         if ragged:
             row = ragged[0]
+            if row.expected_columns == 1:  # a title, where names of columns should be
+                raise self._fail(
+                    f"the first line, {self._header!r}, names one column, but a later row has {row.actual_columns} "
+                    "values; delete what stands above the names of the columns, such as a title",
+                ) from error
             raise self._fail(
                 f"the row has {row.actual_columns} values, but the header has {row.expected_columns}; look for a "
                 f"missing or a stray {'comma' if self.delimiter == ',' else repr(self.delimiter)}, and put text that "
