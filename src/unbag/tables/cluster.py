@@ -51,7 +51,7 @@ def predict_on_cluster(
     given = {"id": id, "keep": keep, "raw_text": True}
     names = [part.name if part.suffix == ".parquet" else f"{part.name}.parquet" for part in parts]
     asked = [(own, part, (out / name).absolute(), given, device) for part, name in zip(parts, names, strict=True)]
-    found = _map(_predict_part, asked)
+    found = map_tasks(_predict_part, asked)
     tally = _add_up(found)
     shifts = shift_notes(clf, reduce(add, (one.seen for one in found)), instances)
     return sum(one.rows for one in found), [*tally.as_problems(str(instances)), *shifts]
@@ -76,7 +76,7 @@ def disaggregate_on_cluster(
     content, clf = load_run(own, "cpu")
 
     def read(file: TableFile, keys: list[str]) -> Rows:
-        found = _map(_read_part, [(own, part, keys, device) for part in _parts(instances)])
+        found = map_tasks(_read_part, [(own, part, keys, device) for part in _parts(instances)])
         kept = pa.concat_tables([one.keys.data for one in found])
         return Rows(Table(instances, kept), np.concatenate([one.log_probs for one in found]), _add_up(found))
 
@@ -94,7 +94,7 @@ def fit_on_cluster(arguments: Sequence[str], n: int) -> str:
     n
         How many processes, each on a processor, or GPU, of its own.
     """
-    ray = _start()
+    ray = start()
     worker = ray.remote(num_cpus=1, max_restarts=0)(_Process)
     workers = [worker.remote() for _ in range(n)]
     try:
@@ -148,9 +148,9 @@ def _parts(instances: Path) -> list[Path]:
     return [part for part in parts if pq.read_metadata(part).num_rows] or parts
 
 
-def _map(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+def map_tasks(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Call a function once for each of some arguments, on the workers, and return what it returns, in their order."""
-    ray = _start()
+    ray = start()
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(function)
     return _results(ray, [task.remote(*own) for own in arguments])
 
@@ -166,13 +166,14 @@ def _results(ray: Any, waiting: list[Any]) -> list[Any]:
         raise ConnectionError(f"the cluster has lost a worker too often, or altogether: {message}") from error
 
 
-def _start() -> Any:
+def start(n_workers: int | None = None) -> Any:
+    """Return Ray, with a cluster: that of RAY_ADDRESS, or one on this machine, of all processors or so many workers."""
     try:
         import ray  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ImportError("--engine ray needs Ray, which is not there: pip install unbag[ray]") from error
-    if not ray.is_initialized():  # RAY_ADDRESS names a cluster; otherwise one is started on this machine
-        ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+    if not ray.is_initialized():
+        ray.init(num_cpus=n_workers, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     return ray
 
 
