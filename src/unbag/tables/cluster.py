@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from unbag.columns import Table
 from unbag.features import Tally
 from unbag.files import raise_if_input
 from unbag.problems import Problem, fail
 from unbag.run_folder import Run
-from unbag.tables.parquet_files import parts_of
+from unbag.tables.parquet_files import ParquetFiles, parts_of
 from unbag.tables.predict import Predicted, Rows, disaggregate_with, load_run, predict_part, read_rows, shift_notes
 from unbag.tables.read import TableFile, open_table
 
@@ -144,8 +143,11 @@ def _read_part(run: Run, part: Path, keys: list[str], device: str) -> Rows:
 
 def _parts(instances: Path) -> list[Path]:
     """Return the parts of a folder that have rows, or all if none has."""
-    parts = [part.absolute() for part in parts_of(instances)]
-    return [part for part in parts if pq.read_metadata(part).num_rows] or parts
+    with open_table(instances) as file:
+        if not isinstance(file.content, ParquetFiles):
+            raise fail("workers read the parts of a folder of Parquet; write the table as such", str(instances))
+        parts = file.content.parts_with_rows() or parts_of(instances)
+    return [part.absolute() for part in parts]
 
 
 def map_tasks(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
