@@ -82,7 +82,7 @@ def run(
                     continue
                 case = f"{task}, {shape}, {n} {'process' if n == 1 else 'processes'}"
                 report(case)
-                found = _measure(task, Files(shape, Path(name)), n, threads, 0.0 if quick else 1.0)
+                found = _measure(task, Files(shape, Path(name)), n, threads, 0.0 if quick else 3.0)
                 results.append({"case": case, **found})
             return results
         finally:
