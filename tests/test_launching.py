@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from unittest.mock import patch
 
 import numpy as np
@@ -61,6 +62,23 @@ def test_a_killed_process_ends_the_fit_and_it_goes_on_with_another_number(forked
     expected = fit()
     assert found.predict_proba(X) == pytest.approx(expected.predict_proba(X), abs=1e-6)
     assert len(found.history_) == len(expected.history_) == 4
+
+
+def cut_off(processes):
+    """Stop the second process, as if its machine could not be reached, for two seconds; the first has much to do."""
+    if processes.first:
+        time.sleep(100)
+    elif os.fork() == 0:
+        time.sleep(2)
+        os.kill(os.getppid(), signal.SIGCONT)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_process_that_does_not_answer_ends_the_others(forked, capfd):
+    with patch.object(launching, "SILENCE", timedelta(seconds=1)), pytest.raises(ProcessLost, match="was ended"):
+        Launcher(2).run(cut_off)
+    assert "has not answered for 1 seconds; start the run again" in capfd.readouterr().err
 
 
 def test_an_error_of_a_process_is_the_error_of_the_fit(forked):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
 from pickle import PicklingError
+from threading import Event, Thread
 from typing import Any, Literal
 
 import torch
@@ -23,6 +26,9 @@ from unbag.training.processes import GO_ON, Processes, ProcessLost
 
 START_METHOD: Literal["spawn", "fork"] = "spawn"
 """A process that has run threads must not fork."""
+
+SILENCE = timedelta(seconds=45)
+"""After which a process that does not answer is lost: so long may a machine be busy with other things."""
 
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 """Variables that tell processes of several machines how to find each other, where no launcher has started them."""
@@ -88,7 +94,8 @@ class Launcher:
         fabric = self._fabric()
         if fabric.strategy.cluster_environment.creates_processes_externally:
             fabric.launch()
-            return function(*args, processes=_processes(fabric))
+            with _watched(_processes(fabric)) as processes:
+                return function(*args, processes=processes)
         with tempfile.TemporaryDirectory() as name, self._ports():
             folder, before = Path(name), {*multiprocessing.active_children()}
             try:
@@ -150,12 +157,47 @@ def _processes(fabric: Any) -> Processes:
     return Processes(fabric.global_rank, fabric.world_size, str(fabric.device))
 
 
+@contextmanager
+def _watched(processes: Processes) -> Iterator[Processes]:
+    """End this process where another has not answered for a while: its machine may be cut off, which torch cannot tell.
+
+    Threads of all processes tell each other every second whether they have done their work, also while that takes long,
+    and end together.
+    """
+    group = torch.distributed.new_group(timeout=SILENCE, backend="gloo")
+    done = Event()
+
+    def watch() -> None:
+        finished = torch.zeros(1)
+        while finished < processes.size:
+            finished.fill_(done.wait(1.0))
+            try:
+                torch.distributed.all_reduce(finished, group=group)
+            except RuntimeError:
+                seconds = SILENCE.total_seconds()
+                if not done.wait(seconds / 9):  # who waits for one that has ended is told so, and says more
+                    said = f"another process of the run has ended, or has not answered for {seconds:g} seconds; {GO_ON}"
+                    print(said, file=sys.stderr, flush=True)
+                    os._exit(1)
+                return
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield processes
+        processes.any(True)  # nobody leaves while others still listen
+        done.set()
+        watcher.join()
+    finally:
+        done.set()
+
+
 def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
     """Do the work of one process, and leave its result, or what went wrong, in a folder."""
     processes = _processes(fabric)
     try:
-        found = function(processes=processes)
-        processes.any(True)  # nobody leaves while others still listen
+        with _watched(processes):
+            found = function(processes=processes)
     except Exception as error:
         kept = atomic_file(folder / f"error-{processes.rank}")
         with suppress(PicklingError, AttributeError, TypeError), kept as draft:

@@ -39,6 +39,21 @@ def test_a_folder_that_holds_something_is_left_alone(files, tmp_path):
         predict_on_cluster(Run(files / "run"), files / "parts", tmp_path)
 
 
+def test_a_part_with_another_schema_is_refused_with_the_sentence_of_one_machine(files, tmp_path):
+    (tmp_path / "parts").mkdir()
+    for place, values in enumerate(([0.5, 1.0], [1, 2])):
+        pq.write_table(pa.table({"id": [1, 2], "group": [0, 1], "x": values}), tmp_path / "parts" / f"{place}.parquet")
+    said = []
+    for write, out in ((predict_table, "out.parquet"), (predict_on_cluster, "out")):
+        with pytest.raises(TableError, match=r"1.parquet: column x is int64 here, of another type than") as error:
+            write(Run(files / "run"), tmp_path / "parts", tmp_path / out)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    (tmp_path / "rows.csv").write_text("id,group,x\n1,0,0.5\n")
+    with pytest.raises(TableError, match="write the table as such"):
+        predict_on_cluster(Run(files / "run"), tmp_path / "rows.csv", tmp_path / "out")
+
+
 @asked
 @pytest.mark.filterwarnings("ignore")
 def test_two_workers_write_what_one_machine_does_though_one_is_killed(files, monkeypatch):

@@ -31,7 +31,16 @@ def no_slower(ours: float, reference: float, name: str, target: float) -> Result
     return row(ours, reference, name, ratio, target=f"<= {target:g}x its time", met=ratio <= target)
 
 
-def row(ours: float, reference: float, name: str, ratio: float, *, target: str, met: bool, note: str = "") -> Result:
+def row(
+    ours: float,
+    reference: float,
+    name: str,
+    ratio: float,
+    *,
+    target: str | None = None,
+    met: bool | None = None,
+    note: str = "",
+) -> Result:
     """Put a result together."""
     return {
         "unbag_ms": ours,

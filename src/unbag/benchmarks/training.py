@@ -19,6 +19,8 @@ from unbag.models import MLP, LeNet
 from unbag.models.build import MakeModel
 from unbag.segments import Segments
 from unbag.training import Observations, Settings, train
+from unbag.training.processes import Processes
+from unbag.training.row_source import Rows
 
 Measure = Callable[[], Result]
 KINDS: dict[str, tuple[Aggregate, int, int]] = {  # what is observed, members of a group, classes
@@ -94,10 +96,19 @@ def _observed(kind: str, device: str, n_groups: int, shape: tuple[int, ...]) -> 
     return X, y, Observations(aggregate, groups, aggregate.observe(y, groups, k), k)
 
 
-def _seconds(make: MakeModel, X: Tensor, observed: Observations, epochs: int, seeds: int = 1, **how: Any) -> float:
+def epoch_seconds(
+    make: MakeModel,
+    X: Rows,
+    observed: Observations,
+    epochs: int,
+    *,
+    seeds: int = 1,
+    processes: Processes | None = None,
+    **how: Any,
+) -> float:
     """Return the seconds of an epoch, without the first, which may be captured."""
     settings = Settings(epochs=epochs + 1, **how)
-    trained = train(make, X, [observed], settings, seeds=range(seeds))
+    trained = train(make, X, [observed], settings, seeds=range(seeds), processes=processes)
     return statistics.median(entry["seconds"] for entry in trained.history[1:])
 
 
@@ -108,20 +119,22 @@ def _step_on_cpu(
     X, y, observed = _observed(kind, "cpu", n_groups, (n_columns,))
     ours, reference = [], []
     for _ in range(n_runs):  # in turns, so that a busy moment hits both
-        ours.append(_seconds(partial(MLP, n_columns, k), X, observed, 1, remember_from=0, batch_size=batch_size))
-        reference.append(_supervised_epoch(MLP(n_columns, k), X, y, observed.groups, batch_size))
+        ours.append(epoch_seconds(partial(MLP, n_columns, k), X, observed, 1, remember_from=0, batch_size=batch_size))
+        reference.append(supervised_epoch(MLP(n_columns, k), X, y, observed.groups, batch_size))
     return no_slower(
         1e3 * statistics.median(ours), 1e3 * statistics.median(reference), "a plain supervised loop, an epoch", target
     )
 
 
-def _supervised_epoch(net: nn.Module, X: Tensor, y: Tensor, groups: Groups, batch_size: int) -> float:
-    """Train on the rows of batches of groups with their labels, by hand."""
+def supervised_epoch(
+    net: nn.Module, X: Tensor, y: Tensor, groups: Groups, batch_size: int, *, steps: int | None = None
+) -> float:
+    """Train on the rows of batches of groups with their labels, by hand, and return the seconds."""
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
     rows = groups.to_tuples()
     order = torch.randperm(len(rows))
     start = time.perf_counter()
-    for batch in order.split(batch_size):
+    for batch in order.split(batch_size)[:steps]:
         own = rows[batch].flatten()
         loss = cross_entropy(net(X[own]), y[own])
         optimiser.zero_grad()
@@ -134,8 +147,8 @@ def _step_on_gpu(kind: str, target: float, quick: bool) -> Result:
     n_groups = 12_800 if quick else 64_000
     X, y, observed = _observed(kind, "cuda", n_groups, (1, 28, 28))
     known = Observations(KnownLabels(), observed.groups, KnownLabels().observe(y, observed.groups, 10), 10)
-    ours = _seconds(partial(LeNet, 10), X, observed, 3, remember_from=0)
-    reference = _seconds(partial(LeNet, 10), X, known, 3)
+    ours = epoch_seconds(partial(LeNet, 10), X, observed, 3, remember_from=0)
+    reference = epoch_seconds(partial(LeNet, 10), X, known, 3)
     return no_slower(1e3 * ours, 1e3 * reference, "known labels in the same captured loop, an epoch", target)
 
 
@@ -143,13 +156,13 @@ def _replicas(device: str, make: MakeModel, target: float, quick: bool) -> Resul
     on_gpu = device == "cuda"
     n_groups = (12_800 if quick else 64_000) if on_gpu else (1280 if quick else 6400)
     X, _, observed = _observed("pairs", device, n_groups, (1, 28, 28) if on_gpu else (64,))
-    five = _seconds(make, X, observed, 3, seeds=5, remember_from=0)
-    one = _seconds(make, X, observed, 3, remember_from=0)
+    five = epoch_seconds(make, X, observed, 3, seeds=5, remember_from=0)
+    one = epoch_seconds(make, X, observed, 3, remember_from=0)
     return no_slower(1e3 * five, 1e3 * one, "one replica, an epoch", target)
 
 
 def _captured(quick: bool) -> Result:
     X, _, observed = _observed("pairs", "cuda", 12_800 if quick else 64_000, (1, 28, 28))
-    captured = _seconds(partial(LeNet, 10), X, observed, 3, remember_from=0)
-    plain = _seconds(partial(LeNet, 10), X, observed, 1, remember_from=0, capture=False)
+    captured = epoch_seconds(partial(LeNet, 10), X, observed, 3, remember_from=0)
+    plain = epoch_seconds(partial(LeNet, 10), X, observed, 1, remember_from=0, capture=False)
     return faster(1e3 * captured, 1e3 * plain, "a plain loop, an epoch", 10.0)

@@ -114,8 +114,8 @@ def fit(
         if engine == "ray":
             from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
 
-            devices = 1 if plan.training.devices == "auto" else plan.training.devices
-            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), devices * plan.training.nodes), nl=False)
+            n = (1 if plan.training.devices == "auto" else plan.training.devices) * plan.training.nodes
+            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), n, plan.training.device), nl=False)
             return
         if not Launcher(plan.training.devices, plan.training.nodes, plan.training.device).first:
             with TemporaryDirectory() as folder:  # the first process keeps the run

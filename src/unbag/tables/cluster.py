@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from unbag.columns import Table
 from unbag.features import Tally
 from unbag.files import raise_if_input
 from unbag.problems import Problem, fail
 from unbag.run_folder import Run
-from unbag.tables.parquet_files import parts_of
+from unbag.tables.parquet_files import ParquetFiles, parts_of
 from unbag.tables.predict import Predicted, Rows, disaggregate_with, load_run, predict_part, read_rows, shift_notes
 from unbag.tables.read import TableFile, open_table
 
@@ -51,7 +50,7 @@ def predict_on_cluster(
     given = {"id": id, "keep": keep, "raw_text": True}
     names = [part.name if part.suffix == ".parquet" else f"{part.name}.parquet" for part in parts]
     asked = [(own, part, (out / name).absolute(), given, device) for part, name in zip(parts, names, strict=True)]
-    found = _map(_predict_part, asked)
+    found = map_tasks(_predict_part, asked, device)
     tally = _add_up(found)
     shifts = shift_notes(clf, reduce(add, (one.seen for one in found)), instances)
     return sum(one.rows for one in found), [*tally.as_problems(str(instances)), *shifts]
@@ -76,7 +75,7 @@ def disaggregate_on_cluster(
     content, clf = load_run(own, "cpu")
 
     def read(file: TableFile, keys: list[str]) -> Rows:
-        found = _map(_read_part, [(own, part, keys, device) for part in _parts(instances)])
+        found = map_tasks(_read_part, [(own, part, keys, device) for part in _parts(instances)], device)
         kept = pa.concat_tables([one.keys.data for one in found])
         return Rows(Table(instances, kept), np.concatenate([one.log_probs for one in found]), _add_up(found))
 
@@ -84,7 +83,7 @@ def disaggregate_on_cluster(
     return disaggregate_with(read, (own, content, clf), instances, groups, out, **told)
 
 
-def fit_on_cluster(arguments: Sequence[str], n: int) -> str:
+def fit_on_cluster(arguments: Sequence[str], n: int, device: str = "cpu") -> str:
     """Run ``unbag fit`` in so many processes of a cluster, which train together, and return what the first has printed.
 
     Parameters
@@ -92,10 +91,12 @@ def fit_on_cluster(arguments: Sequence[str], n: int) -> str:
     arguments
         Those of the command line, without the engine and the number of processes.
     n
-        How many processes, each on a processor, or GPU, of its own.
+        How many processes, each on a processor of its own.
+    device
+        Where they compute; ``"cuda"``: each on a GPU of its own.
     """
-    ray = _start()
-    worker = ray.remote(num_cpus=1, max_restarts=0)(_Process)
+    ray = start(n)
+    worker = ray.remote(max_restarts=0, **_needs(device))(_Process)
     workers = [worker.remote() for _ in range(n)]
     try:
         address, port = ray.get(workers[0].meet.remote())
@@ -144,15 +145,23 @@ def _read_part(run: Run, part: Path, keys: list[str], device: str) -> Rows:
 
 def _parts(instances: Path) -> list[Path]:
     """Return the parts of a folder that have rows, or all if none has."""
-    parts = [part.absolute() for part in parts_of(instances)]
-    return [part for part in parts if pq.read_metadata(part).num_rows] or parts
+    with open_table(instances) as file:
+        if not isinstance(file.content, ParquetFiles):
+            raise fail("workers read the parts of a folder of Parquet; write the table as such", str(instances))
+        parts = file.content.parts_with_rows() or parts_of(instances)
+    return [part.absolute() for part in parts]
 
 
-def _map(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+def map_tasks(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], device: str = "cpu") -> list[Any]:
     """Call a function once for each of some arguments, on the workers, and return what it returns, in their order."""
-    ray = _start()
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(function)
+    ray = start()
+    task = ray.remote(max_retries=RETRIES, **_needs(device))(function)
     return _results(ray, [task.remote(*own) for own in arguments])
+
+
+def _needs(device: str) -> dict[str, int]:
+    """Return what Ray must set aside for a process; it shows no GPU to one that has not asked for it."""
+    return {"num_cpus": 1, "num_gpus": int(device.startswith("cuda"))}
 
 
 def _results(ray: Any, waiting: list[Any]) -> list[Any]:
@@ -166,13 +175,15 @@ def _results(ray: Any, waiting: list[Any]) -> list[Any]:
         raise ConnectionError(f"the cluster has lost a worker too often, or altogether: {message}") from error
 
 
-def _start() -> Any:
+def start(n_workers: int | None = None) -> Any:
+    """Return Ray, with a cluster: that of RAY_ADDRESS, or one on this machine, of so many workers or all processors."""
     try:
         import ray  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise ImportError("--engine ray needs Ray, which is not there: pip install unbag[ray]") from error
-    if not ray.is_initialized():  # RAY_ADDRESS names a cluster; otherwise one is started on this machine
-        ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+    if not ray.is_initialized():
+        given = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": n_workers}
+        ray.init(**given, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     return ray
 
 

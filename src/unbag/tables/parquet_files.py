@@ -58,6 +58,10 @@ class ParquetFiles:
                 with _guarded(path, f"row group {number}: "):
                     yield from file.iter_batches(ROWS_AT_ONCE, row_groups=[number], columns=columns)
 
+    def parts_with_rows(self) -> list[Path]:
+        """Return the parts that have rows, all of which must have the same columns."""
+        return [path for path, file in self._parts() if file.metadata.num_rows]
+
     def _parts(self) -> Iterator[tuple[Path, pq.ParquetFile]]:
         yield self._first, self._opened
         for path in self._others:
