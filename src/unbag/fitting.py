@@ -29,6 +29,9 @@ from unbag.training.scaling import ScalingName
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""
 
+# Progress of a network, as Plateau has it, beyond which more is not worth its time.
+TOO_LITTLE = 5e-3
+
 # Of so few groups none is spared to choose by, and more than so many rows and groups tell no better.
 TOO_FEW_TO_SPLIT = 20
 ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
@@ -230,7 +233,7 @@ def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> 
     if not can_choose or settings.steps is None:
         return hooks
     if hooks["stopping"] is None and settings.patience is not None:
-        hooks["stopping"] = Plateau(settings.patience, settings.patient_from)
+        hooks["stopping"] = Plateau(settings.patience, settings.patient_from, TOO_LITTLE)
     if hooks["schedule"] is None and hooks["optimiser"] is None and choices["learning_rate"] == AUTO:
         hooks["schedule"] = raise_rate
     return hooks

@@ -184,7 +184,8 @@ class Networks:
             rule = Patience(self.settings.patience, self.settings.patient_from)
         # What the caller wants to be trained to its end, is.
         if goal is not None and rule is not None and self.settings.steps is not None:
-            rule = OutOfReach(goal, self.settings.epochs, rule, len(self.scalings))
+            n = self.settings.epochs
+            rule = OutOfReach(goal, n, n // 10, rule, len(self.scalings))
         if time_limit is not None:
             rule = TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)
         return {**self.hooks, "stopping": rule}

@@ -83,7 +83,8 @@ class Run:
             progress.epoch(self.history, most)
             if score is not None and patience is not None:
                 rule: Any = Plateau(patience, self.first)
-                rule = rule if self.goal is None else OutOfReach(self.goal, most, rule)
+                if self.goal is not None:  # near a constant, groups tell little, and progress may begin slowly
+                    rule = OutOfReach(self.goal, most, most // 2, rule)
                 self.finished = bool(torch.as_tensor(rule(None, self.history)))
         return self
 

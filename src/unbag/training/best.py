@@ -128,7 +128,7 @@ class Plateau:
 
     epochs: int
     begins: int = 0
-    tolerance: float = 5e-3
+    tolerance: float = 2e-3
 
     def __call__(self, best: Best | None, history: Sequence[dict[str, Any]]) -> Tensor | bool:
         """Say which replicas have risen too little, (replicas,)."""
@@ -148,8 +148,8 @@ def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
 class OutOfReach:
     """The rule that stops all replicas once they cannot reach a score that others have, and follows another before.
 
-    From a tenth of all epochs on, every further doubling of their number is taken to bring as much as the last one did,
-    although it mostly brings less.
+    Every further doubling of the number of epochs is taken to bring as much as the last one did; mostly it brings less,
+    but for those at the beginning.
 
     Parameters
     ----------
@@ -157,6 +157,8 @@ class OutOfReach:
         The score, of the best of each fold's replicas on average.
     epochs
         How many there are at most.
+    begins
+        After how many of them it is asked for the first time.
     rule
         What is followed before.
     of_fold
@@ -165,19 +167,20 @@ class OutOfReach:
     Examples
     --------
     >>> slow = [{"score": [-4.0 + 0.01 * epoch]} for epoch in range(10)]
-    >>> OutOfReach(-3.8, 100)(None, slow), OutOfReach(-3.6, 100)(None, slow)
+    >>> OutOfReach(-3.8, 100, 10)(None, slow), OutOfReach(-3.6, 100, 10)(None, slow)
     (False, True)
     """
 
     goal: float
     epochs: int
+    begins: int
     rule: StoppingRule = never
     of_fold: int = 1
 
     def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
         """Say whether the score is out of reach, or else what the other rule says."""
         n = len(history)
-        if n >= max(2, self.epochs // 10):
+        if n >= max(2, self.begins):
             now, before = self._best(history), self._best(history[: n // 2])
             if now + (now - before) * math.log2(self.epochs / n) < self.goal:
                 return True
