@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag.families.base import Family, Fitted, Model
+from unbag.families.components import ComponentNetworks
 from unbag.families.folds import Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
 from unbag.out_of_fold import (
@@ -153,7 +154,7 @@ def fit_folds(
     family: Family, X: Tensor, folds: Sequence[Fold], seed: int, time_limit: float | None = None
 ) -> list[Fitted]:
     """Fit a family once for each fold, within so many seconds; networks learn side by side, others on the processor."""
-    if isinstance(family, Networks):
+    if isinstance(family, Networks | ComponentNetworks):
         return family.fit_folds(X, folds, seed, time_limit)
     X, folds = X.cpu(), [fold.to("cpu") for fold in folds]
     share = None if time_limit is None else time_limit / len(folds)
