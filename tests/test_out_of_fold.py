@@ -76,6 +76,16 @@ def test_with_labels_of_single_rows_it_is_the_accuracy_and_its_interval_that_of_
     assert (found.low, found.high) == pytest.approx((share - half, share + half), abs=1e-12)
 
 
+def test_groups_that_are_all_explained_leave_room_for_doubt():
+    one, _, _ = made(40)
+    sure = torch.nn.functional.one_hot(one.z.argmax(1), 3).repeat_interleave(4, 0).double() * 1e3
+    one = Observations(one.aggregate, one.groups, 4 * torch.nn.functional.one_hot(one.z.argmax(1), 3), 3)
+    assert estimate_accuracy([one], [sure.log_softmax(1)]).low == 1
+    found = estimate_accuracy([one], [sure.log_softmax(1)], 4)
+    assert found.value == pytest.approx((40 + 4 / 3) / 44)
+    assert found.low < 0.9 < found.high == 1
+
+
 def test_its_interval_holds_the_truth_for_predictions_as_certain_as_they_should_be():
     inside = 0
     for seed in range(40):

@@ -8,18 +8,20 @@ import warnings
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
-from table_files import call
+from table_files import call, write
 
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstance, PairwiseSimilarity, UnbagWarning
 from unbag.constant import best_constant
 from unbag.diagnosis import diagnose
 from unbag.examination import LeftOut, _exponents, deviations, examine
+from unbag.families.components import find_components
 from unbag.segments import Segments
 from unbag.shift import Moments, describe_features, find_shift
 from unbag.training import Observations
@@ -431,17 +433,58 @@ def test_missing_columns():
     with pytest.raises(ValueError, match="NaN"):
         AggregateClassifier(model="linear").fit(X, counts_of(y, groups), groups=groups)
     pytest.importorskip("lightgbm")
-    clf = AggregateClassifier(model="trees", epochs=3, random_state=0).fit(X, counts_of(y, groups), groups=groups)
+    clf = AggregateClassifier(model="trees", epochs=3, random_state=0)
+    said = "column 1 of X: no value in any row of the groups, so that nothing can be learned from it; leave it out"
+    assert warned(clf, X, counts_of(y, groups), groups) == said
     assert np.isfinite(clf.predict_proba(X)).all()
     assert clf.check_shift(X) == []
+    with pytest.raises(ValueError, match="X, column b: the column has no values at all; leave it out"):
+        clf.fit(pd.DataFrame(X, columns=list("abcd")), counts_of(y, groups), groups=groups)
+    X[:, 1] = np.where(y, np.nan, 1)
+    assert warned(clf, X, counts_of(y, groups), groups) == ""
 
 
 def test_a_hundred_thousand_columns():
     X, y, groups = made(0, n_groups=10, size=4, columns=100_000)
-    clf = AggregateClassifier(model="linear", epochs=1, random_state=0)
-    said = warned(clf, X.astype(np.float32), counts_of(y, groups), groups)
+    X = X.astype(np.float32)
+    clf = AggregateClassifier(n_folds=2, epochs=2, random_state=0)
+    said = warned(clf, X, counts_of(y, groups), groups)
     assert "10 groups can be compared in 9 ways, fewer than the 100,000 columns" in said
-    assert np.isfinite(clf.predict_proba(X.astype(np.float32))).all()
+    assert "100,000 columns for 40 rows: only a linear model is tried, on at most 40 components of these; name" in said
+    assert [one["model"] for one in clf.candidates_] == ["linear"]
+    assert np.isfinite(clf.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_networks_of_wide_tables_learn_components_of_all_rows(model):
+    X, y, groups = made(0, n_groups=10, size=4, columns=2100)
+    X[1] = X[0]  # one component less
+    clf = AggregateClassifier(model=model, epochs=3, scaling="standard", random_state=0)
+    said = warned(clf, X, counts_of(y, groups), groups)
+    assert "linear models and networks learn from at most 40 components of these" in said
+    scaling, net = clf.models_[0]
+    rows, weights = scaling(torch.from_numpy(X)), next(net.parameters())
+    assert torch.linalg.matrix_rank(rows) == 38  # the mean is taken off
+    assert torch.linalg.matrix_rank(torch.cat([rows, weights]), rtol=1e-4) == 38  # no weights outside of their span
+    # A network of components said the same.
+    basis = find_components(rows, seed=0)
+    torch.testing.assert_close(basis.T @ basis, torch.eye(38), atol=1e-4, rtol=0)
+    torch.testing.assert_close(rows @ basis @ basis.T, rows, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [({"a": ["1"] * 12}, "no row can be told from another"), ({"b": [""] * 12}, "the column has no values at all")],
+)
+def test_the_command_line_says_so_too(columns, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    people = {"ward": [f"w{row // 3}" for row in range(12)], **columns}
+    lines = [",".join(people), *map(",".join, zip(*people.values(), strict=True))]
+    write(tmp_path / "people.csv", "\n".join(lines) + "\n")
+    write(tmp_path / "wards.csv", "ward,ill,well\nw0,1,2\nw1,0,3\nw2,3,0\nw3,2,1\n")
+    told = call("fit", "people.csv", "wards.csv", "--out", "run", "--model", "linear", "--epochs", 2)
+    assert told.exit_code == 1
+    assert sentence in " ".join(told.output.split())
 
 
 def test_two_hundred_classes():

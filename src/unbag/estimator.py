@@ -17,6 +17,7 @@ from unbag.checks import check_device
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
 from unbag.families import is_network
+from unbag.families.components import describe_width
 from unbag.families.cross_fit import OutOfFold
 from unbag.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag.fit_diagnosis import (
@@ -327,6 +328,8 @@ class AggregateClassifier(Predictor):
         if isinstance(rows, Tensor) and is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
+        if said := describe_width(rows, self.model):
+            warnings.warn(said, UnbagWarning, stacklevel=3)
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)

@@ -193,7 +193,7 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
             read_arrays(column, None, table.file, 0, name)
         except TableError as error:
             yield from error.problems
-    elif pa.types.is_null(column.type):
+    elif pa.types.is_null(column.type) or bool(is_missing(column).all()):
         yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
     elif kind_of(column) == "category":
         distinct = pc.count_distinct(column).as_py()

@@ -15,6 +15,7 @@ from torch import Tensor
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
 from unbag.families.choice import AUTO, CANDIDATES, FROM_DISK, MATCH, TREES, architecture, check_processor, name_of
+from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetworks, is_wide
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
@@ -132,6 +133,8 @@ def prepare_folds(
 def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
     """Return the names of the models that an automatic one chooses from."""
     counted = all(one.aggregate.outcome == "class_counts" for one in observations)
+    if is_wide(X) and X.shape[1] > MOST_COLUMNS:
+        return [CANDIDATES[0]]
     fit = {
         TREES: X.ndim == 2 and has_lightgbm(),
         MATCH: counted and any(one.groups.max_size > 1 for one in observations),
@@ -192,19 +195,27 @@ def _family(
     can_choose: bool,
 ) -> Family:
     if is_network(choices["model"]):
-        return _networks(choices, X, observations, objective, can_choose=can_choose)
+        shape, model = row_shape(X), choices["model"]
+        if not (isinstance(model, str) and model in LINEAR_FIRST and is_wide(X)):
+            return _networks(choices, shape, observations, objective, can_choose=can_choose)
+        scaling = _scalings(choices["scaling"], can_choose=False)[0]
+        own = {**choices, "scaling": "table"}
+        return ComponentNetworks(
+            lambda n: _networks(own, (n,), observations, objective, can_choose=can_choose),
+            build(model, shape, observations[0].n_classes),
+            scaling,
+        )
     return _in_rounds(choices, observations, can_choose=can_choose)
 
 
 def _networks(
     choices: dict[str, Any],
-    X: Rows,
+    shape: tuple[int, ...],
     observations: Sequence[Observations],
     objective: Objective | None,
     *,
     can_choose: bool,
 ) -> Networks:
-    shape = row_shape(X)
     make_net = build(choices["model"], shape, observations[0].n_classes)
     if choices["checkpoint"] is not None and not isinstance(choices["random_state"], Integral):
         raise ValueError(

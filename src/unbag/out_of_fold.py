@@ -111,7 +111,7 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     return [count / sum(counts) for count in counts]
 
 
-def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> Estimate:
+def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor], n_guessed: int = 0) -> Estimate:
     """Estimate how often the most likely class is the right one, from what was observed of the groups.
 
     The chance that a prediction is right is the posterior of the predicted class given the observation of its group:
@@ -125,6 +125,9 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor])
         What was observed.
     log_probs
         Out-of-fold predictions for the members of each set.
+    n_guessed
+        Members of one more group whose classes were guessed, so that a few groups which are all explained do not make
+        an accuracy of 100 % (for two classes and four members, after Agresti and Coull, 1998).
     """
     chances, sizes = [], []
     for one, own in zip(sets, log_probs, strict=True):
@@ -134,6 +137,10 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor])
         weights = one.weight * one.weights
         chances.append(weights * segments.sum(right.double()))
         sizes.append(weights * segments.sizes)
+    if n_guessed:
+        size = n_guessed * torch.cat(sizes).sum() / sum(len(one.groups.members) for one in sets)
+        chances.append(size[None] / sets[0].n_classes)
+        sizes.append(size[None])
     return _ratio(torch.cat(chances), torch.cat(sizes))
 
 

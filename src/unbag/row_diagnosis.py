@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import lgamma, log
 from typing import Any
 
@@ -47,6 +47,8 @@ def diagnose_rows(X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | Non
         Of the columns of a table.
     """
     yield from find_few_groups(X, sets)
+    if X.ndim == 2:
+        yield from find_missing_columns(X, torch.cat([one.groups.members for one in sets]), names)
     for one in sets:
         if one.groups.max_size > 1:
             yield from find_copies(X, one.groups)
@@ -73,6 +75,17 @@ def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
             f"{groups:,} groups can be compared in {compared:,} ways, fewer than the {columns:,} columns, so that a "
             "linear model can explain whatever was observed; collect more groups or leave columns out, and believe "
             "what left-out groups say",
+        )
+
+
+def find_missing_columns(X: Tensor, members: Tensor, names: Sequence[Any] | None) -> Iterator[Finding]:
+    """Say which columns have no value in any row of a group, where others have."""
+    missing = X[members.unique()].isnan().all(0)
+    if 0 < int(missing.sum()) < len(missing):
+        yield Finding(
+            "missing_columns",
+            f"{format_indices('column', missing, _namer(names))} of X: no value in any row of the groups, so that "
+            "nothing can be learned from it; leave it out",
         )
 
 
@@ -139,10 +152,7 @@ def _is_repeated(values: Tensor) -> Tensor:
 
 def find_telling_columns(X: Tensor, one: Checked, names: Sequence[Any] | None) -> Iterator[Finding]:
     """Say which columns tell the group or the answer, where chance would not make any of the columns look so."""
-
-    def call(column: int) -> str:
-        return str(column) if names is None else f"{column} ({names[column]})"
-
+    call = _namer(names)
     if len(one.groups.members.unique()) == len(one.groups.members) > len(one.groups) > 1:
         like_ids = _columns_like_group_ids(X, one.groups)
         if bool(like_ids.any()):
@@ -158,6 +168,10 @@ def find_telling_columns(X: Tensor, one: Checked, names: Sequence[Any] | None) -
             f"column {call(column)} of X tells the answer: its values, taken for classes, give what was observed of "
             f"all {len(one.groups):,} groups, as chance does {once_in(log_chance)}; leave it out",
         )
+
+
+def _namer(names: Sequence[Any] | None) -> Callable[[int], str]:
+    return str if names is None else lambda column: f"{column} ({names[column]})"
 
 
 def _columns_like_group_ids(X: Tensor, groups: Groups) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag.families.base import Family, Fitted, Model
+from unbag.families.components import ComponentNetworks
 from unbag.families.folds import Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
 from unbag.out_of_fold import (
@@ -166,7 +167,7 @@ def fit_folds(
 
     Learning ends where the score that another family has reached in a fold, or on average over all, is out of reach.
     """
-    if isinstance(family, Networks):
+    if isinstance(family, Networks | ComponentNetworks):
         return family.fit_folds(X, folds, seed, time_limit, goal=None if goals is None else float(np.mean(goals)))
     X, folds = X.cpu(), [fold.to("cpu") for fold in folds]
     share = None if time_limit is None else time_limit / len(folds)

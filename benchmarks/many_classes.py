@@ -1,0 +1,149 @@
+"""What beginning with clusters brings where comparisons must tell many classes apart, and rates where they were chosen.
+
+``UNBAG_DATA=folder python benchmarks/many_classes.py`` fits what ``benchmarks/many_classes.json`` does not have yet, adds
+it there, and writes the tables of ``docs/what_can_go_wrong.md`` anew; with names of sets, of these alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+
+from unbag import AggregateClassifier, Groups, OrdinalRank, PairwiseSimilarity, datasets
+from unbag.environment import date, versions
+from unbag.files import write_atomic
+from unbag.training import permuted_accuracy
+
+RESULTS = Path(__file__).with_suffix(".json")
+PAGE = Path(__file__).parents[1] / "docs" / "what_can_go_wrong.md"
+STARTS = ("clusters", "random weights")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Comparisons of random rows of a set; ``chosen`` ones are half of them alike, learned from with or without rates."""
+
+    set: str
+    kind: str
+    groups: int
+    draw: int = 0
+    chosen: str = ""
+
+
+CASES = [
+    *(Case("letters", "pairs", 12_000, draw) for draw in range(3)),
+    *(Case("letters", "pairs", 30_000, draw) for draw in range(2)),
+    *(Case("pendigits", "pairs", n, draw) for n in (3_000, 12_000) for draw in range(2)),
+    *(Case("digits", "pairs", 3_000, draw) for draw in range(2)),
+    *(
+        Case("pendigits", "pairs", 12_000, draw, chosen)
+        for draw in range(2)
+        for chosen in ("without rates", "with rates")
+    ),
+    *(Case(name, "ranks", 12_000, draw) for name in ("pendigits", "letters") for draw in range(2)),
+]
+
+
+def letters(per_class: int = 600, new: int = 100) -> tuple[np.ndarray, ...]:
+    """26 classes of images from three sets, 32 principal components."""
+    random, train, test = np.random.default_rng(0), [], []
+    for name, k in (("mnist", 10), ("kuzushiji-mnist", 10), ("fashion-mnist", 6)):
+        data = datasets.load(name)
+        images, labels = data.X.reshape(len(data.X), -1), data.y[: data.n_train]
+        for label in range(k):
+            rows = random.permutation(np.flatnonzero(labels == label))
+            train.append(images[rows[:per_class]])
+            test.append(images[rows[per_class : per_class + new]])
+    components = PCA(32, random_state=0).fit(np.concatenate(train))
+    X, X_new = (components.transform(np.concatenate(part)).astype(np.float32) for part in (train, test))
+    return X, np.repeat(np.arange(26), per_class), X_new, np.repeat(np.arange(26), new)
+
+
+def load(name: str) -> tuple[np.ndarray, ...]:
+    """Return rows and labels to learn from, and new ones."""
+    if name == "letters":
+        return letters()
+    if name == "digits":
+        (X, y), n = load_digits(return_X_y=True), 1200
+    else:
+        data = datasets.load(name)
+        X, y, n = np.asarray(data.X, dtype=np.float32), np.asarray(data.y), data.n_train
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+def compare(y: np.ndarray, case: Case) -> np.ndarray:
+    """Return the rows of each pair: at random, or such that half of the pairs are alike."""
+    random, n = np.random.default_rng(case.draw), case.groups
+    if not case.chosen:
+        return np.stack([random.choice(len(y), 2, replace=False) for _ in range(n)])
+    pairs = random.integers(0, len(y), (40 * n, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    same = y[pairs[:, 0]] == y[pairs[:, 1]]
+    return random.permutation(np.concatenate([pairs[same][: n // 2], pairs[~same][: n // 2]]))
+
+
+def fit(case: Case, data: tuple[np.ndarray, ...]) -> list[dict[str, Any]]:
+    """Train two replicas in one run, and return how often each is right on new rows, under the best names of pairs."""
+    X, y, X_new, y_new = data
+    k, begun = int(y.max()) + 1, time.process_time()
+    aggregate = PairwiseSimilarity() if case.kind == "pairs" else OrdinalRank()
+    pairs = Groups.from_tuples(compare(y, case), n_rows=len(X))
+    z = aggregate.observe(y, pairs, k)
+    shares = np.bincount(y) / len(y)
+    settings: dict[str, Any] = {"n_classes": k, "n_restarts": 2, "ensemble": True, "random_state": case.draw}
+    if case.chosen == "with rates":
+        settings["sampling"] = float((shares**2).sum())  # the share of pairs that are alike among random ones
+    if case.kind == "ranks":
+        settings["class_shares"] = shares
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clf = AggregateClassifier(aggregate, "mlp", scaling="standard", **settings).fit(X, z, groups=pairs)
+    best = int(np.argmax([one["score"] for one in clf.replicas_]))
+    found, labels = [], torch.as_tensor(y_new).long()
+    for model, replica in zip(clf.models_, (best, 1 - best), strict=True):
+        guessed = model.log_probs(torch.as_tensor(X_new, dtype=torch.float32)).argmax(1)
+        right = (
+            permuted_accuracy(guessed, labels) if case.kind == "pairs" else float((guessed == labels).float().mean())
+        )
+        found.append(
+            asdict(case)
+            | {
+                "start": STARTS[replica] if case.kind == "pairs" else STARTS[1],
+                "right": right,
+                "classes": k,
+                "used": len(guessed.unique()),
+                "score": clf.replicas_[replica]["score"],
+                "best": replica == best,
+                "seconds": round(time.process_time() - begun, 1),
+                "findings": sorted({one.kind for one in clf.diagnosis_}),
+                "warnings": len(caught),
+            }
+        )
+    return found
+
+
+def main(names: list[str]) -> None:
+    """Fit every case; what the file has is not fitted again."""
+    torch.set_num_threads(1)
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["results"] if RESULTS.exists() else []
+    for case in sorted(CASES, key=lambda one: one.draw):
+        known = any(all(one[name] == value for name, value in asdict(case).items()) for one in found)
+        if not known and (not names or case.set in names):
+            found += fit(case, load(case.set))
+            print(*found[-2:], sep="\n", flush=True)
+            results = {"date": date(), "versions": versions("scikit-learn"), "results": found}
+            write_atomic(RESULTS, (json.dumps(results, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
