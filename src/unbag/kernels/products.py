@@ -1,4 +1,4 @@
-"""Evidence of small groups from products of probabilities, which take fewer operations than sums of their logarithms."""
+"""Evidence of small groups from products of probabilities, in fewer operations than sums of their logarithms."""
 
 from __future__ import annotations
 
