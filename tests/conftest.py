@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import cache
 
 import torch
+import typer.testing
 from hypothesis import settings
 
 # Tests run side by side, and their tensors are small: more threads would only wait for each other.
@@ -20,6 +22,9 @@ settings.load_profile("same every time")
 
 # What is imported stays to the end: a fifth of the time of collecting tests went into looking for garbage in it.
 gc.disable()
+
+# A command is made of its functions once, not in each of a thousand calls.
+typer.testing._get_command = cache(typer.main.get_command)
 
 
 def pytest_collection_finish() -> None:

@@ -35,9 +35,9 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
     X, X_test, y, y_test = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
     groups = tuples(len(X), len(X) // 2, 6)
     counts = unbag.LabelProportions().observe(y, groups, 10)
-    # Half of the default number of epochs is enough.
-    from_counts = AggregateClassifier(model="mlp", epochs=100, random_state=0).fit(X, counts, groups=groups)
-    from_labels = AggregateClassifier(model="mlp", epochs=100, random_state=0).fit(X, y)
+    # A fifth of the default number of epochs is enough.
+    from_counts = AggregateClassifier(model="mlp", epochs=40, random_state=0).fit(X, counts, groups=groups)
+    from_labels = AggregateClassifier(model="mlp", epochs=40, random_state=0).fit(X, y)
     assert from_labels.score(X_test, y_test) > 0.96
     assert from_counts.score(X_test, y_test) > from_labels.score(X_test, y_test) - 0.02
     assert from_counts.scaling_ in ("standard", "table")
@@ -64,7 +64,7 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
 def test_every_kind_of_observation(name, k, size, n, method):
     X, labels = blobs(k=k)
     groups = tuples(len(X), n, size)
-    classifier = AggregateClassifier(name, method=method, n_classes=k, n_restarts=3, **FAST)
+    classifier = AggregateClassifier(name, method=method, n_classes=k, n_restarts=2, **FAST)
     aggregate = unbag.aggregates.registry.find_aggregate(name)
     z = aggregate.observe(labels, groups, k)
     with pytest.warns(UnbagWarning, match="where one") if "ordinal" in name else nullcontext():

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import unbag
 from unbag import Aggregate, Groups
+from unbag.aggregates.base import tracing
 
 AGGREGATES: dict[str, Aggregate] = {
     "PairwiseSimilarity()": unbag.PairwiseSimilarity(),
@@ -69,10 +70,13 @@ def test_agrees_with_enumeration(name: str, data: st.DataObject) -> None:
 
     log_likelihood, posterior = aggregate.evidence(logits, groups, z)
     (slope,) = torch.autograd.grad(log_likelihood.sum(), logits)
+    with tracing():  # as in a CUDA graph, which has no branches
+        traced = aggregate.evidence(logits.detach(), groups, z)
 
     expected_likelihood, expected_posterior = enumerated(name, logits, groups, z)
-    torch.testing.assert_close(log_likelihood.detach(), expected_likelihood, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(posterior, expected_posterior, rtol=0, atol=1e-10, equal_nan=True)
+    for found in ((log_likelihood.detach(), posterior), traced):
+        torch.testing.assert_close(found[0], expected_likelihood, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(found[1], expected_posterior, rtol=0, atol=1e-10, equal_nan=True)
     expected_slope = expected_posterior - logits.detach().softmax(-1)
     torch.testing.assert_close(slope, expected_slope, rtol=0, atol=1e-10, equal_nan=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import at_least, count_of, enumerate_group, majority
 
@@ -39,6 +39,7 @@ NEVER = -math.inf
 
 
 @pytest.mark.parametrize("name", FOLDS)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_evidence_is_that_of_enumeration(name: str, data: st.DataObject) -> None:
     aggregate, g = FOLDS[name]

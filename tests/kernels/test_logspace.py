@@ -1,4 +1,4 @@
-"""Sums in log space keep their digits in single precision."""
+"""Sums of what is left beside a class keep their digits in single precision."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from unbag.kernels.logspace import log_complement, log_sum_others
+from unbag.kernels.products import sum_others
 
 
-@pytest.mark.parametrize("compute", [log_complement, log_sum_others])
+@pytest.mark.parametrize(
+    "compute", [log_complement, log_sum_others, lambda log_probs: sum_others(log_probs.exp().t()).t().log()]
+)
 def test_what_is_left_beside_a_likely_class_has_all_its_digits(compute):
     """One minus a probability near one has lost as many digits as the probability has nines."""
     rest = torch.logspace(-12, -0.2, 300, dtype=torch.float64)

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag.aggregates.base import Aggregate, check_binary, check_labels
+from unbag.aggregates.base import Aggregate, check_binary, check_labels, is_tracing
 from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_complement, normalise
+from unbag.kernels.products import infer_products, sum_others
 from unbag.segments import Segments
 
 
@@ -59,6 +60,12 @@ class PairwiseSimilarity(Aggregate):
         return True
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        def weigh(probs: Tensor) -> Tensor:
+            other = probs.flip(0)
+            return torch.where(z, other, sum_others(other))
+
+        if not is_tracing(log_probs) and (found := infer_products(log_probs, len(segments), weigh)) is not None:
+            return found
         one = log_probs.view(len(segments), 2, -1)
         other = one.flip(1)
         # A label j of one member goes with a label j of the other, or with any but j.

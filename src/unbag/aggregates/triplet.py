@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unbag.aggregates.base import Aggregate, check_binary, check_labels
+from unbag.aggregates.base import Aggregate, check_binary, check_labels, is_tracing
 from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.groups import Groups
 from unbag.kernels.logspace import log_complement, log_sum_others, logsumexp, normalise
+from unbag.kernels.products import infer_products, sum_others
 from unbag.segments import Segments
 
 
@@ -57,6 +59,9 @@ class TripletComparison(Aggregate):
         return True
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        weigh = partial(_weigh, yes=z)
+        if not is_tracing(log_probs) and (found := infer_products(log_probs, len(segments), weigh)) is not None:
+            return found
         triples = log_probs.view(len(segments), 3, -1)
         a, b, c = triples.unbind(1)  # each (groups, k)
         not_a, not_b, not_c = log_complement(triples).unbind(1)
@@ -72,3 +77,13 @@ class TripletComparison(Aggregate):
         joint = torch.where(z[:, None, None], yes, no)  # (groups, 3, k)
         log_likelihood, posterior = normalise(joint)
         return log_likelihood[:, 0], posterior.view_as(log_probs)
+
+
+def _weigh(probs: Tensor, yes: Tensor) -> Tensor:
+    """Return the same sums as :meth:`TripletComparison.infer` from probabilities, (3, classes, groups)."""
+    a, b, c = probs
+    ab = a * b
+    not_a, not_b, not_c, not_ab = sum_others(torch.cat([probs, ab[None]]))
+    differ = (a * not_b).sum(0)
+    no = torch.stack([torch.addcmul(not_b, b, c), torch.addcmul(not_a, a, c), differ + ab])
+    return torch.where(yes, torch.stack([b * not_c, a * not_c, not_ab]), no)

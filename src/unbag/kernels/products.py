@@ -1,0 +1,58 @@
+"""Evidence of small groups from products of probabilities, in fewer operations than sums of their logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+SMALLEST = 1e-18
+"""A likelihood from which on nothing that underflows, even in float32, has a share in it that could be seen."""
+
+
+def infer_products(log_probs: Tensor, n_groups: int, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor] | None:
+    """Return the log-likelihood of each group and the posterior of its members, or None where products underflow.
+
+    Parameters
+    ----------
+    log_probs
+        Log-probabilities of the classes, one row per membership.
+    n_groups
+        How many groups of one size these are.
+    weigh
+        From the probabilities, (members, classes, groups), to those of what was observed, given each label of each
+        member; all others at once, as sums and products of probabilities.
+
+    Examples
+    --------
+    >>> alike = infer_products(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log(), 1, lambda probs: probs.flip(0))
+    >>> [table.exp() for table in alike[:1]], alike[1]
+    ([tensor([0.5000])], tensor([[0.9000, 0.1000],
+            [0.9000, 0.1000]]))
+    """
+    k = log_probs.shape[1]
+    probs = log_probs.view(n_groups, -1, k).permute(1, 2, 0).contiguous().exp_()
+    joint = weigh(probs) * probs
+    total = joint.sum(1, keepdim=True)
+    likelihood = total[0, 0]
+    if not bool(likelihood.amin() > SMALLEST):  # nor where there is NaN
+        return None
+    return likelihood.log(), joint.div_(total).permute(1, 2, 0).reshape(k, -1).t()
+
+
+def sum_others(values: Tensor) -> Tensor:
+    """For each class of (..., classes, groups), the sum of all other classes, to the last digit.
+
+    Where a class holds most of the sum, a difference would lose digits; there the others are added up.
+
+    Examples
+    --------
+    >>> sum_others(torch.tensor([[1.0], [1e-9], [2e-9]]))
+    tensor([[3.0000e-09],
+            [1.0000e+00],
+            [1.0000e+00]])
+    """
+    total = values.sum(-2, keepdim=True)
+    large = values > 0.5 * total
+    return torch.where(large, values.masked_fill(large, 0).sum(-2, keepdim=True), total - values)
