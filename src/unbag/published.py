@@ -165,10 +165,10 @@ def describe_statement(statement: Sequence[float]) -> str:
     Examples
     --------
     >>> describe_statement(between(1, 4).tolist())
-    'a count from 1 to 4'
+    '1 to 4'
     """
     low, high, code, value, scale, missing = statement
-    said = [f"a count of {low:g}" if low == high else f"a count from {low:g} to {high:g}"]
+    said = [f"{low:g}" if low == high else f"{low:g} to {high:g}"]
     if code:
         names = {kind.code: name for name, kind in KINDS.items()}
         said.append(f"published as {value:g} with {names.get(int(code), f'noise {code:g}')}:{scale:g}")

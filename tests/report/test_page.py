@@ -261,10 +261,11 @@ def test_what_goes_wrong_is_said():
     assert "worse than a constant prediction" in text
     estimate, own = {"value": 0.61, "low": 0.55, "high": 0.66}, {"log_likelihood": -2.0, "accuracy": 0.62}
     worse = {"estimated_accuracy": estimate, "sets__0__own_share": own}
-    assert "no better than each group&#39;s own share: its accuracy on new rows is estimated at 61 %" in (
-        text := render(changed("label_proportions", **worse))
+    assert (
+        "no better than each group&#39;s own share: its accuracy on new rows is estimated at 61\N{NO-BREAK SPACE}%"
+        in (text := render(changed("label_proportions", **worse)))
     )
-    assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61 % (55 to 66 %)")
+    assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61\N{NO-BREAK SPACE}% (55 to")
     assert {"this model, estimated", "most frequent class of its group"} <= set(Page(text).texts["td"])
     own["accuracy"] = 0.6
     assert "own share: its" not in render(changed("label_proportions", **worse))
@@ -291,6 +292,9 @@ def test_an_early_end_and_a_late_best_epoch_are_said():
     assert "stopped before 500 because nothing improved" in render(changed("Majority", training__most_epochs=500))
     text = render(changed("Majority", training__best_epoch=29))
     assert "training for more epochs may help" in text
+    converged = {"training__best_epoch": 29, "training__most_epochs": 500}
+    assert "may help" not in render(changed("Majority", **converged))
+    assert "may help" in render(changed("Majority", **converged, settings__time_limit=60.0))
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -104,6 +104,11 @@ BROKEN = {
         [],
         r"this is a spreadsheet, not a CSV file; .* save it",
     ),
+    "a title above the names of columns": (
+        both(groups="Table 3: by ward\n\n" + WARDS),
+        [],
+        r"wards\.csv: the first line, 'Table 3: by ward', names one column, .* 3 values; delete what stands above",
+    ),
     "a row too short": (
         both(instances=PEOPLE.replace(",27,Ulm", ",27")),
         [],

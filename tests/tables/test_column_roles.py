@@ -21,6 +21,7 @@ def understand(instances, groups, **options):
     [
         ("bag,ill,well", "label_proportions", True),
         ("bag,ill,well,size", "label_proportions", True),
+        ("Bag,ill,well", "label_proportions", True),
         ("bag,positive", "multiple_instance", True),
         ("bag,size,label", "multiple_instance", True),
         ("a,b,similar", "pairwise_similarity", True),
@@ -35,6 +36,13 @@ def understand(instances, groups, **options):
 def test_the_kind_of_observation_is_told_by_the_columns(groups, kind, certain):
     _, found = understand("id,bag,x", groups)
     assert (found.aggregate, found.certain) == (kind, certain)
+
+
+def test_a_shared_column_is_found_whatever_its_capitals():
+    of_instances, found = understand("person,ward no,age", "Ward-No,ill,well")
+    assert (of_instances.group, found.group, found.classes) == ("ward no", "Ward-No", ("ill", "well"))
+    with pytest.raises(TableError, match=r"columns 'Ward', 'WARD' could both be meant; name .* --group-in-groups"):
+        understand("ward,age", "Ward,WARD,ill,well")
 
 
 def test_columns_that_have_a_meaning_are_no_features():

@@ -105,7 +105,7 @@ class PublishedCounts(Aggregate):
 
     outcome = "published_counts"
     _tolerance = TOLERANCE
-    wording = Wording("Published counts", "what was published of how many of its rows are of each class")
+    wording = Wording("Published counts", "the published count of its rows of each class")
 
     def __init__(
         self,

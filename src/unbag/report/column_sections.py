@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from unbag.aggregates import Wording
 from unbag.pages.tables import Cell
 from unbag.report import plots
-from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table
+from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table, written
 
 # The most likely class of a row is doubtful where it is less likely than this, an edge of the histogram's bins.
 DOUBTFUL = 0.6
@@ -148,7 +147,7 @@ def _add_set(section: Section, one: dict[str, Any], place: int) -> None:
         columns = {
             kind.group: lambda two: Cell(two["group"]),
             "size": lambda two: in_number(two["size"]),
-            "observed": lambda two: Cell(json.dumps(two["observed"])),
+            "observed": lambda two: Cell(written(two["observed"])),
             "from the row alone": lambda two: in_percent(two["before"]),
             "observation known": lambda two: in_percent(two["after"]),
         }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from unbag.aggregates import Wording
 from unbag.pages.tables import Cell, Table
 from unbag.report import plots
-from unbag.report.page_elements import Picture, Section, in_number, in_percent, number, percent, table
+from unbag.report.page_elements import Picture, Section, in_number, in_percent, number, percent, table, written
 
 
 def outcome(one: dict[str, Any], place: int, n_sets: int) -> Section:
@@ -21,7 +20,7 @@ def outcome(one: dict[str, Any], place: int, n_sets: int) -> Section:
     columns = {
         kind.group: lambda two: Cell(two["group"]),
         "size": lambda two: in_number(two["size"]),
-        "observed": lambda two: Cell(json.dumps(two["observed"])),
+        "observed": lambda two: Cell(written(two["observed"])),
         "log-likelihood": lambda two: in_number(two["model"]),
         "trivial predictor": lambda two: in_number(two["trivial"]),
     }

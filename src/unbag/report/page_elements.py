@@ -106,10 +106,11 @@ def table(caption: str, items: Iterable[Any], columns: Mapping[str, Callable[[An
 
 def facts(caption: str, entries: dict[str, Any]) -> Table:
     """Return a table of names and values of any kind."""
-    return Table(caption, ("name", "value"), [(Cell(str(name)), Cell(_write(one))) for name, one in entries.items()])
+    return Table(caption, ("name", "value"), [(Cell(str(name)), Cell(written(one))) for name, one in entries.items()])
 
 
-def _write(value: Any) -> str:
+def written(value: Any) -> str:
+    """Return a value of any kind as text."""
     if value is None or isinstance(value, str):
         return value or "none"
     if isinstance(value, list) and all(isinstance(one, str) for one in value):

@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from unbag.pages import recolour, to_svg
 
@@ -121,8 +121,8 @@ def two_histograms(axes: Axes, edges: Sequence[float], counts: dict[str, Sequenc
         axes.stairs(shares, edges, fill=True, color=colour, alpha=filling)
         axes.stairs(shares, edges, color=colour, linewidth=1.7, label=name)
     axes.set(xlabel=x, ylabel="share")
-    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.xaxis.set_major_formatter(_percent)
+    axes.yaxis.set_major_formatter(_percent)
     _name_above(axes, len(counts))
 
 
@@ -141,7 +141,7 @@ def against(axes: Axes, points: Sequence[Sequence[float]], x: str, y: str) -> No
     )
     axes.set(xlabel=x, ylabel=y)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+        axis.set_major_formatter(_percent)
 
 
 @plot
@@ -159,7 +159,7 @@ def reliability(axes: Axes, bins: Sequence[dict[str, Any]], x: str, y: str) -> N
     axes.scatter(predicted, happened, [12 + 80 * one["n"] / most for one in bins], color=FIRST, linewidths=0)
     axes.set(xlabel=x, ylabel=y)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+        axis.set_major_formatter(_percent)
 
 
 @plot
@@ -175,7 +175,7 @@ def balance(axes: Axes, names: Sequence[str], series: Mapping[str, Sequence[floa
     axes.set_yticks(range(len(names)), [short(name) for name in names])
     axes.invert_yaxis()
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.xaxis.set_major_formatter(_percent)
     axes.set(xlabel="share of members")
     _name_above(axes, len(series))
 
@@ -195,6 +195,8 @@ def yardsticks(
     for place, (bar, one) in enumerate(zip(bars, items, strict=True)):
         bar.set_alpha(0.9 if colours[place] == FIRST else 0.45)
         end = max(one["value"], one.get("high", 0))
+        if typical is not None and end < typical < end + 0.13:  # not across the line
+            end = typical
         axes.text(end + 0.015, place, f"{100 * one['value']:.0f} %", va="center", fontsize=9)
         if "low" in one:
             axes.plot([one["low"], one["high"]], [place, place], color=INK, linewidth=1.4)
@@ -202,7 +204,7 @@ def yardsticks(
         axes.axvline(typical, color=INK, linewidth=0.8, linestyle=":")
     axes.set(xlabel=x, xlim=(0, 1.12))
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.xaxis.set_major_formatter(_percent)
 
 
 @plot
@@ -218,6 +220,11 @@ def importance(axes: Axes, columns: Sequence[dict[str, Any]]) -> None:
     axes.errorbar(drops, range(len(columns)), xerr=errors, linestyle="none", color=INK, linewidth=0.9)
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set(xlabel="log-likelihood lost per group")
+
+
+def _percent(share: float, _place: int) -> str:
+    """Return how a tick is written."""
+    return f"{100 * share:g} %"
 
 
 def _lines(axes: Axes, names: Sequence[str], longest: int) -> None:

@@ -83,7 +83,7 @@ def _say_accuracies(summary: dict[str, Any], known: list[dict[str, Any]]) -> str
 def _say_yardsticks(summary: dict[str, Any]) -> list[str]:
     said = [
         "The trivial predictor gives every row the same class probabilities: those that explain all groups best, the "
-        "held-out ones included, as only a look at the answers could tell."
+        "held-out ones included, which puts it at an advantage."
     ]
     for one in summary["sets"]:
         likelihood, kind = one["likelihood"], Wording(**one["wording"])

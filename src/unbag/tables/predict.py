@@ -137,7 +137,13 @@ def predict_part(
                 progress(done)
             if seen is None:
                 raise fail("there are no rows, only names of columns", str(instances))
-    return Predicted(done, tally, seen, formulas.as_problems(str(out)))
+    notes = formulas.as_problems(str(out))
+    if not kept:
+        message = (
+            "no column of ids was found, so that only the order of lines tells rows apart; name it with --id, or copy"
+        )
+        notes.append(Problem("note", f"{message} columns with --keep", str(instances)))
+    return Predicted(done, tally, seen, notes)
 
 
 def shift_notes(clf: Any, seen: Moments, instances: Path) -> list[Problem]:

@@ -152,7 +152,12 @@ def _read_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
     which = find(of_rows, named)
     sizes = np.bincount(which[which >= 0], minlength=len(named))
     problems += [
-        Problem("error", f"group {named[place].as_py()!r} has no rows in column {key} of {rows.file}", table.file)
+        Problem(
+            "error",
+            f"group {named[place].as_py()!r} has no rows in column {key} of {rows.file}; leave it out, or predict the "
+            f"groups that rows name with --groups {rows.file}",
+            table.file,
+        )
         for place in np.flatnonzero(sizes == 0)[:1].tolist()
     ]
     raise_errors(problems)
