@@ -250,16 +250,17 @@ def scale() -> Figure:
     """Seconds of a pass over a table, measured, and projected by a model of the cost, from benchmarks/scale.json."""
     file = Path(__file__).parents[1] / "benchmarks" / "scale.json"
     results = json.loads(file.read_text(encoding="utf-8"))["results"]
-    usual = [one for one in results if shape_of(one) == Shape(one["measured_rows"])]
     warm, cold = Machine.measured(results), Machine.measured(results, cold=True)
     rows, most = np.logspace(5, 9, 33), max(one["rows"] for one in results)
     figure = Figure(figsize=(7.6, 5.6), facecolor="white", layout="constrained")
     for axes, task in zip(figure.subplots(2, 2, sharex=True, sharey=True).flat, FITTED, strict=True):
         cost = Cost.fit(task, results, warm)
+        step, words = (10_000, ", 10,000 rows a step") if task == "train from disk" else (1000, "")
+        usual = [one for one in results if shape_of(one) == Shape(one["measured_rows"], rows_of_step=step)]
         axes.axvspan(most, 2e9, color=PALE, alpha=0.45, lw=0)
         axes.text(1.3 * most, 1.5e5, "projection", fontsize=9, va="top")
         for colour, n in zip(COLOURS, (1, 2, 8, 64), strict=True):
-            seconds = [cost.seconds(Shape(int(one)), n, cold, 1000 * n) for one in rows]
+            seconds = [cost.seconds(Shape(int(one), rows_of_step=step), n, cold) for one in rows]
             label = f"{n} {'process' if n == 1 else 'processes'}"
             axes.plot(rows, seconds, "--", color=colour, lw=1.6, label=label)
             own = [one for one in usual if (one["task"], one["processes"]) == (task, n)]
@@ -270,7 +271,7 @@ def scale() -> Figure:
         axes.set_xlim(7e4, 2e9)
         axes.set_ylim(2e-2, 2e5)
         axes.minorticks_off()
-        axes.set_title(task, fontsize=10.5)
+        axes.set_title(task + words, fontsize=10.5)
         axes.grid(color=PALE)
     figure.supxlabel("rows", fontsize=10)
     figure.supylabel("seconds of a pass", fontsize=10)

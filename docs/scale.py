@@ -16,6 +16,9 @@ from unbag.benchmarks.scale_cost import FITTED, Cost, Machine, shape_of
 from unbag.benchmarks.scale_files import Shape
 
 HERE = Path(__file__).parent
+PROCESSES = (1, 2, 8, 64)
+STEPS = {", 1,000 rows a step": [1000] * 4, ", 10,000 rows a step": [10_000] * 4}
+STEPS[", 10,000 rows a step and process"] = [10_000 * n for n in PROCESSES]
 Results = list[dict[str, Any]]
 
 
@@ -25,9 +28,11 @@ def measured(results: Results) -> Iterator[str]:
     yield "|:--|--:|--:|--:|:--|--:|--:|"
     tasks = list(TASKS)
     for one in sorted(results, key=lambda one: (one["processes"], tasks.index(one["task"]), one["rows"])):
-        if one["task"] != "send" and shape_of(one) == Shape(one["measured_rows"]):
+        shape = shape_of(one)
+        if one["task"] != "send" and shape in (Shape(shape.rows), Shape(shape.rows, rows_of_step=10_000)):
             own, other = (_short(1e3 * one["measured_rows"] / one[name]) for name in ("unbag_ms", "reference_ms"))
-            about = f"{one['task']} | {one['rows']:,} | {one['processes']}"
+            steps = f", {shape.rows_of_step:,} rows a step" if one["task"].startswith("train") else ""
+            about = f"{one['task']}{steps} | {one['rows']:,} | {one['processes']}"
             yield f"| {about} | {own} | {one['reference']} | {other} | {one['ratio']:.2g} |"
 
 
@@ -48,18 +53,14 @@ def fitted(results: Results) -> Iterator[str]:
 
 def projected(results: Results, rows: int = 10**9) -> Iterator[str]:
     """Yield the table of what the model says of many rows, with files that are read from disk."""
-    warm, cold, shape = Machine.measured(results), Machine.measured(results, cold=True), Shape(rows)
-    several = (1, 2, 8, 64)
-    yield f"| projected minutes of {rows:,} rows, by processes | {' | '.join(map(str, several))} |"
-    yield "|:--|" + "--:|" * len(several)
+    warm, cold = Machine.measured(results), Machine.measured(results, cold=True)
+    yield f"| projected minutes of {rows:,} rows, by processes | {' | '.join(map(str, PROCESSES))} |"
+    yield "|:--|" + "--:|" * len(PROCESSES)
     for task in FITTED:
         cost = Cost.fit(task, results, warm)
-        train = task == "train from disk"
-        for words, of_step in (
-            (", 1,000 rows a step" * train, [1000] * 4),
-            *([(", 1,000 rows a step and process", [1000 * n for n in several])] * train),
-        ):
-            found = [cost.seconds(shape, n, cold, step) / 60 for n, step in zip(several, of_step, strict=True)]
+        for words, of_step in STEPS.items() if task == "train from disk" else [("", [1000] * 4)]:
+            shapes = [Shape(rows, rows_of_step=step) for step in of_step]
+            found = [cost.seconds(shape, n, cold) / 60 for n, shape in zip(PROCESSES, shapes, strict=True)]
             yield f"| {task}{words} | {' | '.join(map(_short, found))} |"
 
 
@@ -84,7 +85,7 @@ def main() -> None:
             *projected(results),
             "",
             f"With files at {cold.bandwidth / 1e9:.2g} GB a second, which all processes share, messages at "
-            f"{cold.network / 1e9:.2g} GB a second, and {cold.latency * 1e6:.2g} µs for a short one, as measured here.",
+            f"{cold.network / 1e9:.2g} GB a second, and {_short(cold.latency * 1e6)} µs for a short one, as measured here.",
         ],
     }
     text = page.read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ def test_files_agree_with_each_other(tmp_path):
 
 def test_the_command_measures_every_task_and_keeps_other_cases(tmp_path):
     file, given = tmp_path / "scale.json", ["--quick", "--folder", tmp_path, "--json", tmp_path / "scale.json"]
-    with patch.object(scale, "ROWS_OF_STEP", 200), patch.object(launching, "START_METHOD", "fork"):
+    with patch.object(launching, "START_METHOD", "fork"):
         done = call("bench", "scale", "--rows", 10_000, "--task", "read", "--task", "disaggregate", *given)
         assert done.exit_code == 0, done.output
         found = scale.run(rows=[2000], tasks=["train from memory", "predict"], quick=True, folder=tmp_path)
@@ -46,14 +46,14 @@ def test_the_command_measures_every_task_and_keeps_other_cases(tmp_path):
     assert [one["processes"] for one in found] == [1, 1, 2, 2]
     assert all(one["unbag_ms"] > 0 and one["reference_ms"] > 0 for one in kept + found)
     assert Machine.measured(kept + found).network > 0
-    with pytest.raises(ValueError, match="a task is one of read, .*got 'sleep'"):
+    with pytest.raises(ValueError, match=r"a task is one of read, .*got 'sleep'"):
         scale.run(tasks=["sleep"])
 
 
 @pytest.mark.parametrize("task", FITTED)
 def test_a_model_of_the_cost_is_found_again(task):
     machine, shapes = Machine(1e9, 1e-4, 1e8), [Shape(10**n) for n in (5, 6, 7)] + scale.OTHERS
-    names = list(_terms(task, Shape(1), 1, 1000))
+    names = list(_terms(task, Shape(1), 1))
     made = Cost(task, {name: 1e-7 * (place + 1) for place, name in enumerate(names)})
     results = [
         {**vars(shape), "measured_rows": shape.rows, "task": task, "processes": n}
@@ -62,8 +62,8 @@ def test_a_model_of_the_cost_is_found_again(task):
         for n in (1, 2)
     ]
     found = Cost.fit(task, results, machine)
-    many = Shape(10**9)
-    assert found.seconds(many, 64, machine, 64_000) == pytest.approx(made.seconds(many, 64, machine, 64_000), rel=1e-3)
+    many = Shape(10**9, rows_of_step=64_000)
+    assert found.seconds(many, 64, machine) == pytest.approx(made.seconds(many, 64, machine), rel=1e-3)
     assert made.seconds(many, 64, machine) < made.seconds(many, 1, machine)
 
 

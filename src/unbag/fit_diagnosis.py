@@ -43,7 +43,8 @@ def diagnose_sets(
     own = [one.counting() for one in observations[: len(sets)]]
     of_groups = [(given, one) for given, one in zip(sets, own, strict=True) if given.labels is None]
     findings = [finding for given, one in of_groups for finding in diagnose_checked(one, given.sampling)]
-    return [*findings, *(diagnose_rows(*excerpt(rows, own), names) if of_groups else [])]
+    n_groups = sum(len(one.groups) for one in own)
+    return [*findings, *(diagnose_rows(*excerpt(rows, own), names, n_groups) if of_groups else [])]
 
 
 def combine_findings(

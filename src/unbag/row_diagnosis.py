@@ -34,7 +34,9 @@ def read_table(X: Any) -> Tensor:
     return torch.from_numpy(np.array(X.cpu() if isinstance(X, Tensor) else X, dtype=np.float64))
 
 
-def diagnose_rows(X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | None = None) -> Iterator[Finding]:
+def diagnose_rows(
+    X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | None = None, n_groups: int | None = None
+) -> Iterator[Finding]:
     """Say what is suspicious about the rows of observed groups.
 
     Parameters
@@ -45,8 +47,10 @@ def diagnose_rows(X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | Non
         What was observed of which rows.
     names
         Of the columns of a table.
+    n_groups
+        How many groups there are, where these are some of them.
     """
-    yield from find_few_groups(X, sets)
+    yield from find_few_groups(X, sets, n_groups)
     if X.ndim == 2:
         yield from find_missing_columns(X, torch.cat([one.groups.members for one in sets]), names)
     for one in sets:
@@ -56,7 +60,7 @@ def diagnose_rows(X: Tensor, sets: Sequence[Checked], names: Sequence[Any] | Non
                 yield from find_telling_columns(X, one, names)
 
 
-def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
+def find_few_groups(X: Tensor, sets: Sequence[Checked], n_groups: int | None = None) -> Iterator[Finding]:
     """Say where no column of a table varies, or groups are fewer than columns, the weights of a linear model."""
     if X.ndim != 2:
         return
@@ -67,7 +71,7 @@ def find_few_groups(X: Tensor, sets: Sequence[Checked]) -> Iterator[Finding]:
             f"all {X.shape[1]:,} columns of X are the same in every row, so that no row can be told from another",
             fatal=True,
         )
-    groups = sum(len(one.groups) for one in sets)
+    groups = sum(len(one.groups) for one in sets) if n_groups is None else n_groups
     compared = groups - len(sets)  # with the first of its set
     if compared < columns:
         yield Finding(

@@ -45,11 +45,16 @@ Measure = Callable[[], Any]
 Comparison = tuple[Measure, str, Measure]
 """What is measured, what it is compared with, in words, and as a function."""
 
-ROWS_OF_STEP, MOST_STEPS = 1000, 1000
 OTHERS = [
-    Shape(100_000, **other) for other in ({"columns": 80}, {"classes": 5}, {"group_size": 20}, {"group_size": 500})
+    Shape(100_000, columns=80),
+    Shape(100_000, classes=5),
+    Shape(100_000, group_size=20),
+    Shape(100_000, group_size=500),
+    *(Shape(n, rows_of_step=10_000) for n in (100_000, 1_000_000, 10_000_000)),
 ]
-"""What tells how the cost depends on these."""
+"""Tables that tell what the cost depends on, beside those of 20 columns, two classes, and groups of 100."""
+MOST_ROWS = 1_000_000
+"""Of an epoch of training that is measured."""
 MESSAGE = 1 << 22
 """Numbers in a message that takes much longer than a short one."""
 
@@ -64,7 +69,7 @@ def run(
     tasks: Sequence[str] = (),
     folder: Path | None = None,
 ) -> list[Result]:
-    """Measure tables of so many rows, those of 100,000 in one process also with other columns, classes and groups.
+    """Measure tables of so many rows, and those of other shapes that have as many.
 
     ``tasks`` are those to measure, all if there are none; ``folder`` keeps the tables for a later call.
     """
@@ -75,10 +80,11 @@ def run(
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as name:
         try:
             results = []
-            for shape, n, task in product([*map(Shape, rows), *OTHERS], processes, tasks or TASKS):
+            shapes = [*map(Shape, rows), *(shape for shape in OTHERS if shape.rows in rows)]
+            for shape, n, task in product(shapes, processes, tasks or TASKS):
                 if task == ("send" if n == 1 else "train from memory"):
                     continue
-                if shape in OTHERS and (n > 1 or shape.rows not in rows):
+                if shape in OTHERS and (task != "train from disk" if shape.rows_of_step > 1000 else n > 1):
                     continue
                 case = f"{task}, {shape}, {n} {'process' if n == 1 else 'processes'}"
                 report(case)
@@ -92,7 +98,7 @@ def run(
 def _measure(task: str, files: Files, n: int, threads: int, seconds: float) -> Result:
     ours, name, reference = TASKS[task](files, n, threads)
     own, other = _in_turns(ours, reference, seconds)
-    rows = _steps(files.shape) * ROWS_OF_STEP if task.startswith("train") else files.shape.rows
+    rows = min(MOST_ROWS, files.shape.rows) if task.startswith("train") else files.shape.rows
     about = {"task": task, **asdict(files.shape), "processes": n, "threads": threads}
     about |= {"measured_rows": rows, "bytes": files.n_bytes}
     if (task, n) == ("read", 1):
@@ -120,9 +126,8 @@ def _compare_training(files: Files, n: int, threads: int, *, from_disk: bool = T
     X = torch.from_numpy(np.load(files.arrays))
     if from_disk:
         return disk, "the same steps from memory", partial(alone, X)
-    net, batch_size = _network(files.shape), ROWS_OF_STEP // files.shape.group_size
-    own = net, X, files.labels, files.observed.groups, batch_size
-    plain = partial(supervised_epoch, *own, steps=_steps(files.shape))
+    own = _network(files.shape), X, files.labels, files.observed.groups
+    plain = partial(supervised_epoch, *own, **_how(files.shape))
     return partial(alone, X), "a plain supervised loop", plain
 
 
@@ -173,8 +178,9 @@ def _seconds(measure: Measure) -> float:
     return found if isinstance(found, float) else time.perf_counter() - start
 
 
-def _steps(shape: Shape) -> int:
-    return min(MOST_STEPS, shape.rows // ROWS_OF_STEP)
+def _how(shape: Shape) -> dict[str, int]:
+    steps = min(MOST_ROWS, shape.rows) // shape.rows_of_step
+    return {"batch_size": shape.rows_of_step // shape.group_size, "steps": steps}
 
 
 def _network(shape: Shape) -> nn.Module:
@@ -207,8 +213,7 @@ def _read_bytes(parts: Path, cold: bool = False) -> float:
 
 def _train(shape: Shape, X: Rows, *, observed: Observations, threads: int, processes: Processes | None = None) -> float:
     torch.set_num_threads(threads)  # which other processes have to be told
-    how = {"batch_size": ROWS_OF_STEP // shape.group_size, "steps": _steps(shape), "processes": processes}
-    return epoch_seconds(partial(_network, shape), X, observed, 1, **how)
+    return epoch_seconds(partial(_network, shape), X, observed, 1, processes=processes, **_how(shape))
 
 
 def _predict_plainly(files: Files) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from unbag.benchmarks.scale import MESSAGE, ROWS_OF_STEP
+from unbag.benchmarks.scale import MESSAGE
 from unbag.benchmarks.scale_files import Shape
 from unbag.models import MLP
 
@@ -57,18 +57,18 @@ class Cost:
     def fit(cls, task: str, results: Sequence[dict[str, Any]], machine: Machine) -> Cost:
         """Fit the coefficients to what was measured of a task."""
         own = [one for one in results if one["task"] == task]
-        names = list(_terms(task, Shape(1), 1, ROWS_OF_STEP))
+        names = list(_terms(task, Shape(1), 1))
         seconds = np.array([one["unbag_ms"] / 1e3 for one in own])
         rows = [(shape_of(one), one["processes"]) for one in own]
-        left = seconds - [_known(task, shape, n, ROWS_OF_STEP, machine) for shape, n in rows]
-        terms = np.array([list(_terms(task, shape, n, ROWS_OF_STEP).values()) for shape, n in rows])
+        left = seconds - [_known(task, shape, n, machine) for shape, n in rows]
+        terms = np.array([list(_terms(task, shape, n).values()) for shape, n in rows])
         found, _ = nnls(terms / seconds[:, None], left / seconds)
         return cls(task, dict(zip(names, found.tolist(), strict=True)))
 
-    def seconds(self, shape: Shape, processes: int, machine: Machine, rows_of_step: int = ROWS_OF_STEP) -> float:
+    def seconds(self, shape: Shape, processes: int, machine: Machine) -> float:
         """Return how long the task takes on a table, with so many processes."""
-        terms = _terms(self.task, shape, processes, rows_of_step)
-        known = _known(self.task, shape, processes, rows_of_step, machine)
+        terms = _terms(self.task, shape, processes)
+        known = _known(self.task, shape, processes, machine)
         return known + sum(self.coefficients[name] * value for name, value in terms.items())
 
 
@@ -77,7 +77,7 @@ def shape_of(result: dict[str, Any]) -> Shape:
     return Shape(**{one.name: result[one.name] for one in fields(Shape)} | {"rows": result["measured_rows"]})
 
 
-def _terms(task: str, shape: Shape, processes: int, rows_of_step: int) -> dict[str, float]:
+def _terms(task: str, shape: Shape, processes: int) -> dict[str, float]:
     rows, each, several = shape.rows, shape.rows / processes, float(processes > 1)
     if task == "read":
         return {"once": 1.0, "once, if several": several, "row": each, "number": each * shape.columns}
@@ -89,13 +89,13 @@ def _terms(task: str, shape: Shape, processes: int, rows_of_step: int) -> dict[s
         last["row and doubling of its group, in one process"] = rows * log2(shape.group_size)
         return {"once": 1.0, "once, if several": several, "number": each * shape.columns, **last}
     of_groups = {"row and class": each * shape.classes, "row and doubling of its group": each * log2(shape.group_size)}
-    return {"step": rows / rows_of_step, "row": each, "number": each * shape.columns, **of_groups}
+    return {"step": rows / shape.rows_of_step, "row": each, "number": each * shape.columns, **of_groups}
 
 
-def _known(task: str, shape: Shape, processes: int, rows_of_step: int, machine: Machine) -> float:
-    numbers = 8 * shape.columns * shape.rows
+def _known(task: str, shape: Shape, processes: int, machine: Machine) -> float:
+    of_files = 8 * shape.columns * shape.rows / machine.bandwidth
     if task != "train from disk":
-        return numbers / machine.bandwidth
+        return of_files
     parameters = sum(one.numel() for one in MLP(shape.columns, shape.classes).parameters())
     message = log2(processes) * machine.latency + 8 * parameters * (1 - 1 / processes) / machine.network
-    return numbers / machine.bandwidth + shape.rows / rows_of_step * message
+    return of_files + shape.rows / shape.rows_of_step * message

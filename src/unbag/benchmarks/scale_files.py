@@ -21,17 +21,19 @@ ROWS_OF_PART = 250_000
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows and columns of a table, in how many classes, and in groups of which size, whose classes are counted."""
+    """Rows and columns of a table, its classes, the size of the groups in which these are counted, and rows a step."""
 
     rows: int
     columns: int = 20
     classes: int = 2
     group_size: int = 100
+    rows_of_step: int = 1000
 
     def __str__(self) -> str:
-        told = [f"{self.rows:,} rows"] + [f"{self.columns} columns"] * (self.columns != Shape.columns)
-        told += [f"{self.classes} classes"] * (self.classes != Shape.classes)
-        return ", ".join(told + [f"groups of {self.group_size}"] * (self.group_size != Shape.group_size))
+        words = {"columns": "{} columns", "classes": "{} classes", "group_size": "groups of {}"}
+        words["rows_of_step"] = "{:,} rows a step"
+        unusual = [name for name in words if getattr(self, name) != getattr(Shape, name)]
+        return ", ".join([f"{self.rows:,} rows", *(words[name].format(getattr(self, name)) for name in unusual)])
 
 
 class Files:

@@ -72,7 +72,7 @@ def check_tables(plan: Plan) -> Checked:
     looked, notes = look_at(found)
     problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
     if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(looked, encode_rows(looked)))
+        problems += as_problems(examine_rows(found, looked))
     order = {"error": 0, "warning": 1, "note": 2}
     return Checked(_understood(found, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
 
@@ -140,11 +140,15 @@ def encode_rows(found: Gathered) -> np.ndarray:
     return preparation.encode(found.instances)
 
 
-def examine_rows(found: Gathered, X: np.ndarray) -> list[Finding]:
-    """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`."""
-    rows, sets = read_table(X), [one.checked for one in found.observed if one.checked is not None]
+def examine_rows(found: Gathered, looked: Gathered) -> list[Finding]:
+    """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
+
+    ``looked`` is what :func:`look_at` returns.
+    """
+    rows, sets = read_table(encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
-    return [*find_few_groups(rows, sets), *copies]
+    n_groups = sum(len(one.checked.groups) for one in found.observed if one.checked is not None)
+    return [*find_few_groups(rows, sets, n_groups), *copies]
 
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:

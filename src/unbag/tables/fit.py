@@ -20,7 +20,7 @@ from unbag.frames import adopt_preparation
 from unbag.options import Plan, Source
 from unbag.problems import Problem, fail
 from unbag.run_folder import Run
-from unbag.tables.checking import as_problems, encode_rows, examine_rows
+from unbag.tables.checking import as_problems, examine_rows
 from unbag.tables.disk import PreparedRows, prepare_on_disk
 from unbag.tables.ids import label_texts
 from unbag.tables.load import Gathered
@@ -77,7 +77,7 @@ def fit_tables(
         from unbag.report.quality import say_failures  # noqa: PLC0415
 
         found, looked, problems = read_plan(plan)
-        of_rows = examine_rows(looked, encode_rows(looked))
+        of_rows = examine_rows(found, looked)
         del looked
         on_disk: PreparedRows | None = None
         if found.on_disk:
