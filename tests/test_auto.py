@@ -57,9 +57,9 @@ def test_every_group_is_left_out_once(linear):
     seen = []
 
     def watch(candidates, X, sets, align, **settings):
-        def fit(self, X, used, held_out, *seed):
+        def fit(self, X, used, held_out, *given, **others):
             seen.append((used[0].groups.members, held_out[0].groups.members))
-            return real_fit(self, X, used, held_out, *seed)
+            return real_fit(self, X, used, held_out, *given, **others)
 
         with patch.object(unbag.families.BoostedTrees, "fit", fit):
             return cross_fit({"trees": candidates["trees"]}, X, sets, align, **settings)

@@ -18,6 +18,9 @@ STARTS = 4
 # Logits stay finite where a class should be ruled out altogether; exp(-30) is as good as nothing.
 BOUND = 30.0
 
+# The search ends with a step that improves the log-likelihood by less than this share of it.
+TOLERANCE = 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class Distinct:
@@ -78,18 +81,30 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
     >>> best_constant([counts])[0].tolist()
     [0.75, 0.25]
     """
+    probs = constant_probs(sets)
     distinct = [find_distinct(one) for one in sets]
-    if all(one.aggregate.outcome == "class_counts" for one in sets):
-        frequencies = torch.stack([one.weights @ one.checked.double() / one.weights.sum() for one in sets]).sum(0)
-        probs = frequencies / frequencies.sum()
-    else:
-        counting = [one.counting().for_training() for one in sets]
-        starts = 1 if find_symmetry(counting) == "none" else STARTS
-        probs = _search([find_distinct(one) for one in counting], sets[0].n_classes, starts)
     return probs.numpy(), [one.log_likelihood(probs.log())[one.case] for one in distinct]
 
 
-def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int) -> Tensor:
+def constant_probs(sets: Sequence[Observations], tolerance: float = TOLERANCE) -> Tensor:
+    """Return the class distribution alone, ``(k,)``.
+
+    Parameters
+    ----------
+    sets
+        What was observed.
+    tolerance
+        The search ends with a step that improves the log-likelihood by less than this share of it.
+    """
+    if all(one.aggregate.outcome == "class_counts" for one in sets):
+        frequencies = torch.stack([one.weights @ one.checked.double() / one.weights.sum() for one in sets]).sum(0)
+        return frequencies / frequencies.sum()
+    counting = [one.counting().for_training() for one in sets]
+    starts = 1 if find_symmetry(counting) == "none" else STARTS
+    return _search([find_distinct(one) for one in counting], sets[0].n_classes, starts, tolerance)
+
+
+def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int, tolerance: float = TOLERANCE) -> Tensor:
     from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
@@ -102,5 +117,6 @@ def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int) -> Tensor:
     random = np.random.default_rng(0)
     starts = [np.linspace(0, 1, n_classes), *random.normal(size=(n_starts - 1, n_classes))]
     bounds = [(-BOUND, BOUND)] * n_classes
-    found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
+    options = {"ftol": tolerance}
+    found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for start in starts]
     return torch.from_numpy(min(found, key=lambda one: one.fun).x).softmax(0)

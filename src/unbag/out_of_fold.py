@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import torch
 from scipy.optimize import minimize_scalar
@@ -61,7 +62,8 @@ def fit_temperature(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -
 
     def loss(log_factor: float) -> float:
         factor = float(torch.tensor(log_factor, dtype=torch.float64).exp())
-        return -mean_log_likelihood(sets, [temper(own, 1 / factor) for own in log_probs])
+        found = -mean_log_likelihood(sets, [temper(own, 1 / factor) for own in log_probs])
+        return torch.inf if isnan(found) else found  # no result is the worst
 
     grid = torch.linspace(-LARGEST_LOG_FACTOR, LARGEST_LOG_FACTOR, 2 * STEPS + 1, dtype=torch.float64)
     losses = torch.tensor([loss(float(one)) for one in grid], dtype=torch.float64)
@@ -103,9 +105,9 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     best = -torch.inf
     for _ in range(ROUNDS):
         tried = [[n + (c == added) for c, n in enumerate(counts)] for added in range(len(candidates))]
-        scores = [explain(one) for one in tried]
+        scores = [-torch.inf if isnan(found := explain(one)) else found for one in tried]  # no result is the worst
         chosen = max(range(len(tried)), key=scores.__getitem__)
-        if not scores[chosen] > best:
+        if any(counts) and not scores[chosen] > best:
             break
         best, counts = scores[chosen], tried[chosen]
     return [count / sum(counts) for count in counts]

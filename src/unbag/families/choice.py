@@ -11,10 +11,11 @@ from sklearn.utils import get_tags
 from unbag.families.trees import has_lightgbm
 
 AUTO, TREES, MATCH = "auto", "trees", "mean_proportions"
-CANDIDATES = ("mlp", "linear", MATCH, TREES)
+CANDIDATES = ("linear", "mlp", MATCH, TREES)
 """The models among which ``model="auto"`` chooses: trees for tables alone, and for counts alone a network that matches
-mean predictions with proportions. One that cannot reach what an earlier one has is given up, and the network is hardly
-ever out of reach of the linear model."""
+mean predictions with proportions."""
+FIRST = "mlp"
+"""Which of them is fitted first: one that cannot reach what others have is given up, which the network rarely is."""
 FROM_DISK = "mlp"
 """What ``model="auto"`` is for rows on disk."""
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag.families.base import Family, Fitted, Model
+from unbag.families.choice import FIRST
 from unbag.families.components import ComponentNetworks
 from unbag.families.folds import Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
@@ -25,6 +26,9 @@ from unbag.out_of_fold import (
     temper,
 )
 from unbag.training import Observations
+
+# How often the likelihood of all groups is computed after training, for each candidate.
+LOOKS_AFTER = 30
 
 Align = Callable[[Tensor, Tensor], np.ndarray]
 """From probabilities of the same rows by two models, ``(rows, classes)``, to the outputs of the second that mean the
@@ -100,14 +104,19 @@ def cross_fit(
     numbers = [number_folds(one, n_folds, seed) for one in sets]
     folds = make_folds([one.for_training() for one in sets], numbers)  # what is learned is judged by the exact ones
     begun, fitted = time.monotonic(), dict[str, list[Fitted]]()
+    if time_limit is not None:  # what comes after training takes time, too
+        alike = [torch.zeros(len(one.groups.members), one.n_classes, dtype=torch.float64) for one in sets]
+        mean_log_likelihood([one.to("cpu").for_training() for one in sets], alike)
+        time_limit -= min(time_limit / 2, LOOKS_AFTER * len(candidates) * (time.monotonic() - begun))
     goals: list[float] | None = None  # of each fold, by the best candidate so far
-    for done, (name, family) in enumerate(candidates.items()):
+    for done, name in enumerate(sorted(candidates, key=lambda one: one != FIRST)):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
         share = None if left is None else left / (len(candidates) - done)
-        fitted[name] = fit_folds(family, X, folds, seed, share, goals=goals)
+        fitted[name] = fit_folds(candidates[name], X, folds, seed, share, goals=goals)
         scores = [one.scores[one.best] for one in fitted[name]]
-        if goals is None or np.mean(scores) > np.mean(goals):
+        if np.mean(scores) > (-np.inf if goals is None else np.mean(goals)):
             goals = scores
+    fitted = {name: fitted[name] for name in candidates}
     models = [one.trained.models[one.best] for fits in fitted.values() for one in fits]
     sets = [one.to("cpu") for one in sets]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)

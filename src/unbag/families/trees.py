@@ -98,8 +98,9 @@ class BoostedTrees:
         goal: float | None = None,
     ) -> Fitted:
         """Add trees round by round, along the gradient of the log-likelihood of the groups."""
+        begun = time.monotonic()
         problem = _Problem(X, used, held_out)
-        deadline = float("inf") if time_limit is None else time.monotonic() + time_limit / 2
+        deadline = float("inf") if time_limit is None else begun + time_limit / 2
 
         def starts(seed: int) -> list[Start]:
             if not needs_guess(used):
@@ -116,7 +117,7 @@ class BoostedTrees:
             seeds,
             most=self.rounds,
             patience=self.patience,
-            time_limit=time_limit,
+            time_limit=None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0),
             goal=goal,
             verbose=self.verbose,
         )

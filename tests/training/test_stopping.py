@@ -1,0 +1,51 @@
+"""Replicas that have stopped take no further part, and what cannot reach a score is given up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import unbag
+from unbag.models import Linear
+from unbag.out_of_fold import fit_mixture
+from unbag.training import Observations, Settings, held_out_likelihood, train
+from unbag.training.best import OutOfReach, Plateau
+
+
+@pytest.mark.parametrize("sizes", [[3] * 20, [2, 4] * 10])
+def test_replicas_learn_the_same_beside_one_that_has_stopped(sizes):
+    random = torch.Generator().manual_seed(0)
+    X, z = torch.randn(60, 2, generator=random), torch.zeros(20, 2, dtype=torch.int64)
+    z[:, 0] = (X[:, 0] > 0).long().split(sizes)[0].sum() % 2
+    z[:, 1] = torch.tensor(sizes) - z[:, 0]
+    seen = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes(sizes), z, 2)
+
+    def learn(stops_at):
+        def stopping(best, history):
+            return torch.tensor([len(history) >= stops_at, False])
+
+        settings = Settings(epochs=5, warm_up=5, batch_size=5)
+        models = [lambda: Linear(2, 2)] * 2
+        return train(models, X, [seen], settings, seeds=[0, 1], score=held_out_likelihood(X, [seen]), stopping=stopping)
+
+    early, late = learn(2), learn(9)
+    torch.testing.assert_close(early.models[1].state_dict(), late.models[1].state_dict())
+    assert len({entry["loss"][0] for entry in early.history[1:]}) == 1
+    assert len({entry["loss"][0] for entry in late.history}) == 5
+
+
+def test_what_still_rises_fast_enough_is_not_given_up():
+    rising = [{"score": [-8.0 / (epoch + 1)]} for epoch in range(20)]
+    assert not OutOfReach(-0.05, 200, 20)(None, rising)
+    flat = [{"score": [-1.0]}] * 20
+    assert OutOfReach(-0.99, 200, 20)(None, flat)
+    assert not OutOfReach(-0.99, 200, 21)(None, flat)
+    assert OutOfReach(-2.0, 200, 20, Plateau(5))(None, flat)  # the other rule is followed
+    assert not OutOfReach(-2.0, 200, 20)(None, [{"score": [np.nan, -3.0]}] * 20)
+
+
+def test_a_candidate_without_a_result_is_not_chosen():
+    seen = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([2]), [[1, 1]], 2)
+    good, lost = torch.full((2, 2), 0.5).log(), torch.full((2, 2), torch.nan)
+    assert fit_mixture([seen], [[lost], [good]]) == [0, 1]
