@@ -1,7 +1,7 @@
 """What beginning with clusters brings where comparisons must tell many classes apart, and rates where they were chosen.
 
-``UNBAG_DATA=folder python benchmarks/many_classes.py`` fits what ``benchmarks/many_classes.json`` does not have yet, adds
-it there, and writes the tables of ``docs/what_can_go_wrong.md`` anew; with names of sets, of these alone.
+``UNBAG_DATA=folder python benchmarks/many_classes.py`` fits what ``benchmarks/many_classes.json`` does not have yet,
+adds it there, and writes the tables of ``docs/what_can_go_wrong.md`` anew; with names of sets, of these alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STARTS = ("clusters", "random weights")
 
 @dataclass(frozen=True)
 class Case:
-    """Comparisons of random rows of a set; ``chosen`` ones are half of them alike, learned from with or without rates."""
+    """Comparisons of random rows of a set; of ``chosen`` pairs half are alike, learned from with or without rates."""
 
     set: str
     kind: str
@@ -132,6 +132,44 @@ def fit(case: Case, data: tuple[np.ndarray, ...]) -> list[dict[str, Any]]:
     return found
 
 
+def render(results: dict[str, Any], text: str) -> str:
+    """Return a page with its tables written anew: means over draws; what was kept is the better by held-out groups."""
+    by_start, chosen = [], []
+    for name, kind, n in dict.fromkeys((one["set"], one["kind"], one["groups"]) for one in results["results"]):
+        own = [one for one in results["results"] if (one["set"], one["kind"], one["groups"]) == (name, kind, n)]
+        about = f"{name}, {own[0]['classes']} classes | {n:,} {kind}"
+        starts = [_cell([one for one in own if one["start"] == start and not one["chosen"]]) for start in STARTS]
+        kept = [one for one in own if one["best"]]
+        at_random = [one for one in kept if not one["chosen"]]
+        by_start.append(f"| {about} | {' | '.join([*starts, _cell(at_random)])} | {len(at_random)} |")
+        if len(kept) > len(at_random):
+            rates = [_cell([one for one in kept if one["chosen"] == how]) for how in ("without rates", "with rates")]
+            chosen.append(f"| {about} | {' | '.join([*rates, _cell(at_random)])} |")
+    made_by = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    tables = {
+        "restarts": [
+            "| set | comparisons | from clusters | from random weights | kept | draws |",
+            "|:--|--:|--:|--:|--:|--:|",
+            *by_start,
+            "",
+            f"In brackets: classes used, where not all are. {results['date'][:10]}, {made_by}.",
+        ],
+        "rates": ["| set | half alike | without rates | with rates | at random |", "|:--|--:|--:|--:|--:|", *chosen],
+    }
+    for name, lines in tables.items():
+        before, rest = text.split(f"<!-- {name} -->\n")
+        after = rest.split(f"<!-- end of {name} -->\n")[1]
+        text = "\n".join([f"{before}<!-- {name} -->", *lines, f"<!-- end of {name} -->", after])
+    return text
+
+
+def _cell(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "-"
+    right, used = (np.mean([one[name] for one in found]) for name in ("right", "used"))
+    return f"{100 * right:.1f} %" + (f" ({used:.3g})" if used < found[0]["classes"] else "")
+
+
 def main(names: list[str]) -> None:
     """Fit every case; what the file has is not fitted again."""
     torch.set_num_threads(1)
@@ -147,3 +185,5 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    page = render(json.loads(RESULTS.read_text(encoding="utf-8")), PAGE.read_text(encoding="utf-8"))
+    write_atomic(PAGE, page.encode())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -57,3 +61,9 @@ def test_every_case_runs_and_says_what_it_found(monkeypatch) -> None:
     for result in results:
         assert (result["unbag_ms"], result["reference_ms"]) == (2.0, 3.0)
         assert isinstance(result["met"], bool)
+
+
+def test_the_page_has_the_tables_of_many_classes_as_they_were_measured():
+    own = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "many_classes.py"))
+    page = own["PAGE"].read_text(encoding="utf-8")
+    assert page == own["render"](json.loads(own["RESULTS"].read_text(encoding="utf-8")), page)

@@ -56,16 +56,6 @@ def test_pairs_and_triplets(capsys):
     assert "read as [0, 1, 2, 3, 4]" in printed
 
 
-@pytest.mark.filterwarnings("ignore:the model uses")  # of fewer pairs than are needed, for the sake of time
-def test_many_classes(capsys):
-    runpy.run_path(str(EXAMPLES / "many_classes.py"))["main"]("digits", "60")
-    printed = capsys.readouterr().out
-    for start in ("clusters", "random weights"):
-        right, used = numbers(rf"{start}: ([\d.]+)% right, (\d+) of 10 classes used", printed)
-        assert right > 15
-        assert used <= 10
-
-
 def test_ordered_grades(capsys):
     printed = run("ordered_grades", capsys)
     for kind in ("ranks", "triplets"):

@@ -483,7 +483,7 @@ def test_the_command_line_says_so_too(columns, sentence, tmp_path, monkeypatch):
     write(tmp_path / "people.csv", "\n".join(lines) + "\n")
     write(tmp_path / "wards.csv", "ward,ill,well\nw0,1,2\nw1,0,3\nw2,3,0\nw3,2,1\n")
     told = call("fit", "people.csv", "wards.csv", "--out", "run", "--model", "linear", "--epochs", 2)
-    assert told.exit_code == 1
+    assert told.exit_code == 2
     assert sentence in " ".join(told.output.split())
 
 
