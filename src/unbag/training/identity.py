@@ -159,9 +159,8 @@ class _Writer:
             self._parts(value)
 
     def _emit(self, kind: str, *texts: str) -> None:
-        for text in (kind, str(len(texts)), *texts):
-            content = text.encode("utf-8", "surrogatepass")
-            self._hash.update(len(content).to_bytes(8, "little") + content)
+        contents = [text.encode("utf-8", "surrogatepass") for text in (kind, str(len(texts)), *texts)]
+        self._hash.update(b"".join([len(content).to_bytes(8, "little") + content for content in contents]))
 
     def _items(self, kind: str, values: Iterable[Any]) -> None:
         values = list(values)

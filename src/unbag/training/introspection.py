@@ -74,6 +74,7 @@ def is_found_by_name(kind: type) -> bool:
     return found is kind
 
 
+@lru_cache(maxsize=4096)
 def derived_attributes(kind: type) -> set[str]:
     """Return the attributes of instances that follow from the others."""
     named = {name for one in kind.__mro__ for name in vars(one).get("_derived_attributes", ())}
