@@ -115,7 +115,8 @@ def render() -> None:
         )
     draws = [len(own) for one in results["results"] for own in one["accuracy"].values()]
     made_by = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
-    lines += ["", f"Draws of the questions: {min(draws)} to {max(draws)}. {results['date'][:10]}, {made_by}."]
+    often = f"{min(draws)}" if min(draws) == max(draws) else f"{min(draws)} to {max(draws)}"
+    lines += ["", f"Each figure is the mean of {often} draws of the questions. {results['date'][:10]}, {made_by}."]
     page = RESULTS.with_suffix(".md")
     before, rest = page.read_text(encoding="utf-8").split("<!-- table -->\n")
     after = rest.split("<!-- end of table -->\n")[1]

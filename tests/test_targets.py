@@ -231,7 +231,11 @@ def test_what_is_no_target(y):
         ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave the rows"),
         ([[1.0, 0.0], [0.5, 0.5], [float("nan"), 1.0]], ValueError, r"group 2 \(id 'c'\)"),
         ([[1, 0], [1], [0, 1]], TypeError, "z cannot be made into a tensor: .* lists of equal length"),
-        (["yes", "no", "no"], TypeError, "z must be numbers, got <U3"),
+        (
+            ["yes", "no", "no"],
+            TypeError,
+            "z must be numbers, got <U3 of shape .*, among them 'yes'; make ids the index",
+        ),
     ],
 )
 def test_wrong_observations_are_refused(z, error, message):

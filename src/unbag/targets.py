@@ -176,7 +176,11 @@ def _per_group(z: Any, names: list[Any]) -> np.ndarray:
     z = align(z, names, len(names))
     observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
     if observed.dtype.kind not in "biuf":
-        raise TypeError(f"z must be numbers, got {_describe(observed)}")
+        words = [str(one) for one in observed.flat if not str(one).isnumeric()]
+        raise TypeError(
+            f"z must be numbers, got {_describe(observed)}{f', among them {words[0]!r}' if words else ''}; make ids the "
+            "index of a table, write yes and no as 1 and 0, and read counts such as '<5' with unbag.read_tables"
+        )
     if observed.ndim == 0 or len(observed) != len(names):
         raise ValueError(
             f"z must have one observation per group, {len(names)} in all; got shape {observed.shape}; "

@@ -30,7 +30,7 @@ class _Outcomes(NamedTuple):
 
 
 class FromFold(Aggregate):
-    """An aggregate in three pieces: a start, a step from state and label to state, and what the last state is seen as.
+    """An aggregate that is a fold over labels: an initial state, a step from state and label to state, and an output.
 
     The states that labels can reach are found by trying, once for each number of members; likelihood and posterior
     are then exact, by a forward-backward pass over states instead of a sum over label vectors. The cost is members
