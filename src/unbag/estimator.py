@@ -16,6 +16,7 @@ from unbag.bag_model import fit_bags, takes_pooled
 from unbag.checks import check_device
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
+from unbag.error_rates import fit_error_rates, fits_rate, with_rates
 from unbag.families import is_network
 from unbag.families.components import describe_width
 from unbag.families.cross_fit import OutOfFold
@@ -179,6 +180,9 @@ class AggregateClassifier(Predictor):
     diagnosis_ : list of Finding
         What the observations cannot tell, what is suspicious about rows, and what left-out groups tell against the
         model or against what was observed of them.
+    aggregate_, error_rates_
+        What ``aggregate`` says, with the rates of wrong answers that were fitted; and these, for each set of
+        observations, None where there was none to fit. See :class:`unbag.Noisy`.
     feature_statistics_ : dict or None
         Of each column of a table the number of values, their mean and variance, and the design effect of the groups;
         see :meth:`check_shift`.
@@ -350,8 +354,8 @@ class AggregateClassifier(Predictor):
             rows, observations = put_on(rows, device), [one.to(device) for one in observations]
         if takes_pooled(self, rows, observations) and self.time_limit is not None:
             choices["time_limit"] = self.time_limit / 2
-        prepared = prepare_folds(choices, rows, observations, seed) or prepare(choices, rows, observations, seed)
-        return partial(self._train, prepared, observations, sets, classes, shares, named=named)
+        prepared = _prepare(choices, rows, observations, seed)
+        return partial(self._train, prepared, observations, sets, classes, shares, choices=choices, named=named)
 
     def _train(
         self,
@@ -361,10 +365,18 @@ class AggregateClassifier(Predictor):
         classes: np.ndarray,
         shares: ClassShares | None,
         *,
+        choices: dict[str, Any],
         named: bool,
     ) -> AggregateClassifier:
         """Train what is prepared, keep it, and look at it; known shares are the last set, and none of the caller's."""
         rows, out_of_fold = prepared.X, {}
+        self.error_rates_ = [None] * len(sets)
+        if any(fits_rate(one.aggregate) for one in observations):
+            found = fit_error_rates(choices, rows, observations, prepared.seed, self._align)
+            self.error_rates_, observations = found[: len(sets)], with_rates(observations, found)
+            if self.time_limit is not None:
+                choices = {**choices, "time_limit": choices["time_limit"] / 2}
+            prepared = _prepare(choices, rows, observations, prepared.seed)
         if isinstance(prepared, CrossPrepared):
             fitted = prepared.train(self._align)
             out_of_fold = fitted.out_of_fold
@@ -421,3 +433,9 @@ class AggregateClassifier(Predictor):
     def _align(self, first: Tensor, other: Tensor) -> np.ndarray:
         """Return which outputs of another model mean the classes of the first, from probabilities of the same rows."""
         return match_classes((first.T @ other).numpy(), self.symmetry_)
+
+
+def _prepare(
+    choices: dict[str, Any], rows: Rows, observations: Sequence[Observations], seed: int
+) -> Prepared | CrossPrepared:
+    return prepare_folds(choices, rows, observations, seed) or prepare(choices, rows, observations, seed)

@@ -78,6 +78,10 @@ class Source:
     relation: Annotated[
         str | None, Column("What 1 means for ranks, of the first and the second", choices=RELATIONS)
     ] = None
+    error_rate: Annotated[
+        str | StrictFloat | None,
+        Column("How often answers are wrong: 0.1; a column with the rate of each; or fit, to find one for all."),
+    ] = None
     sampling: Annotated[
         Names | None,
         Column(

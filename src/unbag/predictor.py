@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.aggregates.registry import find_aggregate
+from unbag.error_rates import with_rate, with_rates
 from unbag.families import Model, takes_missing
 from unbag.features import Preparation
 from unbag.findings import Finding
@@ -63,6 +64,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     estimated_accuracy_: Estimate | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
+    error_rates_: list[float | None]
+    """Of each set, how often answers are wrong, where that was fitted."""
     bag_model_: Predictor | None
     """What tells the labels of bags from their pooled columns."""
     bag_weights_: list[float] | None
@@ -150,8 +153,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             probabilities = [one.evidence(log_probs).log_likelihood.exp().numpy() for one in seen]
             return probabilities if self._has_sets() else probabilities[0]
         if not self._has_sets():
-            return _expect(find_aggregate(self.aggregate), log_probs, groups)
-        return [_expect(find_aggregate(one), log_probs, own) for one, own in zip(self.aggregate, groups, strict=True)]
+            return _expect(self.aggregate_, log_probs, groups)
+        return [_expect(one, log_probs, own) for one, own in zip(self.aggregate_, groups, strict=True)]
 
     def _predict_bags(self, rows: Tensor, log_probs: Tensor, groups: Groups, z: Any) -> np.ndarray:
         """Return the probability of bags being positive, or of what is asked for, by members and pooled columns."""
@@ -327,11 +330,19 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             for model, order, temperature in (found[place] for place in self._places(fold))
         ]
 
+    @property
+    def aggregate_(self) -> Any:
+        """What is observed, with the rates of wrong answers that were fitted; a list for a list of aggregates."""
+        given = self.aggregate if self._has_sets() else [self.aggregate]
+        found = [with_rate(find_aggregate(one), rate) for one, rate in zip(given, self.error_rates_, strict=True)]
+        return found if self._has_sets() else found[0]
+
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)
 
     def _observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
-        return [one.observations(self.classes_) for one in read_sets(self.aggregate, z, groups, n_rows, **weights)]
+        sets = read_sets(self.aggregate, z, groups, n_rows, **weights)
+        return with_rates([one.observations(self.classes_) for one in sets], self.error_rates_)
 
 
 def bag_log_probs(one: Observations, log_probs: Tensor) -> Tensor:

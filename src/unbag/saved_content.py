@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from unbag.aggregates import AGGREGATES
+from unbag.aggregates import AGGREGATES, Aggregate, Noisy
 from unbag.aggregates.registry import NAMES
 from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.features import Kind, Preparation
@@ -110,7 +110,8 @@ def _make_aggregate(described: Any) -> Any:
     _check_names("settings.aggregate", described, ("name", "settings"))
     name, settings = described["name"], described["settings"]
     # Only what this package has can be made again from its settings, whatever else a caller has imported.
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in AGGREGATES.values()}
+    known: list[type[Aggregate]] = [*AGGREGATES.values(), Noisy]
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in known}
     _need(_is_text(name) and name in kinds, "settings.aggregate.name", f"one of {', '.join(kinds)}", name)
     if isinstance(settings, dict) and isinstance(settings.get("aggregate"), dict):
         settings = {**settings, "aggregate": _make_aggregate(settings["aggregate"])}
@@ -354,6 +355,10 @@ _FITTED: Rules = {
     ),
     "temperature_": (_is_temperature, "a number from 0.01 to 100"),
     "model_temperatures_": (lambda value: _is_list(value, _is_temperature), "a list of numbers from 0.01 to 100"),
+    "error_rates_": (
+        lambda value: _is_list(value, lambda one: one is None or (_is_share(one) and one < 1)),
+        "a list with null or a number from 0 to less than 1 for each set",
+    ),
     "candidates_": (lambda value: isinstance(value, list), "a list of candidates"),
     "estimated_accuracy": (lambda value: value is None or isinstance(value, dict), "null, or a table"),
 }

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import unbag
-from unbag.aggregates import AGGREGATES, Aggregate
+from unbag.aggregates import AGGREGATES, Aggregate, Noisy
 from unbag.checks import check_device
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
@@ -32,13 +32,13 @@ from unbag.predictor import Predictor
 from unbag.saved_content import LOCAL, OWN, check_content, make_aggregates, read_classes
 from unbag.saved_weights import read_models, weights_as_bytes
 
-FORMAT = 4
+FORMAT = 5
 HEAD = "model.json"
 
 FITTED = (
     *("n_features_in_", "input_shape_", "scaling_", "symmetry_", "history_", "replicas_", "best_epoch_", "n_iter_"),
     *("held_out_", "model_weights_", "model_folds_", "folds_", "temperature_", "candidates_", "feature_statistics_"),
-    "model_temperatures_",
+    *("model_temperatures_", "error_rates_"),
 )
 """What fit has found out and JSON can hold as it is."""
 
@@ -276,7 +276,7 @@ def _check_own(needed: list[str], given: dict[str, Any]) -> None:
 
 def _describe_aggregate(aggregate: Any) -> Any:
     """Return a name, or a name and settings, for what this package has; anything else as it is."""
-    if type(aggregate) not in AGGREGATES.values():
+    if type(aggregate) not in (*AGGREGATES.values(), Noisy):
         return aggregate
     settings = {name: getattr(aggregate, name) for name in inspect.signature(type(aggregate)).parameters}
     if "aggregate" in settings:  # one that others are observed through

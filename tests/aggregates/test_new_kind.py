@@ -33,7 +33,7 @@ class SomePositive(FromFold):
         self.count = count
         super().__init__(0, lambda met, label: min(met + (label == 1), count), lambda met: met == count)
 '''
-ARGUMENTS = {"at_least": "(2)", "count_of": "(1)", "noisy": "(multiple_instance)"}
+ARGUMENTS = {"at_least": "(2)", "count_of": "(1)"}
 FAST = {"model": "linear", "scaling": "standard", "epochs": 40, "learning_rate": 0.1, "random_state": 0}
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
 

@@ -156,3 +156,64 @@ def test_what_has_no_yes_and_no_is_refused():
         Noisy(PairwiseSimilarity()).check([[1.0, 0.1], [1.0, 1.5]], pairs, 2)
     with pytest.raises(ValueError, match="answer and rate; got shape"):
         Noisy(PairwiseSimilarity()).check(torch.zeros(2, 3), pairs, 2)
+
+
+def test_the_rate_that_is_found_is_where_the_enumerated_likelihood_is_largest():
+    groups = Groups.from_sizes([3] * 40)
+    logits = torch.randn(120, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    z = torch.arange(40) % 3 // 2
+    yes = 1 - torch.tensor([float((1 - logits[3 * n : 3 * n + 3].softmax(1)[:, 1]).prod()) for n in range(40)])
+    right = torch.where(z == 1, yes, 1 - yes)
+    found = Noisy(MultipleInstance()).estimate_rate(logits, groups, z)
+    slope = ((1 - 2 * right) / ((1 - found) * right + found * (1 - right))).mean()  # of the mean log-likelihood
+    assert 0.05 < found < 0.95
+    assert abs(float(slope)) < 1e-6
+
+
+KNOWN = 0.2
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Return a classifier that has found how many answers are wrong, of pairs and bags together, and its inputs."""
+    random = torch.Generator().manual_seed(0)
+    X = torch.randn(300, 2, generator=random)
+    labels = (X[:, 0] > 0.3).long()
+    kinds = [(PairwiseSimilarity(), 2, 0.3), (OrdinalRank(), 2, KNOWN)]
+    groups = [Groups.from_tuples(torch.randint(300, (600, m), generator=random), n_rows=300) for _, m, _ in kinds]
+    z = [Noisy(kind, rate).observe(labels, own, 2) for (kind, _, rate), own in zip(kinds, groups, strict=True)]
+    aggregates = [Noisy(kinds[0][0], "fit"), Noisy(kinds[1][0], KNOWN)]
+    settings = {"n_classes": 2, "epochs": 12, "learning_rate": 0.1, "random_state": 0}
+    clf = unbag.AggregateClassifier(aggregates, "linear", **settings)
+    return clf.fit(X.numpy(), z, groups=groups), X.numpy(), z, groups, labels.numpy()
+
+
+def test_the_estimator_finds_a_rate_that_nobody_knows(fitted):
+    clf, X, _, _, labels = fitted
+    assert clf.error_rates_ == [pytest.approx(0.3, abs=0.05), None]
+    assert clf.aggregate_[0].rate == clf.error_rates_[0]
+    assert clf.aggregate_[1].rate == KNOWN
+    assert clf.aggregate[0].rate == "fit"  # as it was given
+    assert clf.score(X, labels) > 0.95
+
+
+def test_a_rate_that_was_found_is_saved_and_used(fitted, tmp_path):
+    clf, X, z, groups, _ = fitted
+    clf.save(tmp_path / "model")
+    loaded = unbag.load(tmp_path / "model")
+    assert repr(loaded.aggregate_) == repr(clf.aggregate_)
+    log_probs = torch.from_numpy(clf.predict_log_proba(X))
+    known = Noisy(PairwiseSimilarity(), clf.error_rates_[0])
+    expected = known.posterior(log_probs, groups[0], z[0]).numpy()
+    assert loaded.disaggregate(X, z, groups)[0] == pytest.approx(expected)
+    chance = known.log_likelihood(log_probs, groups[0], torch.ones(600, dtype=torch.int64)).exp().numpy()
+    assert loaded.predict_groups(X, groups)[0] == pytest.approx(chance)
+
+
+def test_a_rate_is_found_from_answers_that_can_be_left_out():
+    X, pairs = torch.randn(4, 2).numpy(), Groups.from_tuples([[0, 1], [1, 2], [2, 3]])
+    clf = unbag.AggregateClassifier(Noisy(PairwiseSimilarity(), "fit"), "linear", n_classes=2, epochs=1)
+    with pytest.raises(ValueError, match='rate="fit" needs at least 4 answers'):
+        clf.fit(X, [1, 0, 1], groups=pairs)
+    with pytest.raises(ValueError, match="a rate for each answer"):
+        Noisy(PairwiseSimilarity(), "fit").check([[1.0, 0.1]] * 3, pairs, 2)

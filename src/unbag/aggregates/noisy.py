@@ -1,8 +1,9 @@
-"""Answers of yes or no that are wrong at a known rate, by mistake or on purpose, as in randomised response."""
+"""Answers of yes or no that are wrong at some rate, by mistake or on purpose, as in randomised response."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +14,11 @@ from unbag.checks import format_indices
 from unbag.groups import Groups
 from unbag.segments import Segments
 
-Rate = float | tuple[float, float]
+Rate = float | tuple[float, float] | Literal["fit"]
+
+FIRST_RATE = 0.4
+"""Of answers whose rate is to be fitted: a model that doubts answers finds those that fit to no others; one that trusts
+them learns the wrong ones, too."""
 
 
 class Noisy(Aggregate):
@@ -30,7 +35,8 @@ class Noisy(Aggregate):
         What is answered: ``PairwiseSimilarity()``, ``MultipleInstance()``, ``OrdinalRank()`` or any other of yes or no.
     rate
         How often answers are wrong, from 0 to less than 1; or two rates, of a true no and of a true yes. Above one
-        half, answers would be the contrary.
+        half, answers would be the contrary. Or ``"fit"``, with which :class:`AggregateClassifier` finds one rate, from
+        left-out answers; its ``aggregate_`` has it. Without being fitted, it is 0.4.
     seed
         For :meth:`observe`: of the wrong answers.
 
@@ -52,12 +58,14 @@ class Noisy(Aggregate):
                 f"aggregate must observe yes or no, such as unbag.PairwiseSimilarity(); got {aggregate!r}; noise on "
                 "counts is a matter of unbag.PublishedCounts"
             )
-        rates = tuple(rate) if isinstance(rate, tuple | list) else (rate, rate)
-        if len(rates) != 2 or not all(0 <= one < 1 for one in rates):
-            raise ValueError(f"rate must be a number from 0 to less than 1, or two of them, got {rate!r}")
+        self.fits_rate = isinstance(rate, str) and rate == "fit"
+        first = FIRST_RATE if self.fits_rate else rate
+        rates = tuple(first) if isinstance(first, tuple | list) else (first, first)
+        if len(rates) != 2 or not all(isinstance(one, int | float) and 0 <= one < 1 for one in rates):
+            raise ValueError(f'rate must be a number from 0 to less than 1, or two of them, or "fit", got {rate!r}')
         self.aggregate, self.seed, self._rates = aggregate, seed, rates
-        self.rate = rates[0] if rates[0] == rates[1] else rates
-        for fact in ("size", "n_classes", "weights", "wording", "column"):
+        self.rate = "fit" if self.fits_rate else rates[0] if rates[0] == rates[1] else rates
+        for fact in ("name", "size", "n_classes", "weights", "wording", "column"):
             setattr(self, fact, getattr(aggregate, fact, None))
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -70,6 +78,8 @@ class Noisy(Aggregate):
         z = read_per_group(z, groups)
         if z.ndim == 1:
             answers, rates = z, torch.tensor(self._rates, dtype=torch.float64, device=z.device).expand(len(z), 2)
+        elif z.ndim == 2 and z.shape[1] == 2 and self.fits_rate:
+            raise ValueError('z holds a rate for each answer, so that rate="fit" has nothing to find; leave one out')
         elif z.ndim == 2 and z.shape[1] == 2:
             answers, rates = z[:, 0].long(), z[:, 1:].double().expand(-1, 2)
             wrong = ~((rates >= 0) & (rates < 1)).all(1) | (answers != z[:, 0])
@@ -118,13 +128,26 @@ class Noisy(Aggregate):
     def estimate_rate(self, logits: Tensor, groups: Groups, z: Any) -> float:
         """Return the rate of wrong answers, one for all, that makes the answers most likely, from what a model says.
 
-        By expectation maximisation, from the rate that is given. Where the model was trained on the same answers, it
-        fits some of the wrong ones, and the rate is too low.
+        By expectation maximisation. Where the model was trained on the same answers, it fits some of the wrong ones,
+        and the rate is too low.
         """
-        log_probs, rate = logits.detach().double(), sum(self._rates) / 2 or 0.1
+        self.check_sizes(groups)
+        log_probs = logits.detach().double().log_softmax(-1)[groups.members]
+        return self.most_likely_rate(log_probs, groups.segments, self.check(z, groups, logits.shape[1]))
+
+    def most_likely_rate(
+        self, log_probs: Tensor, segments: Segments, z: Tensor, weights: Tensor | None = None
+    ) -> float:
+        """Return the same from checked arguments, by the weights of groups where these differ."""
+        even = z.clone()
+        even[:, 1:] = 0.5  # then truth and answer are independent
+        wrong, right = self._by_answer(log_probs, segments, even)
+        weights = torch.ones_like(wrong) if weights is None else weights.to(wrong)
+        odds, rate = wrong - right, 0.25
         for _ in range(1000):
-            wrong = Noisy(self.aggregate, rate).chance_of_error(log_probs, groups, z)
-            before, rate = rate, min(float(wrong.mean()), 1 - 1e-12)
+            log_odds = odds + math.log(rate) - math.log1p(-rate)
+            before, rate = rate, float((log_odds.sigmoid() * weights).sum() / weights.sum())
+            rate = min(max(rate, 1e-12), 1 - 1e-12)
             if abs(rate - before) < 1e-9:
                 break
         return rate
@@ -132,7 +155,16 @@ class Noisy(Aggregate):
     def chance_of_error(self, logits: Tensor, groups: Groups, z: Any) -> Tensor:
         """Return the probability that each answer is wrong, given the answer and what a model says: (groups,)."""
         self.check_sizes(groups)
-        checked = self.check(z, groups, logits.shape[1])
         log_probs = logits.detach().double().log_softmax(-1)[groups.members]
-        no, yes = self._by_truth(log_probs, groups.segments, checked)[0]
-        return (torch.where(checked[:, 0] == 1, no, yes) - torch.logaddexp(no, yes)).exp()
+        wrong, right = self._by_answer(log_probs, groups.segments, self.check(z, groups, logits.shape[1]))
+        return (wrong - torch.logaddexp(wrong, right)).exp()
+
+    def _by_answer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log p(z, truth | x) where the answer is wrong, and where it is right."""
+        no, yes = self._by_truth(log_probs, segments, z)[0]
+        answered = z[:, 0] == 1
+        return torch.where(answered, no, yes), torch.where(answered, yes, no)
+
+    def with_rate(self, rate: float) -> Noisy:
+        """Return the same with another rate."""
+        return Noisy(self.aggregate, rate, self.seed)

@@ -13,7 +13,6 @@ from unbag.aggregates.base import Aggregate
 from unbag.aggregates.counting import AtLeast, CountOf, Majority
 from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.multiple_instance import MultipleInstance
-from unbag.aggregates.noisy import Noisy
 from unbag.aggregates.ordinal_rank import OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity
@@ -33,7 +32,6 @@ AGGREGATES: dict[str, type[Aggregate]] = {
         CountOf,
         Majority,
         PublishedCounts,
-        Noisy,
     )
 }
 """Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""
@@ -125,8 +123,6 @@ def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggre
     --------
     >>> make_aggregate("at_least(2, label=ill)", ["well", "ill"])
     AtLeast(count=2, label=1)
-    >>> make_aggregate("noisy(multiple_instance, rate=0.2)", ["well", "ill"])
-    Noisy(aggregate=MultipleInstance(), rate=0.2, seed=0)
     """
     kind = find_kind(written)
     words = [word.strip() for word in written.partition("(")[2].removesuffix(")").split(",") if word.strip()]
@@ -144,10 +140,7 @@ def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggre
         raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
     if twice := [name for name in others if name in given]:
         raise ValueError(f"{written!r} tells the {twice[0]}, which has an option of its own: --{twice[0]}")
-    read: dict[str, Callable[[str], Any]] = {
-        "label": classes.index,
-        "aggregate": lambda one: make_aggregate(one, classes),
-    }
+    read: dict[str, Callable[[str], Any]] = {"label": classes.index}
     values = {name: read.get(name, _plain)(word) for name, word in given.items()}
     return kind(**values, **{name: value for name, value in others.items() if name in parameters(kind)})
 

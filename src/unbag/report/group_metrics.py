@@ -184,7 +184,7 @@ def _calibration(
 def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:
     """Compare answers of yes or no with the probability of yes."""
     likely = judged.log_likelihood[judged.chosen].exp().numpy()
-    yes = chosen.z.bool().numpy()
+    yes = (chosen.z if chosen.z.ndim == 1 else chosen.z[:, 0]).bool().numpy()  # beside a rate of wrong answers
     predicted = np.where(yes, likely, 1 - likely).clip(0, 1)  # of yes; rounding may leave the range by a hair
     mean = partial(np.average, weights=chosen.weights.numpy())
     return {

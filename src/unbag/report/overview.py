@@ -79,7 +79,17 @@ def _learned(summary: dict[str, Any]) -> list[str]:
             f"It learned from {count(one['groups'], kind.group, kind.groups)}{of}; all that was known of each was "
             f"{kind.observed}."
         )
-    return said
+    return [*said, *say_error_rates(summary)]
+
+
+def say_error_rates(summary: dict[str, Any]) -> list[str]:
+    """Say how many answers are wrong, where that was fitted."""
+    return [
+        f"{100 * rate:.{0 if rate >= 0.1 else 1}f} % of the {one['groups']:,} answers are wrong, as far as those that "
+        "were left out tell."
+        for one in summary["sets"]
+        if (rate := one.get("error_rate")) is not None
+    ]
 
 
 def _good(summary: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unbag.constant import best_constant
 from unbag.environment import versions
+from unbag.error_rates import with_rates
 from unbag.families.choice import MATCH
 from unbag.fit_settings import read_settings
 from unbag.histograms import evenly, plain
@@ -89,7 +90,7 @@ def summarise(
     rows = read_rows(clf, X, reset=False)
     n_rows = len(rows)
     seen = read_sets(clf.aggregate, y, groups, n_rows, group_weights=group_weights, sampling=clf.sampling)
-    observations = [one.observations(clf.classes_) for one in seen]
+    observations = with_rates([one.observations(clf.classes_) for one in seen], clf.error_rates_)
     left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
     if not isinstance(rows, Tensor):
         most = EXCERPT_NUMBERS // math.prod(clf.input_shape_) // len(observations)
@@ -124,8 +125,8 @@ def summarise(
             "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
             "training": _describe_training(clf, observations),
             "sets": [
-                describe_set(one, classes, plain_labels=given.labels is not None) | {"match": match}
-                for one, given in zip(sets, seen, strict=True)
+                describe_set(one, classes, plain_labels=given.labels is not None) | {"match": match, "error_rate": rate}
+                for one, given, rate in zip(sets, seen, clf.error_rates_, strict=True)
             ],
             "balance": _balance(sets, classes),
             "columns": len(columns),

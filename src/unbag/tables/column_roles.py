@@ -55,6 +55,8 @@ class SourceColumns:
     """What 1 means in the column of what was observed."""
     size: str | None = None
     weight: str | None = None
+    error_rate: float | str | None = None
+    """How often answers are wrong: a number, ``"fit"``, or the column that tells it."""
     classes: tuple[str, ...] = ()
     scales: tuple[str, ...] = ()
     """Where the scale of the noise of each group is told."""
@@ -105,13 +107,18 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     """Find out what kind of observations a file holds, and in which columns."""
     file = str(source.file)
     weight = find_column(names, (), given=source.group_weight, file=file, option="--group-weight")
-    names = [name for name in names if name != weight]
+    rate = read_error_rate(source.error_rate)
+    if isinstance(rate, str) and rate != "fit":
+        _refuse_unknown(rate, names, file, "--error-rate")
+    names = [name for name in names if name not in (weight, rate)]
     written, certain = (source.aggregate, True) if source.aggregate else _guess(names, source, instances)
     with failing(file):
         kind = find_kind(written)
     keys = keys_in_source(names, source, kind, instances)
     ids: dict[str, Any] = {"group": keys[0]} if kind.size is None else {"members": tuple(keys)}
-    found = SourceColumns(written, kind, certain, weight=weight, **ids)
+    if rate is not None and kind.outcome != "yes_no":
+        raise fail(f"--error-rate is about answers of yes or no, but {written} observes none", file)
+    found = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
     counted = kind.outcome in ("class_counts", "published_counts")
     found = _counted(found, names, source, plan) if counted else _answered(found, names, source)
     used = {*found.keys, found.observed, found.size, *found.classes, *found.scales}
@@ -129,6 +136,20 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
             str(plan.instances),
         )
     return replace(found, unused=unused)
+
+
+def read_error_rate(written: str | float | None) -> str | float | None:
+    """Return a rate of wrong answers as a number, if it is one; otherwise it is ``"fit"``, or the name of a column.
+
+    Examples
+    --------
+    >>> read_error_rate("0.1"), read_error_rate("doubt")
+    (0.1, 'doubt')
+    """
+    try:
+        return None if written is None else float(written)
+    except ValueError:
+        return written
 
 
 def keys_in_source(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unbag.aggregates import Aggregate, PublishedCounts
+from unbag.aggregates import Aggregate, Noisy, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.columns import Table
 from unbag.groups import Groups
@@ -71,6 +71,15 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         notes += reading.note(columns.kind, table.file, columns.observed)
         if z is not None and not ranks and _is_exchanged(columns):
             z = 1 - z
+    read = found.read
+    if columns.error_rate is not None:
+        aggregate, rates, wrong = _with_error_rate(aggregate, columns, table)
+        problems += wrong
+        if wrong:
+            groups = None
+        elif z is not None and rates is not None:
+            z = np.stack([z, rates[source_rows]], 1)
+        read = [*read, _say_error_rate(columns, len(table))]
     weights = None
     if columns.weight is not None:
         weights, wrong = _read_weights(table, columns.weight)
@@ -89,8 +98,36 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         checked, source_rows = checked.counting(), source_rows[counts]
         turned = None if turned is None else turned[counts]
     of = "a row" if columns.members else "the group"
-    read = [*(ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys), *found.read]
+    read = [*(ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys), *read]
     return Observed(columns, table, aggregate, checked, source_rows, [*notes, *problems], turned, read)
+
+
+def _with_error_rate(
+    aggregate: Aggregate, columns: SourceColumns, table: Table
+) -> tuple[Aggregate, np.ndarray | None, list[Problem]]:
+    """Return an aggregate whose answers may be wrong, and the rate of each answer, where a column tells it."""
+    rate = columns.error_rate
+    if rate == "fit" or not isinstance(rate, str):
+        with failing(table.file):
+            return Noisy(aggregate, rate), None, []  # type: ignore[arg-type]  # Noisy says what is wrong with it
+    rates, problems = read_numbers(table, rate, "a rate of wrong answers")
+    if rates is not None:
+        problems += in_rows(
+            ~((rates >= 0) & (rates < 1)),
+            lambda row: f"a rate of wrong answers must be from 0 to less than 1, got {table.column(rate)[row].as_py()}",
+            file=table.file,
+            column=rate,
+        )
+    return Noisy(aggregate, 0.0), rates, problems
+
+
+def _say_error_rate(columns: SourceColumns, cells: int) -> ColumnRead:
+    """Say how often answers are wrong, as far as it is told."""
+    if columns.error_rate == "fit":
+        return ColumnRead(str(columns.observed), "some are wrong, at a rate to be fitted", cells)
+    if isinstance(columns.error_rate, str):
+        return ColumnRead(columns.error_rate, "rate of wrong answers", cells)
+    return ColumnRead(str(columns.observed), f"some are wrong, at a rate of {columns.error_rate:g}", cells)
 
 
 def _read_weights(table: Table, column: str) -> tuple[np.ndarray | None, list[Problem]]:

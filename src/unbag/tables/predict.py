@@ -212,7 +212,7 @@ def disaggregate_with(
     preparation = clf.preparation_
     check_format(out)
     raise_if_input(out, [instances, groups, *run.inputs])
-    plan, _ = plan_for(content, clf.classes_, instances, groups, aggregate)
+    plan, _ = plan_for(content, clf, instances, groups, aggregate)
     plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
     rows: list[Rows] = []
 
@@ -354,7 +354,7 @@ def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str], 
 
 
 def plan_for(
-    content: dict[str, Any], classes: Any, instances: Path, groups: Path, aggregate: str | None
+    content: dict[str, Any], clf: Any, instances: Path, groups: Path, aggregate: str | None
 ) -> tuple[Plan, int]:
     """Return the plan of the run for other files: the same columns and classes, and one of its kinds of observation.
 
@@ -369,9 +369,11 @@ def plan_for(
         raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
     place = kinds.index(kind)
     source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
+    if clf.error_rates_[place] is not None:
+        source = replace(source, error_rate=clf.error_rates_[place])
     if told := read_published(groups):  # otherwise it was published as the file of the run
         source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **told})
-    names = tuple(map(str, classes.tolist()))
+    names = tuple(map(str, clf.classes_.tolist()))
     others: dict[str, Any] = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
     return replace(plan, instances=instances, sources=(source,), **others), place
 

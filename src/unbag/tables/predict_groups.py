@@ -80,7 +80,7 @@ def predict_groups_table(
     content, clf = load_run(run, device)
     check_format(out)
     raise_if_input(out, [instances, groups, *run.inputs])
-    plan, place = plan_for(content, clf.classes_, instances, groups, aggregate)
+    plan, place = plan_for(content, clf, instances, groups, aggregate)
     source, kind = plan.sources[0], find_kind(str(plan.sources[0].aggregate))
     own: dict[str, Any] = {"id": id, "group": group}
     name = "group" if kind.size is None else "id"
@@ -99,7 +99,7 @@ def predict_groups_table(
     tally = Tally()
     X = clf.preparation_.encode(rows, tally)
     of_numbers = without_preparation(clf)
-    of_sets = clf.aggregate if isinstance(clf.aggregate, list | tuple) else [clf.aggregate]
+    of_sets = clf.aggregate_ if isinstance(clf.aggregate_, list) else [clf.aggregate_]
     built_in = ":" not in str(source.aggregate)
     meant = of_sets[place] if built_in else make_aggregate(str(source.aggregate), list(map(str, clf.classes_)))
     results = _predict(of_numbers, meant, X, found, kept=kept, file=str(groups))
@@ -112,7 +112,7 @@ def predict_groups_table(
 def _predict(clf: Any, aggregate: Aggregate, X: np.ndarray, groups: Groups, *, kept: pa.Table, file: str) -> pa.Table:
     """Return columns that are kept, what is predicted of each group, and its probability."""
     counted = aggregate.outcome in ("class_counts", "published_counts")
-    clf.aggregate = LabelProportions() if counted else aggregate
+    clf.aggregate, clf.error_rates_ = LabelProportions() if counted else aggregate, [None]
     if aggregate.outcome == "class":
         asked = [clf.predict_groups(X, groups, np.full(len(groups), place)) for place in range(len(clf.classes_))]
         names = result_names(clf.classes_, kept.column_names, file)
