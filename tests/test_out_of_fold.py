@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import train_test_split
 
 import unbag
 from unbag.class_shares import ClassShares
@@ -81,9 +83,21 @@ def test_groups_that_are_all_explained_leave_room_for_doubt():
     sure = torch.nn.functional.one_hot(one.z.argmax(1), 3).repeat_interleave(4, 0).double() * 1e3
     one = Observations(one.aggregate, one.groups, 4 * torch.nn.functional.one_hot(one.z.argmax(1), 3), 3)
     assert estimate_accuracy([one], [sure.log_softmax(1)]).low == 1
-    found = estimate_accuracy([one], [sure.log_softmax(1)], 4)
-    assert found.value == pytest.approx((40 + 4 / 3) / 44)
-    assert found.low < 0.9 < found.high == 1
+    found = estimate_accuracy([one], [sure.log_softmax(1)], 2)
+    assert found.value == pytest.approx((40 + 2 / 3) / 42)
+    assert found.low < 0.95 < found.high == 1
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_a_named_model_says_about_how_good_it_is(seed):
+    pytest.importorskip("lightgbm")
+    X, X_new, y, y_new = train_test_split(*load_breast_cancer(return_X_y=True), train_size=400, random_state=seed)
+    groups = unbag.Groups.from_sizes([4] * 100)
+    clf = unbag.AggregateClassifier(model="trees", random_state=seed)
+    clf.fit(X, unbag.LabelProportions().observe(y, groups, 2), groups=groups)
+    said, true = clf.estimated_accuracy_, clf.score(X_new, y_new)
+    assert said.value == pytest.approx(true, abs=0.05)
+    assert said.low < true < said.high
 
 
 def test_its_interval_holds_the_truth_for_predictions_as_certain_as_they_should_be():

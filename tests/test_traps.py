@@ -21,7 +21,7 @@ from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstanc
 from unbag.constant import best_constant
 from unbag.diagnosis import diagnose
 from unbag.examination import LeftOut, _exponents, deviations, examine
-from unbag.families.components import find_components
+from unbag.families.components import describe_width, find_components
 from unbag.segments import Segments
 from unbag.shift import Moments, describe_features, find_shift
 from unbag.training import Observations
@@ -450,7 +450,7 @@ def test_a_hundred_thousand_columns():
     clf = AggregateClassifier(n_folds=2, epochs=2, random_state=0)
     said = warned(clf, X, counts_of(y, groups), groups)
     assert "10 groups can be compared in 9 ways, fewer than the 100,000 columns" in said
-    assert "100,000 columns for 40 rows: only a linear model is tried, on at most 40 components of these; name" in said
+    assert "X has 100,000 columns for 40 rows: only a linear model is tried; name model='mlp' or 'trees'" in said
     assert [one["model"] for one in clf.candidates_] == ["linear"]
     assert np.isfinite(clf.predict_proba(X)).all()
 
@@ -460,8 +460,7 @@ def test_networks_of_wide_tables_learn_components_of_all_rows(model):
     X, y, groups = made(0, n_groups=10, size=4, columns=2100)
     X[1] = X[0]  # one component less
     clf = AggregateClassifier(model=model, epochs=3, scaling="standard", random_state=0)
-    said = warned(clf, X, counts_of(y, groups), groups)
-    assert "linear models and networks learn from at most 40 components of these" in said
+    assert "components" not in warned(clf, X, counts_of(y, groups), groups)
     scaling, net = clf.models_[0]
     rows, weights = scaling(torch.from_numpy(X)), next(net.parameters())
     assert torch.linalg.matrix_rank(rows) == 38  # the mean is taken off
@@ -470,6 +469,8 @@ def test_networks_of_wide_tables_learn_components_of_all_rows(model):
     basis = find_components(rows, seed=0)
     torch.testing.assert_close(basis.T @ basis, torch.eye(38), atol=1e-4, rtol=0)
     torch.testing.assert_close(rows @ basis @ basis.T, rows, atol=1e-3, rtol=0)
+    many = torch.zeros(1025, 2100)
+    assert "learn from 1,024 components of these, chosen at random" in str(describe_width(many, model))
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ class AggregateClassifier(Predictor):
     model
         ``"auto"`` fits a linear model, a network and, for tables, boosted trees if LightGBM is installed, each with
         every group left out once, and keeps the mixture that explains left-out groups best. By name: ``"linear"``,
-        ``"logistic"`` for two classes, ``"mlp"``, ``"lenet"``, ``"densenet"``. Or a torch module, or a function that
-        returns one.
+        ``"logistic"`` for two classes, ``"mlp"``, ``"rbf"``, ``"lenet"``, ``"densenet"``. Or a torch module, or a
+        function that returns one.
 
         ``"trees"``: boosted trees of LightGBM (``pip install unbag[trees]``), which follow the gradient of the
         likelihood and read NaN as it is. Or any classifier of scikit-learn with ``sample_weight`` in its fit and

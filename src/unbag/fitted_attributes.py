@@ -20,9 +20,9 @@ from unbag.training.excerpts import EXCERPT_NUMBERS
 from unbag.training.row_source import gather_rows, some_of
 from unbag.training.trained import Trained, side_by_side
 
-N_GUESSED = 4
-"""Rows that count as guessed in the estimated accuracy of one split, whose few groups also chose when to stop: without
-them, fits of 100 groups of 4 said 100 % where 95 was true."""
+N_GUESSED = 2
+"""Rows that count as guessed in the estimated accuracy of one split, whose few groups also chose when to stop. Of 22
+fits of breast_cancer and vehicle, 20 were within 5 points of the truth; 19 without them, and 17 with four."""
 
 
 def keep_split(

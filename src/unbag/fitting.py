@@ -14,9 +14,20 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import AUTO, CANDIDATES, FROM_DISK, MATCH, TREES, architecture, check_processor, name_of
+from unbag.families.choice import (
+    AUTO,
+    CANDIDATES,
+    FROM_DISK,
+    KERNEL,
+    MATCH,
+    TREES,
+    architecture,
+    check_processor,
+    name_of,
+)
 from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetworks, is_wide
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
+from unbag.families.kernel import KernelLogistic, is_for_kernel
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
@@ -126,7 +137,8 @@ def prepare_folds(
             own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         objective = match_proportions if automatic and name == MATCH else None
-        candidates[called] = _family(own, X, counting, objective, can_choose=True)
+        kernel = automatic and name == KERNEL
+        candidates[called] = KernelLogistic() if kernel else _family(own, X, counting, objective, can_choose=True)
     return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
 
 
@@ -137,6 +149,7 @@ def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
         return [CANDIDATES[0]]
     fit = {
         TREES: X.ndim == 2 and has_lightgbm(),
+        KERNEL: is_for_kernel(X, observations),
         MATCH: counted and any(one.groups.max_size > 1 for one in observations),
     }
     return [name for name in CANDIDATES if fit.get(name, True)]

@@ -129,7 +129,7 @@ def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor],
         Out-of-fold predictions for the members of each set.
     n_guessed
         Members of one more group whose classes were guessed, so that a few groups which are all explained do not make
-        an accuracy of 100 % (for two classes and four members, after Agresti and Coull, 1998).
+        an accuracy of 100 % (for two classes and two members, Laplace's rule of succession).
     """
     chances, sizes = [], []
     for one, own in zip(sets, log_probs, strict=True):

@@ -7,14 +7,15 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from unbag.models import MLP, MODELS, DenseNet, LeNet, Linear, OneLogit, build, n_outputs
+from unbag.models import MLP, MODELS, RBF, DenseNet, LeNet, Linear, OneLogit, build, n_outputs
 
-INPUTS = {"linear": (7,), "logistic": (7,), "mlp": (7,), "lenet": (1, 28, 28), "densenet": (3, 32, 32)}
+INPUTS = {"linear": (7,), "logistic": (7,), "mlp": (7,), "rbf": (7,), "lenet": (1, 28, 28), "densenet": (3, 32, 32)}
 
 STACKABLE = {
     "linear": (lambda: Linear(7, 3), (7,)),
     "logistic": (lambda: OneLogit(Linear(7, 1)), (7,)),
     "mlp": (lambda: MLP(7, 3, hidden=(5, 4)), (7,)),
+    "rbf": (lambda: RBF(7, 3, units=5), (7,)),
     "lenet": (lambda: LeNet(3, channels=2, size=12), (2, 12, 12)),
     "densenet": (lambda: DenseNet(3, depth=7, growth=4, channels=1, norm="group"), (1, 8, 8)),
 }
@@ -219,7 +220,7 @@ def test_one_logit_can_be_stacked():
             "resnet",
             (4,),
             3,
-            r"one of linear, logistic, mlp, lenet, densenet, trees, a module, .*; got 'resnet'",
+            r"one of linear, logistic, mlp, rbf, lenet, densenet, trees, a module, .*; got 'resnet'",
         ),
         ("lenet", (784,), 3, r"'lenet' reads images.*got rows of shape \(784,\); reshape X"),
         ("densenet", (3072,), 3, r"'densenet' reads images.*got rows of shape \(3072,\); reshape X"),
@@ -250,7 +251,7 @@ def test_refused(model, shape, n_classes, message):
     [
         (
             7,
-            "model must be one of linear, logistic, mlp, lenet, densenet, trees, a module, .*; got int",
+            "model must be one of linear, logistic, mlp, rbf, lenet, densenet, trees, a module, .*; got int",
         ),
         (nn.Linear, "must run without arguments: .*in_features"),
         (lambda: "mlp", "must return a torch.nn.Module, got str"),

@@ -10,10 +10,10 @@ from sklearn.utils import get_tags
 
 from unbag.families.trees import has_lightgbm
 
-AUTO, TREES, MATCH = "auto", "trees", "mean_proportions"
-CANDIDATES = ("linear", "mlp", MATCH, TREES)
-"""The models among which ``model="auto"`` chooses: trees for tables alone, and for counts alone a network that matches
-mean predictions with proportions."""
+AUTO, TREES, MATCH, KERNEL = "auto", "trees", "mean_proportions", "rbf"
+CANDIDATES = ("linear", "mlp", MATCH, TREES, KERNEL)
+"""The models among which ``model="auto"`` chooses: trees for tables alone, for counts alone a network that matches mean
+predictions with proportions, and for few labels of rows with many columns kernel logistic regression."""
 FIRST = "mlp"
 """Which of them is fitted first: one that cannot reach what others have is given up, which the network rarely is."""
 FROM_DISK = "mlp"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -28,21 +29,23 @@ LINEAR_FIRST = ("linear", "logistic", "mlp")
 SMALLEST = 1e-5
 
 
-def is_wide(X: Rows) -> bool:
+def is_wide(X: Rows) -> TypeGuard[Tensor]:
     """Whether a table has so many columns that its rows span few of their directions."""
-    wide = isinstance(X, Tensor) and X.ndim == 2 and X.shape[1] > 2 * max(len(X), MOST_COMPONENTS)
-    return wide and not bool(X.isnan().any())  # which is left to trees
+    if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[1] <= 2 * max(len(X), MOST_COMPONENTS):
+        return False
+    return not bool(X.isnan().any())  # which is left to trees
 
 
 def describe_width(X: Rows, model: object) -> str | None:
-    """Say what a named model makes of a very wide table."""
-    if not is_wide(X) or not isinstance(model, str) or model not in (AUTO, *LINEAR_FIRST):
+    """Say what is not tried, or not looked at, in a very wide table."""
+    if not is_wide(X) or not isinstance(model, str):
         return None
-    components = f"{min(len(X), MOST_COMPONENTS):,} components of these"
     said = f"X has {X.shape[1]:,} columns for {len(X):,} rows: "
-    if model != AUTO or X.shape[1] <= MOST_COLUMNS:
-        return f"{said}linear models and networks learn from at most {components}"
-    return f"{said}only a linear model is tried, on at most {components}; name model='mlp' or 'trees' to have another"
+    if model == AUTO and X.shape[1] > MOST_COLUMNS:
+        return f"{said}only a linear model is tried; name model='mlp' or 'trees' to have another"
+    if model in (AUTO, *LINEAR_FIRST) and len(X) > MOST_COMPONENTS:
+        return f"{said}linear models and networks learn from {MOST_COMPONENTS:,} components of these, chosen at random"
+    return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,3 +9,4 @@ from unbag.models.linear import Linear as Linear
 from unbag.models.mlp import MLP as MLP
 from unbag.models.one_logit import OneLogit as OneLogit
 from unbag.models.one_logit import n_outputs as n_outputs
+from unbag.models.rbf import RBF as RBF

@@ -15,6 +15,7 @@ from unbag.models.lenet import LeNet
 from unbag.models.linear import Linear
 from unbag.models.mlp import MLP
 from unbag.models.one_logit import OneLogit, n_outputs
+from unbag.models.rbf import RBF
 from unbag.random_state import RandomState
 
 MakeModel = Callable[[], nn.Module]
@@ -27,8 +28,9 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     Parameters
     ----------
     model
-        A name: ``"linear"`` or ``"mlp"`` for rows of any shape, ``"logistic"``, linear with one output, for two
-        classes, ``"lenet"`` or ``"densenet"`` for images of shape ``(height, width)`` or ``(channels, height, width)``.
+        A name: ``"linear"``, ``"mlp"`` or ``"rbf"`` for rows of any shape, ``"logistic"``, linear with one output, for
+        two classes, ``"lenet"`` or ``"densenet"`` for images of shape ``(height, width)`` or ``(channels, height,
+        width)``.
 
         Or a module. It is left alone: every replica is a copy in which each part with a ``reset_parameters`` starts
         anew, so that restarts differ. What has none, such as a parameter of the module itself, and what is frozen
@@ -141,6 +143,7 @@ MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "linear": lambda shape, n_classes: Linear(prod(shape), n_classes),
     "logistic": lambda shape, n_classes: _fit_to_classes(Linear(prod(shape), 1), 1, n_classes),
     "mlp": lambda shape, n_classes: MLP(prod(shape), n_classes),
+    "rbf": lambda shape, n_classes: RBF(prod(shape), n_classes),
     "lenet": _lenet,
     "densenet": _densenet,
 }
