@@ -12,6 +12,7 @@ from unbag import Groups
 from unbag.run_folder import Run
 from unbag.tables.fit import fit_tables
 from unbag.tables.plan import make_plan
+from unbag.tables.predict import disaggregate_table
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 N_GROUPS = 40
@@ -80,7 +81,7 @@ def test_a_checked_set_is_learned_from_as_it_is(problem):
         seen.with_weights(np.zeros(N_GROUPS))
 
 
-def test_a_fit_of_files_checks_each_set_once(tmp_path, monkeypatch):
+def test_files_are_checked_once_by_a_fit_and_once_by_disaggregate(tmp_path, monkeypatch):
     checked = []
 
     def check(self, z, groups, n_classes):
@@ -90,13 +91,18 @@ def test_a_fit_of_files_checks_each_set_once(tmp_path, monkeypatch):
     real = unbag.LabelProportions.check
     monkeypatch.setattr(unbag.LabelProportions, "check", check)
     rng = np.random.default_rng(0)
-    rows = [f"{row // 3},{rng.normal()},{rng.normal()}" for row in range(3 * N_GROUPS)]
-    (tmp_path / "people.csv").write_text("\n".join(["ward,x,y", *rows]))
+    n_labels = 35
+    known = [*(["ill", "well"] * n_labels)[:n_labels], *[""] * (3 * N_GROUPS - n_labels)]
+    rows = [f"{row // 3},{rng.normal()},{rng.normal()},{label}" for row, label in enumerate(known)]
+    (tmp_path / "people.csv").write_text("\n".join(["ward,x,y,known", *rows]))
     counts = [f"{ward},{ward % 4},{3 - ward % 4},{1 + ward % 2}" for ward in range(N_GROUPS)]
     (tmp_path / "wards.csv").write_text("\n".join(["ward,ill,well,times", *counts]))
     given = {"instances": tmp_path / "people.csv", "groups": tmp_path / "wards.csv", "group_weight": "times"}
-    fit_tables(make_plan({**given, "model": "linear", "epochs": 2}), Run(tmp_path / "run"))
-    assert checked.count(N_GROUPS) == 1  # others are made to try something on
+    fit_tables(make_plan({**given, "labelled": "known", "model": "linear", "epochs": 2}), Run(tmp_path / "run"))
+    assert (checked.count(N_GROUPS), checked.count(n_labels)) == (1, 1)  # others are made to try something on
+    checked.clear()
+    disaggregate_table(Run(tmp_path / "run"), given["instances"], given["groups"], tmp_path / "labels.csv")
+    assert checked.count(N_GROUPS) == 1
 
 
 def test_a_run_of_the_loop_checks_nothing(problem):

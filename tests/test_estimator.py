@@ -45,6 +45,16 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
     assert (inside == y[groups.members]).mean() > 0.99
 
 
+def test_posteriors_of_a_target_stand_beside_their_rows():
+    X, labels = blobs(n=24, k=2)
+    ids = np.arange(24) % 8  # the rows of a group are apart
+    counts = count(labels, ids, 2)
+    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(X, y := unbag.target(ids, counts))
+    groups = unbag.Groups.from_ids(ids)
+    of_members = classifier.disaggregate(X, counts, groups=groups)
+    np.testing.assert_array_equal(classifier.disaggregate(X, y)[groups.members], of_members)
+
+
 # What each kind of observation can learn of blobs, and up to which renaming.
 
 

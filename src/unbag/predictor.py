@@ -112,16 +112,11 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         given = groups if isinstance(groups, list | tuple) else [groups] * len(seen)
         posteriors = []
         for one, own_groups in zip(seen, given, strict=True):
-            posterior = _posterior(one, log_probs)
+            posterior = posterior_of(one, log_probs)
             if own_groups is None:  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, one.groups.members, posterior)
             posteriors.append(posterior.numpy())
         return posteriors if self._has_sets() else posteriors[0]
-
-    def _posterior(self, aggregate: Any, z: Any, groups: Groups, log_probs: np.ndarray) -> np.ndarray:
-        """Return what :meth:`disaggregate` does, of one kind of observation, from the log-probabilities of all rows."""
-        (seen,) = read_sets(aggregate, z, groups, len(log_probs))
-        return _posterior(seen.observations(self.classes_), torch.from_numpy(log_probs)).numpy()
 
     def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
         """Return what would be observed of groups.
@@ -353,8 +348,8 @@ def bag_log_probs(one: Observations, log_probs: Tensor) -> Tensor:
     )
 
 
-def _posterior(one: Observations, log_probs: Tensor) -> Tensor:
-    """Return the posterior of each membership, some groups at a time."""
+def posterior_of(one: Observations, log_probs: Tensor) -> Tensor:
+    """Return the posterior of each membership, some groups at a time, from the log-probabilities of all rows."""
     runs = one.groups.segments.runs(MEMBERS_AT_ONCE)
     parts = (one.take(torch.arange(which.start, which.stop)).evidence(log_probs).posterior for which, _, _ in runs)
     return join(parts, len(one.groups.members))

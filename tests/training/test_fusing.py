@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -52,8 +53,10 @@ def both_ways(run, phase, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("phase", ["likelihood", "current weights", "remembered weights"])
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [("pairs", "current weights"), *product(KINDS, ["likelihood", "remembered weights"])],
+)
 def test_steps_are_the_same_when_fused(kind, phase, monkeypatch):
     monkeypatch.setattr(
         label_proportions, "_sum_permanents", label_proportions._sum_permanents_in_log_space

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+import torch
 
 from unbag.aggregates.registry import is_built_in
 from unbag.columns import Table
@@ -225,9 +226,11 @@ def disaggregate_with(
         found = gather_opened(plan, files, read)
     raise_errors(found.problems)
     one = found.observed[0]
-    if one.groups is None:
+    if one.checked is None:
         raise fail("no group is left", one.table.file)
-    posterior = clf._posterior(one.aggregate, one.z, one.groups, rows[0].log_probs)
+    from unbag.predictor import posterior_of  # noqa: PLC0415 (scikit-learn is slow to import)
+
+    posterior = posterior_of(one.checked, torch.from_numpy(rows[0].log_probs)).numpy()
     lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)

@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from torch.nn.functional import one_hot
 
 from unbag.aggregates import LabelProportions
 from unbag.findings import UnbagWarning
 from unbag.groups import Groups
 from unbag.problems import Problem, raise_errors
 from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
+from unbag.tables.ids import find
 from unbag.tables.load import Gathered, gather
 from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
+from unbag.training import Observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +113,10 @@ def as_tables(found: Gathered, problems: list[Problem], X: Any = None) -> Tables
     if found.learned_labels is not None:
         labels, rows = found.learned_labels
         of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
-        sets.append((LabelProportions(), labels, of_one, None))
+        places = find(pa.array(labels), pa.array(found.classes))
+        counts = one_hot(torch.from_numpy(places), len(found.classes))
+        aggregate = LabelProportions()
+        sets.append((aggregate, Observations(aggregate, of_one, counts, len(found.classes)), None, None))
     own: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
     aggregate, y, groups, sampling = own
     parameters = {
