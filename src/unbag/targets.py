@@ -176,7 +176,7 @@ def _per_group(z: Any, names: list[Any]) -> np.ndarray:
     z = align(z, names, len(names))
     observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
     if observed.dtype.kind not in "biuf":
-        words = [f", among them {one!r}" for one in observed.flat if not str(one).isnumeric()]
+        words = [f", among them {str(one)!r}" for one in observed.flat if not str(one).isnumeric()]
         raise TypeError(
             f"z must be numbers, got {_describe(observed)}{words[0] if words else ''}; make ids the index of a table, "
             "write yes and no as 1 and 0, and read counts such as '<5' with unbag.read_tables"
