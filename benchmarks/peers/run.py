@@ -48,7 +48,7 @@ packages have nothing comparable, is in `benchmarks/peers/README.md`.
 HOW_FITTED = """\
 Fits of the digits of scikit-learn, one draw of 1,347 rows to learn from and 450 to judge by. unbag: `model="mlp"`, all
 else by default. llp-learn: a network of one layer of 300 units, learning rate 1e-3, 200 epochs, after which its loss
-was still falling. What it lacks is training, not a better objective: matched by our own loop, mean proportions of
+was still falling. Most of the gap is training, not the objective: matched by our own loop, mean proportions of
 groups of six read these digits as well as the likelihood does (`unbag demo`).
 """
 
