@@ -45,6 +45,13 @@ figures of one line can be compared, those of two lines differ by some 30 %. How
 packages have nothing comparable, is in `benchmarks/peers/README.md`.
 """
 
+HOW_FITTED = """\
+Fits of the digits of scikit-learn, one draw of 1,347 rows to learn from and 450 to judge by. unbag: `model="mlp"`, all
+else by default. llp-learn: a network of one layer of 300 units, learning rate 1e-3, 200 epochs, after which its loss
+was still falling. Most of the gap is training, not the objective: matched by our own loop, mean proportions of
+groups of six read these digits as well as the likelihood does (`unbag demo`).
+"""
+
 
 def measure_speed(seconds: float) -> Iterator[Result]:
     """Time a likelihood with its gradient, from float32 logits, in turns with each peer, and compare posteriors."""
@@ -201,7 +208,8 @@ def measure_accuracy(epochs: int | str) -> Iterator[Result]:
     yield {"case": case, "peer": "unbag, a network", "accuracy": _best_naming(found, y_test)}
     try:
         found = adapters.fit_itml(X, pairs, same, X_test, 10)
-    except ImportError:
+    except (ImportError, TypeError) as error:  # its calls of scikit-learn fit versions before 1.8 alone
+        print(f"metric-learn is left out: {error}")
         return
     yield {"case": case, "peer": "metric-learn, ITML and k-means", "accuracy": _best_naming(found, y_test)}
 
@@ -232,7 +240,7 @@ def tables(results: Result) -> str:
         times = f"{row['unbag_ms']:.3g} | {row['peer_ms']:.3g} | {row['ratio']:.2g}"
         lines.append(f"| {row['case']} | {row['peer']} | {times} | {row['unbag_error']:.0e} | {error} |")
     if results["accuracy"]:
-        lines += ["", "| case | method | accuracy on new rows |", "|:--|:--|--:|"]
+        lines += ["", HOW_FITTED, "| case | method | accuracy on new rows |", "|:--|:--|--:|"]
     lines += [f"| {row['case']} | {row['peer']} | {row['accuracy']:.1%} |" for row in results["accuracy"]]
     return "\n".join(lines)
 

@@ -176,10 +176,10 @@ def _per_group(z: Any, names: list[Any]) -> np.ndarray:
     z = align(z, names, len(names))
     observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
     if observed.dtype.kind not in "biuf":
-        words = [str(one) for one in observed.flat if not str(one).isnumeric()]
+        words = [f", among them {str(one)!r}" for one in observed.flat if not str(one).isnumeric()]
         raise TypeError(
-            f"z must be numbers, got {_describe(observed)}{f', among them {words[0]!r}' if words else ''}; make ids the "
-            "index of a table, write yes and no as 1 and 0, and read counts such as '<5' with unbag.read_tables"
+            f"z must be numbers, got {_describe(observed)}{words[0] if words else ''}; make ids the index of a table, "
+            "write yes and no as 1 and 0, and read counts such as '<5' with unbag.read_tables"
         )
     if observed.ndim == 0 or len(observed) != len(names):
         raise ValueError(

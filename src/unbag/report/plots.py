@@ -222,7 +222,7 @@ def importance(axes: Axes, columns: Sequence[dict[str, Any]]) -> None:
     axes.set(xlabel="log-likelihood lost per group")
 
 
-def _percent(share: float, _place: int) -> str:
+def _percent(share: float, _place: float) -> str:
     """Return how a tick is written."""
     return f"{100 * share:g} %"
 

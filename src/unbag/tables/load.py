@@ -213,9 +213,8 @@ def _classes(
         raise fail(f"the number of classes is told in different ways: {said}")
     if not counts:
         hint = ""
-        if of_instances.label is not None:
-            distinct = len(label_texts(instances, of_instances.label).drop_null().unique())
-            hint = f"; column {of_instances.label} has {distinct}"
+        if column := of_instances.label or plan.labelled or plan.names:
+            hint = f"; column {column} has {len(label_texts(instances, column).drop_null().unique())}"
         raise fail(f"{sources[0].aggregate} does not tell how many classes there are; say it with --n-classes, or name "
                    f"them with --classes{hint}")  # fmt: skip
     count = counts.pop()
