@@ -222,6 +222,7 @@ def disaggregate_with(
     if one.groups is None:
         raise fail("no group is left", one.table.file)
     posterior = clf._posterior(one.aggregate, one.z, one.groups, rows[0].log_probs)
+    tally = rows.pop().tally  # what the model says of all rows is needed no more, and takes much memory
     lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
@@ -230,7 +231,7 @@ def disaggregate_with(
             part = slice(first, first + ROWS_AT_ONCE)
             probs = posterior[lines.order[part]]
             write(formulas.escape(with_results(lines.take(part), probs, clf.classes_, results)))
-    problems = [*(p for p in found.problems if p.severity != "error"), *rows[0].tally.as_problems(str(instances))]
+    problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
     problems += formulas.as_problems(str(out))
     if impossible := int(np.isnan(posterior).any(1).sum()):
         problems.append(
