@@ -273,8 +273,10 @@ def scale() -> Figure:
         axes.minorticks_off()
         axes.set_title(task + words, fontsize=10.5)
         axes.grid(color=PALE)
-    figure.supxlabel("rows", fontsize=10)
-    figure.supylabel("seconds of a pass", fontsize=10)
+    for axes in figure.axes[2:]:
+        axes.set_xlabel("rows")
+    for axes in figure.axes[::2]:
+        axes.set_ylabel("seconds of a pass")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return figure
 

@@ -85,7 +85,7 @@ def main() -> None:
             *projected(results),
             "",
             f"With files at {cold.bandwidth / 1e9:.2g} GB a second, which all processes share, messages at "
-            f"{cold.network / 1e9:.2g} GB a second, and {_short(cold.latency * 1e6)} µs for a short one, as measured here.",
+            f"{cold.network / 1e9:.2g} GB a second, and {_short(cold.latency * 1e6)} µs for a short one.",
         ],
     }
     text = page.read_text(encoding="utf-8")

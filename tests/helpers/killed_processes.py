@@ -1,6 +1,6 @@
 """``unbag fit --devices N``, killed at random moments: this script does it as often as asked.
 
-    python tests/helpers/killed_processes.py FOLDER 10
+    python tests/helpers/killed_processes.py FOLDER 10 [SEED]
 
 One process imports everything once and forks ``unbag fit``, which forks its own processes. Each saves after every step,
 with slow writes. One of all these processes is killed from outside at a random moment, the others must end within a
@@ -91,11 +91,11 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
-def main(folder: Path, kills: int) -> None:
+def main(folder: Path, kills: int, seed: int = 0) -> None:
     """Kill so many times, and report."""
     (files := folder / "files").mkdir(parents=True)
     blobs(files, n_groups=24)
-    chance, ended, differences, fits = random.Random(0), [], [], 0
+    chance, ended, differences, fits = random.Random(seed), [], [], 0
     os.waitpid(fork(prepare, partial(command, files, folder / "alone", 1)), 0)
     start = time.monotonic()
     os.waitpid(fork(prepare, partial(command, files, folder / "together", 2)), 0)
@@ -122,4 +122,4 @@ if __name__ == "__main__":
     import lightning_fabric  # noqa: F401 (so that no child has to)
 
     torch.set_num_threads(1)
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -176,3 +176,8 @@ def test_an_excerpt_has_whole_groups(shards, monkeypatch):
     first = some.groups.take(torch.tensor([0])).gather(table)
     assert first.tolist() in ROWS.reshape(30, 2, 3).tolist()
     assert len(some.z) == 5
+
+
+def test_groups_outside_of_an_excerpt_count_as_well(shards, monkeypatch):
+    monkeypatch.setattr("unbag.training.excerpts.EXCERPT_NUMBERS", 6)  # one group
+    assert "few_groups" not in {finding.kind for finding in fit(MappedRows(shards)).diagnosis_}

@@ -178,7 +178,7 @@ def _seconds(measure: Measure) -> float:
     return found if isinstance(found, float) else time.perf_counter() - start
 
 
-def _how(shape: Shape) -> dict[str, int]:
+def _how(shape: Shape) -> dict[str, Any]:
     steps = min(MOST_ROWS, shape.rows) // shape.rows_of_step
     return {"batch_size": shape.rows_of_step // shape.group_size, "steps": steps}
 

@@ -85,7 +85,7 @@ def _terms(task: str, shape: Shape, processes: int) -> dict[str, float]:
         shared = {"row": each, "number": each * shape.columns, "row and class": each * shape.classes}
         return {"once": 1.0, "once, if several": several, **shared}
     if task == "disaggregate":  # its last part is done by one process
-        last = {"row, in one process": rows, "row and class, in one process": rows * shape.classes}
+        last: dict[str, float] = {"row, in one process": rows, "row and class, in one process": rows * shape.classes}
         last["row and doubling of its group, in one process"] = rows * log2(shape.group_size)
         return {"once": 1.0, "once, if several": several, "number": each * shape.columns, **last}
     of_groups = {"row and class": each * shape.classes, "row and doubling of its group": each * log2(shape.group_size)}

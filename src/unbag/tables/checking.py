@@ -127,7 +127,7 @@ def say_finding(finding: Finding) -> str:
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def encode_rows(found: Gathered) -> np.ndarray:
+def _encode_rows(found: Gathered) -> np.ndarray:
     """Return the rows as numbers, as the estimator sees them."""
     from unbag.families import is_network  # noqa: PLC0415 (slow to import)
 
@@ -145,7 +145,7 @@ def examine_rows(found: Gathered, looked: Gathered) -> list[Finding]:
 
     ``looked`` is what :func:`look_at` returns.
     """
-    rows, sets = read_table(encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
+    rows, sets = read_table(_encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
     n_groups = sum(len(one.checked.groups) for one in found.observed if one.checked is not None)
     return [*find_few_groups(rows, sets, n_groups), *copies]

@@ -182,8 +182,8 @@ def start(n_workers: int | None = None) -> Any:
     except ImportError as error:
         raise ImportError("--engine ray needs Ray, which is not there: pip install unbag[ray]") from error
     if not ray.is_initialized():
-        given = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": n_workers}
-        ray.init(**given, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+        own = None if "RAY_ADDRESS" in os.environ else n_workers
+        ray.init(num_cpus=own, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     return ray
 
 

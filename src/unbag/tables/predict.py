@@ -231,6 +231,7 @@ def disaggregate_with(
     from unbag.predictor import posterior_of  # noqa: PLC0415 (scikit-learn is slow to import)
 
     posterior = posterior_of(one.checked, torch.from_numpy(rows[0].log_probs)).numpy()
+    tally = rows.pop().tally  # what the model says of all rows is needed no more, and takes much memory
     lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
     results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
@@ -239,7 +240,7 @@ def disaggregate_with(
             part = slice(first, first + ROWS_AT_ONCE)
             probs = posterior[lines.order[part]]
             write(formulas.escape(with_results(lines.take(part), probs, clf.classes_, results)))
-    problems = [*(p for p in found.problems if p.severity != "error"), *rows[0].tally.as_problems(str(instances))]
+    problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
     problems += formulas.as_problems(str(out))
     if impossible := int(np.isnan(posterior).any(1).sum()):
         problems.append(
@@ -276,16 +277,19 @@ def with_results(kept: pa.Table, probs: np.ndarray, classes: Any, names: list[st
 def read_rows(clf: Any, file: TableFile, keys: list[str]) -> Rows:
     """Read a table piece by piece, keep some of its columns, and predict its rows."""
     preparation, of_numbers = clf.preparation_, without_preparation(clf)
-    tally, kept, said, done = Tally(), [], [], 0
+    # One block that grows: many small arrays, between the large ones that come and go, would leave holes in the memory.
+    tally, kept, said, done = Tally(), [], bytearray(), 0
     types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
     for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
         table = Table(file.path, _as_numbers(piece, preparation, keys, file.path, done))
-        said.append(of_numbers.predict_log_proba(preparation.encode(table, tally, done)))
+        log_probs = of_numbers.predict_log_proba(preparation.encode(table, tally, done))
+        said += log_probs.tobytes()
         kept.append(piece.select(keys))
         done += len(table)
     if not done:
         raise fail("there are no rows, only names of columns", str(file.path))
-    return Rows(Table(file.path, pa.concat_tables(kept)), np.concatenate(said), tally)
+    whole = np.frombuffer(said, log_probs.dtype).reshape(done, -1)
+    return Rows(Table(file.path, pa.concat_tables(kept)), whole, tally)
 
 
 def check_format(out: Path) -> None:
