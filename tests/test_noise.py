@@ -75,7 +75,7 @@ def test_a_scale_must_be_positive(scale):
 
 
 def test_epsilon_needs_a_sensitivity_and_a_gaussian_a_delta():
-    with pytest.raises(ValueError, match="sensitivity, by how much .* must be a positive number, got None"):
+    with pytest.raises(ValueError, match=r"sensitivity, by how much .* must be a positive number, got None"):
         noise.Laplace.from_epsilon(1.0)
     with pytest.raises(ValueError, match="epsilon must be a positive number, got 0"):
         noise.Laplace.from_epsilon(0, 1)
