@@ -31,7 +31,9 @@ def fits_rate(aggregate: Aggregate) -> bool:
 
 def with_rate(aggregate: Aggregate, rate: float | None) -> Aggregate:
     """Return an aggregate with the rate that was found for it, if there was one to find."""
-    return aggregate if rate is None or not isinstance(aggregate, Noisy) else aggregate.with_rate(rate)
+    if rate is None or not isinstance(aggregate, Noisy) or not aggregate.fits_rate:
+        return aggregate
+    return aggregate.with_rate(rate)
 
 
 def with_rates(sets: Sequence[Observations], rates: Sequence[float | None]) -> list[Observations]:
