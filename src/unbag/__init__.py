@@ -16,6 +16,7 @@ from unbag.aggregates import Noisy as Noisy
 from unbag.aggregates import OrdinalRank as OrdinalRank
 from unbag.aggregates import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates import PossibleMembers as PossibleMembers
 from unbag.aggregates import PublishedCounts as PublishedCounts
 from unbag.aggregates import TripletComparison as TripletComparison
 from unbag.checks import ImpossibleObservation as ImpossibleObservation
@@ -56,6 +57,7 @@ __all__ = [
     "OrdinalRank",
     "OrdinalTriplet",
     "PairwiseSimilarity",
+    "PossibleMembers",
     "PublishedCounts",
     "TripletComparison",
     "UnbagWarning",

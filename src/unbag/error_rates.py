@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from unbag.aggregates import Aggregate, Noisy
+from unbag.families import is_network
 from unbag.families.choice import AUTO, TREES
 from unbag.families.cross_fit import Align
 from unbag.fit_settings import as_int
@@ -30,7 +31,9 @@ def fits_rate(aggregate: Aggregate) -> bool:
 
 def with_rate(aggregate: Aggregate, rate: float | None) -> Aggregate:
     """Return an aggregate with the rate that was found for it, if there was one to find."""
-    return aggregate if rate is None or not isinstance(aggregate, Noisy) else aggregate.with_rate(rate)
+    if rate is None or not isinstance(aggregate, Noisy) or not aggregate.fits_rate:
+        return aggregate
+    return aggregate.with_rate(rate)
 
 
 def with_rates(sets: Sequence[Observations], rates: Sequence[float | None]) -> list[Observations]:
@@ -53,8 +56,8 @@ def fit_error_rates(
     Parameters
     ----------
     choices
-        The estimator's parameters. Its model is taken, or a network where that is automatic; a time limit leaves half
-        for what follows.
+        The estimator's parameters. Its model is taken where that is a network, otherwise an ``"mlp"``; of a time limit,
+        half is left for what follows.
     X, observations
         What to learn from.
     seed
@@ -69,11 +72,13 @@ def fit_error_rates(
                 f'rate="fit" needs at least {N_FOLDS} answers, of which some are left out, got {len(one.groups)}; give '
                 "a rate, or collect more answers"
             )
-    automatic = isinstance(choices["model"], str) and choices["model"] == AUTO
     n_folds = as_int(choices["n_folds"])
     own = {**choices, "n_folds": n_folds if isinstance(n_folds, int) else N_FOLDS}
-    if automatic:
-        own["model"] = TREES if bool(table.isnan().any()) else "mlp"
+    automatic = isinstance(choices["model"], str) and choices["model"] == AUTO
+    if bool(table.isnan().any()):
+        own["model"] = TREES
+    elif automatic or not is_network(choices["model"]):  # what learns in rounds may settle at one answer for all
+        own |= {"model": "mlp", **({} if automatic else {"epochs": AUTO, "patience": AUTO})}
     if choices["time_limit"] is not None:
         own["time_limit"] = choices["time_limit"] / 2 / MOST_ROUNDS
     rates: list[float | None] = [None] * len(sets)

@@ -36,7 +36,7 @@ class Noise(ABC):
             raise ValueError(f"the scale of noise must be a positive number, got {self.scale[wrong].flatten()[0]:g}")
 
     @classmethod
-    def from_epsilon(cls, epsilon: Any, sensitivity: Any) -> Self:
+    def from_epsilon(cls, epsilon: Any, sensitivity: Any = None) -> Self:
         """Return the noise of a mechanism with this privacy loss.
 
         Parameters
@@ -110,7 +110,7 @@ class Gaussian(Noise):
     code, name = 2, "gaussian"
 
     @classmethod
-    def from_epsilon(cls, epsilon: Any, sensitivity: Any, delta: float | None = None) -> Self:
+    def from_epsilon(cls, epsilon: Any, sensitivity: Any = None, delta: float | None = None) -> Self:
         """Return the noise of the Gaussian mechanism, ``sensitivity sqrt(2 log(1.25 / delta)) / epsilon``.
 
         The sensitivity is Euclidean, and the formula is one for an epsilon of at most 1. Where the publisher names the
@@ -229,5 +229,6 @@ def read_noise(written: str | Noise) -> Noise:
 def _positive(name: str, value: Any) -> Tensor:
     numbers = torch.as_tensor(float("nan") if value is None else value, dtype=torch.float64)
     if not bool((numbers.isfinite() & (numbers > 0)).all()):
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
+        meaning = ", by how much one person changes the counts," if name == "sensitivity" else ""
+        raise ValueError(f"{name}{meaning} must be a positive number, got {value!r}")
     return numbers

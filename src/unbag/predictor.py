@@ -329,15 +329,19 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def aggregate_(self) -> Any:
         """What is observed, with the rates of wrong answers that were fitted; a list for a list of aggregates."""
         given = self.aggregate if self._has_sets() else [self.aggregate]
-        found = [with_rate(find_aggregate(one), rate) for one, rate in zip(given, self.error_rates_, strict=True)]
+        found = [with_rate(find_aggregate(one), rate) for one, rate in zip(given, self._rates(len(given)), strict=True)]
         return found if self._has_sets() else found[0]
+
+    def _rates(self, n_sets: int) -> list[float | None]:
+        """Return the rates that were fitted; none of them where the aggregates were exchanged since."""
+        return self.error_rates_ if len(self.error_rates_) == n_sets else [None] * n_sets
 
     def _has_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)
 
     def _observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
         sets = read_sets(self.aggregate, z, groups, n_rows, **weights)
-        return with_rates([one.observations(self.classes_) for one in sets], self.error_rates_)
+        return with_rates([one.observations(self.classes_) for one in sets], self._rates(len(sets)))
 
 
 def bag_log_probs(one: Observations, log_probs: Tensor) -> Tensor:

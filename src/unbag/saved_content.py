@@ -11,8 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from unbag.aggregates import AGGREGATES, Aggregate, Noisy
-from unbag.aggregates.registry import NAMES
+from unbag.aggregates.registry import NAMES, SAVED
 from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.features import Kind, Preparation
 from unbag.fit_settings import read_settings
@@ -110,8 +109,7 @@ def _make_aggregate(described: Any) -> Any:
     _check_names("settings.aggregate", described, ("name", "settings"))
     name, settings = described["name"], described["settings"]
     # Only what this package has can be made again from its settings, whatever else a caller has imported.
-    known: list[type[Aggregate]] = [*AGGREGATES.values(), Noisy]
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in known}
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in SAVED}
     _need(_is_text(name) and name in kinds, "settings.aggregate.name", f"one of {', '.join(kinds)}", name)
     if isinstance(settings, dict) and isinstance(settings.get("aggregate"), dict):
         settings = {**settings, "aggregate": _make_aggregate(settings["aggregate"])}

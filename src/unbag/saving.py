@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 import unbag
-from unbag.aggregates import AGGREGATES, Aggregate, Noisy
+from unbag.aggregates import Aggregate
+from unbag.aggregates.registry import SAVED
 from unbag.checks import check_device
 from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
@@ -276,7 +277,7 @@ def _check_own(needed: list[str], given: dict[str, Any]) -> None:
 
 def _describe_aggregate(aggregate: Any) -> Any:
     """Return a name, or a name and settings, for what this package has; anything else as it is."""
-    if type(aggregate) not in (*AGGREGATES.values(), Noisy):
+    if type(aggregate) not in SAVED:
         return aggregate
     settings = {name: getattr(aggregate, name) for name in inspect.signature(type(aggregate)).parameters}
     if "aggregate" in settings:  # one that others are observed through

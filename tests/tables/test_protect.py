@@ -85,6 +85,21 @@ def test_sizes_are_left_out_unless_asked_for(tmp_path):
     assert (tmp_path / "b.csv").read_text().splitlines()[1] == '"w0","3",2,2'
 
 
+def test_ids_that_are_numbers_are_named_or_what_the_columns_of_counts_leave(tmp_path):
+    file = write(tmp_path / "counts.csv", "place,region,ill,well\n1,5,3,4\n2,5,5,6\n")
+    done = call("protect", file, "--round-to", 3, "--out", tmp_path / "out.csv")
+    assert done.exit_code == 2
+    assert "no column is known to hold the id of the group; the columns are 'place', 'region'" in done.stderr
+    done = call(
+        "protect", file, "--round-to", 3, "--group", "place", "--classes", "ill,well", "--out", tmp_path / "1.csv"
+    )
+    assert "column region: this column is left out" in done.stderr
+    file = write(tmp_path / "few.csv", "place,ill,well\n1,3,4\n2,5,6\n")
+    done = call("protect", file, "--round-to", 3, "--classes", "ill,well", "--out", tmp_path / "2.csv")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "2.csv").read_text().splitlines()[1] == '"1",3,3'
+
+
 def test_parquet_in_and_out(tmp_path):
     counts = write_parquet(tmp_path / "wards.parquet", {"group": [7, 8], "ill": [1, 0], "well": [2, 3]})
     done = call("protect", counts, "--suppress-below", 2, "--out", tmp_path / "out.parquet")
@@ -110,7 +125,7 @@ def test_parquet_in_and_out(tmp_path):
         (
             WARDS.replace("w", "1"),
             ("--epsilon", 1),
-            "no column holds the id of the group; call it group, or name it with",
+            "no column is known to hold the id of the group; the columns are",
         ),
     ],
 )

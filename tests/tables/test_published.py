@@ -65,7 +65,10 @@ def read_as(one):
         ("10+", BOUNDS, 10, np.inf),
         (">= 10", BOUNDS, 10, np.inf),
         ("10 or more", BOUNDS, 10, np.inf),
-        *((text, UNTOLD, -np.inf, np.inf) for text in ("suppressed", "*", "..", "c", "X", "n/a", "NA", " ", "nan")),
+        *(
+            (text, UNTOLD, -np.inf, np.inf)
+            for text in ("suppressed", "*", "..", "c", "X", "n/a", "NA", " ", "nan", "[c]", "(D)", "..C")
+        ),
         *((text, UNREADABLE, -np.inf, np.inf) for text in ("-", "three", "5*", "1,23", "12,34.5", "0,500", "1e999")),
     ],
 )
@@ -263,6 +266,11 @@ BAD = {
         "ward,ill,well\nw0,33,67\nw1,0,100\nw2,50,30\n",
         {},
         "row 3: the percentages of group 'w2' add up to 80, not to 100",
+    ),
+    "counts that look rounded": (
+        "ward,ill,well\nw0,3,0\nw1,3,3\nw2,0,3\n",
+        {},
+        "row 2: the counts of group 'w1' add up to 6, .* multiples of 3: if they are rounded, say --rounded-to 3",
     ),
     "crossed bounds": (
         "ward,ill,well\nw0,1,2\nw1,4-1,*\nw2,1,2\n",

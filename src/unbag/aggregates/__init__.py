@@ -13,6 +13,7 @@ from unbag.aggregates.noisy import Noisy as Noisy
 from unbag.aggregates.ordinal_rank import OrdinalRank as OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet as OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity as PairwiseSimilarity
+from unbag.aggregates.possible_members import PossibleMembers as PossibleMembers
 from unbag.aggregates.published_counts import PublishedCounts as PublishedCounts
 from unbag.aggregates.registry import AGGREGATES as AGGREGATES
 from unbag.aggregates.traits import AnswerColumn as AnswerColumn

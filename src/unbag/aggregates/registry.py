@@ -13,9 +13,11 @@ from unbag.aggregates.base import Aggregate
 from unbag.aggregates.counting import AtLeast, CountOf, Majority
 from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.multiple_instance import MultipleInstance
+from unbag.aggregates.noisy import Noisy
 from unbag.aggregates.ordinal_rank import OrdinalRank
 from unbag.aggregates.ordinal_triplet import OrdinalTriplet
 from unbag.aggregates.pairwise import PairwiseSimilarity
+from unbag.aggregates.possible_members import PossibleMembers
 from unbag.aggregates.published_counts import PublishedCounts
 from unbag.aggregates.triplet import TripletComparison
 
@@ -35,6 +37,9 @@ AGGREGATES: dict[str, type[Aggregate]] = {
     )
 }
 """Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""
+
+SAVED: tuple[type[Aggregate], ...] = (*AGGREGATES.values(), Noisy, PossibleMembers)
+"""Those that can be made again from what was saved of them."""
 
 _WRITTEN = re.compile(r"(?:(?P<module>[\w.]+):)?(?P<name>\w+)\s*(?:\((?P<arguments>.*)\))?", re.DOTALL)
 

@@ -19,6 +19,7 @@ MARKS = (".", ",")
 UNKNOWN = {
     *("", "*", "**", "***", ".", "..", "...", ":", "c", "x", "s", "n/a", "na", "n.a.", "#n/a", "nan", "null", "none"),
     *("suppressed", "confidential", "unknown", "missing"),
+    *("..c", "..s", "d", *(f"{left}{mark}{right}" for mark in "cdsxu" for left, right in ("[]", "()"))),
 }
 """What stands in a cell, in small letters, where a count is not told."""
 

@@ -34,13 +34,7 @@ def check_published(source: Source) -> None:
         if given := [name for name, value in told.items() if value]:
             raise fail(f"{given[0]} is about noise; say of which kind with --noise {' or '.join(KINDS)}", file)
         return
-    if source.rounded_to is not None or source.suppressed_below is not None:
-        other = "--rounded-to" if source.rounded_to is not None else "--suppressed-below"
-        raise fail(
-            f"--noise and {other} do not go together: what is known of a count that was changed twice is neither; "
-            "leave cells without a number blank, which is unknown",
-            file,
-        )
+    _refuse_changes_after_noise(source)
     name, _, scale = source.noise.partition(":")
     ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
     if source.epsilon is not None and source.sensitivity is None:
@@ -67,6 +61,21 @@ def check_published(source: Source) -> None:
         )
     if not source.noise_scale:
         make_noise(source)
+
+
+def _refuse_changes_after_noise(source: Source) -> None:
+    """Refuse noise that was rounded or suppressed afterwards."""
+    changed_again = {
+        "--rounded-to": (source.rounded_to, "where the noise is much larger than the rounding, leave it out"),
+        "--suppressed-below": (source.suppressed_below, "leave cells without a number blank, which is unknown"),
+    }
+    for other, (value, advice) in changed_again.items():
+        if value is not None:
+            raise fail(
+                f"--noise and {other} do not go together: counts that were changed once more after the noise have no "
+                f"likelihood here; {advice}",
+                str(source.file),
+            )
 
 
 def make_noise(source: Source, scales: Any = None) -> Noise:

@@ -112,7 +112,7 @@ def predict_groups_table(
 def _predict(clf: Any, aggregate: Aggregate, X: np.ndarray, groups: Groups, *, kept: pa.Table, file: str) -> pa.Table:
     """Return columns that are kept, what is predicted of each group, and its probability."""
     counted = aggregate.outcome in ("class_counts", "published_counts")
-    clf.aggregate, clf.error_rates_ = LabelProportions() if counted else aggregate, [None]
+    clf.aggregate = LabelProportions() if counted else aggregate
     if aggregate.outcome == "class":
         asked = [clf.predict_groups(X, groups, np.full(len(groups), place)) for place in range(len(clf.classes_))]
         names = result_names(clf.classes_, kept.column_names, file)

@@ -227,12 +227,15 @@ class _Reading:
         elif not found.step:
             hint = "; if the others have no row, say --missing-members"
             told = found.columns.size is not None
+            step = int(np.gcd.reduce(np.abs(np.rint(found.numbers[found.kind == NUMBER])).astype(np.int64)))
+            rounded = f"; all counts are multiples of {step}: if they are rounded, say --rounded-to {step}"
             self.refusals.refuse(
                 found.full & (sums != totals),
                 lambda row: (
                     f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has "
                     f"{_members(totals[row]) if told else _rows(found.sizes[row])}; counted were "
                     f"{list_some(found.columns.classes)}{hint if sums[row] > found.sizes[row] and not told else ''}"
+                    f"{rounded if step > 2 else ''}"
                 ),
             )
 

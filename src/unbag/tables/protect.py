@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from unbag.columns import Table
 from unbag.files import raise_if_input
-from unbag.problems import Problem, fail, in_rows, raise_errors
+from unbag.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.column_roles import GROUP, SIZE, find_column
 from unbag.tables.predict import check_format, writing
@@ -95,12 +96,13 @@ def protect_counts(
         )
     with open_table(counts) as file:
         table = file.read(as_text=file.names)
-    group = _find_group(table, group)
     size = find_column(table.names, SIZE, given=None, file=table.file, option="--classes", taken=classes or ())
+    group = _find_group(table, group, [name for name in table.names if name != size and name not in (classes or ())])
     names = classes or tuple(name for name in table.names if name not in (group, size))
     exact = _read_exact(table, names)
     columns, options, promise = _protect(exact, protection)
-    notes = []
+    others = [name for name in table.names if name not in (group, size, *names)]
+    notes = [Problem("note", "this column is left out", table.file, None, name) for name in others]
     kept = {group: table.column(group)}
     if size is not None and keep_sizes:
         promise += " Sizes are as they were."
@@ -114,15 +116,23 @@ def protect_counts(
     return len(table), [*notes, Problem("note", f"{promise} {told.name} tells fit how to use it", str(out))]
 
 
-def _find_group(table: Table, given: str | None) -> str:
-    """Return the column of ids: by its name, or the only one that holds no numbers."""
+def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
+    """Return the column of ids: by its name, or the only one of those that are free, or of these without numbers.
+
+    A column of numbers is taken for nothing but counts without being told: what is taken for ids is not protected.
+    """
     found = find_column(table.names, GROUP, given=given, file=table.file, option="--group")
     if found is not None:
         return found
-    words = [name for name in table.names if not (read_cells(table.column(name)).kind == NUMBER).any()]
-    if len(words) != 1:
-        raise fail("no column holds the id of the group; call it group, or name it with --group", table.file)
-    return words[0]
+    words = [name for name in free if not (read_cells(table.column(name)).kind == NUMBER).any()]
+    for only in (free, words):
+        if len(only) == 1:
+            return only[0]
+    raise fail(
+        f"no column is known to hold the id of the group; the columns are {list_some(table.names)}; name it with "
+        "--group, or the columns of counts with --classes",
+        table.file,
+    )
 
 
 def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
