@@ -131,8 +131,6 @@ def prepare_folds(
     candidates = {}
     for name in names:
         own = {**choices, "model": architecture(name) if automatic else name}
-        if own["scaling"] == AUTO:  # one for all folds, whose models are averaged
-            own["scaling"] = "standard"
         if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
             own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)

@@ -164,11 +164,11 @@ def describe_statement(statement: Sequence[float]) -> str:
 
     Examples
     --------
-    >>> describe_statement(between(1, 4).tolist())
-    '1 to 4'
+    >>> describe_statement(between(1, 4).tolist()), describe_statement(between(6).tolist())
+    ('1 to 4', '6 or more')
     """
     low, high, code, value, scale, missing = statement
-    said = [f"{low:g}" if low == high else f"{low:g} to {high:g}"]
+    said = [f"{low:g}" if low == high else f"{low:g} or more" if high == float("inf") else f"{low:g} to {high:g}"]
     if code:
         names = {kind.code: name for name, kind in KINDS.items()}
         said.append(f"published as {value:g} with {names.get(int(code), f'noise {code:g}')}:{scale:g}")

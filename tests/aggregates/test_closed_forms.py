@@ -227,3 +227,13 @@ def test_posterior_by_gradient_agrees(name: str, dtype: torch.dtype) -> None:
     close = 1e-5 if dtype == torch.float32 else 1e-12
     torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, rtol=close, atol=close)
     torch.testing.assert_close(found.posterior, expected.posterior, rtol=0, atol=close)
+
+
+@by_name
+def test_inference_of_a_single_group_leaves_probabilities_as_they_are(name):
+    aggregate = AGGREGATES[name]
+    groups = Groups.from_sizes([aggregate.size or 3])
+    log_probs = torch.randn(groups.max_size, 2, dtype=torch.float64).log_softmax(-1)
+    before = log_probs.clone()
+    aggregate.infer(log_probs, groups.segments, aggregate.check([1], groups, 2))
+    torch.testing.assert_close(log_probs, before, rtol=0, atol=0)

@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 
 from unbag import AggregateClassifier, Groups, PairwiseSimilarity
-from unbag.families import starts
+from unbag.families import Fitted, starts
+from unbag.families.cross_fit import _with_one_scaling
 from unbag.families.networks import _learn_guess
 from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import _Clusters, guess_classes
-from unbag.training import Observations
+from unbag.training import Observations, Trained
 
 
 def blobs(k=4, n=240, seed=0):
@@ -91,3 +93,32 @@ def test_every_second_restart_begins_with_clusters_where_classes_are_unnamed():
     first = clf.history_[0]["loss"]
     assert first[0] < 0.5 * first[-1]
     assert is_renaming(clf.predict(X), labels)
+
+
+@pytest.mark.parametrize(
+    ("standard", "table", "chosen"),
+    [
+        ([-9, -8, -10], [-6, -6.5, -6.8], "table"),
+        ([-9, -8, -10], [-8, -9.5, -8.2], "standard"),  # better on average, but not beyond chance
+        ([-9, -8, -10], [-6, np.nan, -6.8], "standard"),
+        ([-9, np.nan, -10], [-9.1, -9.1, -9.9], "table"),
+    ],
+)
+def test_folds_have_one_scaling_that_is_better_beyond_chance(standard, table, chosen):
+    def fitted(*scores):
+        trained = Trained([None, None], [{"loss": [1.0, 1.0], "score": list(scores)}], [0, 0], list(scores))
+        return Fitted(trained, ["standard", "table"], list(scores))
+
+    kept = _with_one_scaling([fitted(*scores) for scores in zip(standard, table, strict=True)])
+    assert [one.scalings for one in kept] == [[chosen]] * 3
+    np.testing.assert_equal([one.scores[0] for one in kept], table if chosen == "table" else standard)
+
+
+def test_pixels_have_one_scale_for_all_columns_in_all_folds():
+    X, labels = load_digits(n_class=4, return_X_y=True)
+    X, labels = X[:704], labels[:704]
+    counts = np.array([np.bincount(own, minlength=4) for own in labels.reshape(-1, 32)])
+    clf = AggregateClassifier("label_proportions", model="linear", n_folds=3, epochs=10, random_state=0)
+    with pytest.warns(UserWarning, match="22 groups can be compared in 21 ways"):
+        clf.fit(X, counts, groups=Groups.from_ids(np.arange(704) // 32))
+    assert {one["scaling"] for one in clf.replicas_} == {clf.scaling_} == {"table"}

@@ -123,7 +123,7 @@ def _compare_training(files: Files, n: int, threads: int, *, from_disk: bool = T
     disk = partial(alone, MappedRows(files.arrays))
     if n > 1:
         return partial(Launcher(n).run, disk), "one process", disk
-    X = torch.from_numpy(np.load(files.arrays))
+    X = torch.from_numpy(np.array(np.lib.format.open_memmap(files.arrays, "r")))
     if from_disk:
         return disk, "the same steps from memory", partial(alone, X)
     own = _network(files.shape), X, files.labels, files.observed.groups

@@ -78,7 +78,7 @@ class Files:
     @property
     def labels(self) -> torch.Tensor:
         """The class of each row."""
-        return torch.from_numpy(np.load(self._labels))
+        return torch.from_numpy(np.array(np.lib.format.open_memmap(self._labels, "r")))
 
     @property
     def run(self) -> Run:

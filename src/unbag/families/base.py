@@ -47,6 +47,11 @@ class Fitted:
         ]
         return [self.best, *others]
 
+    def of_scaling(self, scaling: ScalingName) -> Fitted:
+        """Return the replicas of one scaling alone."""
+        own = [replica for replica, other in enumerate(self.scalings) if other == scaling]
+        return Fitted(self.trained.take(own), [scaling] * len(own), [self.scores[replica] for replica in own])
+
     def log_probs(self, X: Tensor) -> Tensor:
         """Return the log-probability of each class for each row, by the best replica."""
         return self.trained.models[self.best].log_probs(X)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from unbag.out_of_fold import (
     temper,
 )
 from unbag.training import Observations
+from unbag.training.scaling import ScalingName
 
 # How often the likelihood of all groups is computed after training, for each candidate.
 LOOKS_AFTER = 30
@@ -109,10 +110,18 @@ def cross_fit(
         mean_log_likelihood([one.to("cpu").for_training() for one in sets], alike)
         time_limit -= min(time_limit / 2, LOOKS_AFTER * len(candidates) * (time.monotonic() - begun))
     goals: list[float] | None = None  # of each fold, by the best candidate so far
+    scaling: ScalingName | None = None  # that the first networks have chosen
     for done, name in enumerate(sorted(candidates, key=lambda one: one != FIRST)):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
         share = None if left is None else left / (len(candidates) - done)
-        fitted[name] = fit_folds(candidates[name], X, folds, seed, share, goals=goals)
+        family = candidates[name]
+        if isinstance(family, Networks):
+            if scaling in family.scalings:
+                family = replace(family, scalings=[one for one in family.scalings if one == scaling])
+            fitted[name] = _with_one_scaling(fit_folds(family, X, folds, seed, share, goals=goals))
+            scaling = fitted[name][0].scalings[0]
+        else:
+            fitted[name] = fit_folds(family, X, folds, seed, share, goals=goals)
         scores = [one.scores[one.best] for one in fitted[name]]
         if np.mean(scores) > (-np.inf if goals is None else np.mean(goals)):
             goals = scores
@@ -161,6 +170,24 @@ def cross_fit(
         fitted=fitted,
         accuracy=estimate_accuracy(judges, [own.log_probs for own in out_of_fold]),
     )
+
+
+def _with_one_scaling(fits: Sequence[Fitted]) -> list[Fitted]:
+    """Leave one scaling for all folds, whose models are averaged: the first, unless another is better beyond chance.
+
+    That is, by more than the standard error of the difference over folds. One that diverged in a fold is left out.
+    """
+    scalings = [*dict.fromkeys(fits[0].scalings)]
+    scores = {
+        scaling: np.array([np.nan_to_num(one.of_scaling(scaling).scores, nan=-np.inf).max() for one in fits])
+        for scaling in scalings
+    }
+    best, *others = [scaling for scaling in scalings if np.isfinite(scores[scaling]).all()] or scalings[:1]
+    for other in others:
+        gains = scores[other] - scores[best]
+        if gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)):
+            best = other
+    return [one.of_scaling(best) for one in fits]
 
 
 def fit_folds(

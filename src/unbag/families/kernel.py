@@ -42,6 +42,8 @@ class KernelLogistic:
         held_out: Sequence[Observations],
         seed: int,
         time_limit: float | None = None,
+        *,
+        goal: float | None = None,
     ) -> Fitted:
         """Fit the weights of the kernels under each penalty, and keep those that explain left-out rows best."""
         (one,), begun = used, time.perf_counter()

@@ -32,7 +32,8 @@ def infer_products(log_probs: Tensor, n_groups: int, weigh: Callable[[Tensor], T
             [0.9000, 0.1000]]))
     """
     k = log_probs.shape[1]
-    probs = log_probs.view(n_groups, -1, k).permute(1, 2, 0).contiguous().exp_()
+    by_class = log_probs.view(n_groups, -1, k).permute(1, 2, 0)
+    probs = torch.exp(by_class, out=torch.empty_like(by_class, memory_format=torch.contiguous_format))
     joint = weigh(probs) * probs
     total = joint.sum(1, keepdim=True)
     likelihood = total[0, 0]

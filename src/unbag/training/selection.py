@@ -67,7 +67,10 @@ def out_of_fold_likelihood(X: Rows, held_out: Sequence[Sequence[Observations]]) 
     def score(predict: Predict) -> Tensor:
         logits = predict(inputs, own=True)
         scores = [
-            [_mean_log_likelihood(factor * own, *given) for own, *given in zip(logits, held_out, members, strict=True)]
+            [
+                _mean_log_likelihood(factor * own, sets, places)
+                for own, sets, places in zip(logits, held_out, members, strict=True)
+            ]
             for factor in SHARPENED
         ]
         return torch.tensor(scores, dtype=torch.float64, device=logits.device).amax(0)
