@@ -164,10 +164,11 @@ def describe_statement(statement: Sequence[float]) -> str:
 
     Examples
     --------
-    >>> describe_statement(between(1, 4).tolist()), describe_statement(between(6).tolist())
-    ('1 to 4', '6 or more')
+    >>> [describe_statement(one.tolist()) for one in (between(1, 4), between(6), rounded(0, to=5))]
+    ['1 to 4', '6 or more', '0 to 2']
     """
     low, high, code, value, scale, missing = statement
+    low = max(0.0, low)  # as all counts are
     said = [f"{low:g}" if low == high else f"{low:g} or more" if high == float("inf") else f"{low:g} to {high:g}"]
     if code:
         names = {kind.code: name for name, kind in KINDS.items()}

@@ -93,9 +93,11 @@ def training(summary: dict[str, Any]) -> Section:
     about, history = summary["training"], summary["training"]["history"]
     section = Section("training", "Training")
     stopped = about["epochs"] < about["most_epochs"]
+    timed = summary["settings"].get("time_limit") is not None
+    why = "when time was up, or nothing improved any more" if timed else "because nothing improved any more"
     section.text.append(
         f"{count(about['epochs'], 'epoch')} in {number(about['seconds'])} seconds"
-        + (f", stopped before {number(about['most_epochs'])} because nothing improved any more" if stopped else "")
+        + (f", stopped before {number(about['most_epochs'])} {why}" if stopped else "")
         + f"; the weights of epoch {about['best_epoch'] + 1} were kept. "
         + (f"The model has {count(about['parameters'], 'parameter')}; features" if about["parameters"] else "Features")
         + f" were scaled by “{about['scaling']}”."
