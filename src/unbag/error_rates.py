@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
@@ -24,16 +24,14 @@ LARGEST = 0.49
 """Of one half, answers would tell nothing, and nothing could be learned."""
 
 
-def fits_rate(aggregate: Aggregate) -> bool:
+def fits_rate(aggregate: Aggregate) -> TypeGuard[Noisy]:
     """Whether answers are wrong at a rate that is to be found."""
     return isinstance(aggregate, Noisy) and aggregate.fits_rate
 
 
 def with_rate(aggregate: Aggregate, rate: float | None) -> Aggregate:
     """Return an aggregate with the rate that was found for it, if there was one to find."""
-    if rate is None or not isinstance(aggregate, Noisy) or not aggregate.fits_rate:
-        return aggregate
-    return aggregate.with_rate(rate)
+    return aggregate.with_rate(rate) if rate is not None and fits_rate(aggregate) else aggregate
 
 
 def with_rates(sets: Sequence[Observations], rates: Sequence[float | None]) -> list[Observations]:
@@ -96,6 +94,6 @@ def fit_error_rates(
 def _most_likely_rate(one: Observations, left_out: Tensor) -> float | None:
     """Return the rate that fits best to what models say of the members of groups that they have not seen."""
     aggregate, one = one.aggregate, one.to("cpu")
-    if not isinstance(aggregate, Noisy) or not aggregate.fits_rate:
+    if not fits_rate(aggregate):
         return None
     return min(aggregate.most_likely_rate(left_out, one.groups.segments, one.checked, one.weights), LARGEST)
