@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -50,6 +50,8 @@ ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
 
 # Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
 N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
+# Of what is trained to its end: as many as have brought the match of mean proportions there.
+LOOKS_TO_THE_END = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +112,7 @@ def prepare_folds(
     n_folds, model = as_int(choices["n_folds"]), choices["model"]
     automatic = isinstance(model, str) and model == AUTO
     if n_folds == AUTO:
-        few = max(len(one.groups) for one in observations) <= FEW_GROUPS
-        n_folds = (N_FOLDS_OF_FEW if few else N_FOLDS) if automatic else None
+        n_folds = (N_FOLDS_OF_FEW if _most_groups(observations) <= FEW_GROUPS else N_FOLDS) if automatic else None
     if n_folds is None:
         if automatic:
             raise ValueError('model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model')
@@ -234,11 +235,17 @@ def _networks(
             "run can go on from where another was"
         )
     settings = read_settings(choices, observations, can_choose=can_choose)
+    # The match of mean proportions still improves when the likelihood of a few left-out groups has long had its best.
+    to_the_end = objective is not None and settings.steps is not None
+    to_the_end = to_the_end and _most_groups(observations) <= TOO_FEW_TO_SPLIT
+    if to_the_end:
+        settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, learning_rate=1e-3, weight_decay=0.0)
     # Where all rows look alike at first, restarts end in different places: some begin with clusters.
     unnamed = find_symmetry([one.counting() for one in observations]) != "none"
     return Networks(
         make_net=make_net,
         settings=settings,
+        chosen=not to_the_end,
         guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
@@ -248,6 +255,10 @@ def _networks(
         hooks=_hooks(choices, settings, can_choose=can_choose),
         launcher=read_launcher(choices),
     )
+
+
+def _most_groups(observations: Sequence[Observations]) -> int:
+    return max(len(one.groups) for one in observations)
 
 
 def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> dict[str, Any]:

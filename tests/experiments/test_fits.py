@@ -137,8 +137,12 @@ def test_cells_are_chosen_by_set_size_method_and_draw():
         ("similar", 1),
     ]
     assert {cell.seed for cell in select(["musk1"], draws=2)} == set(range(20))
-    efforts = [effort(cell) for cell in select()]
+    efforts = [effort(cell) for cell in select(draws=1)]
     assert efforts == sorted(efforts, reverse=True)
+    assert {cell.seed for cell in select(["pendigits"], [256])} == {0}
+    assert (
+        {cell.seed for cell in select(["pendigits"], [1024])} == {cell.seed for cell in select(["wine"])} == {0, 1, 2}
+    )
     assert len({cell.key for cell in select(final=True, draws=2)}) == len(select(final=True, draws=2))
     for wrong in ({"sets": ["iris"]}, {"sizes": [5]}, {"methods": ["forests"]}):
         with pytest.raises(ValueError, match="must be one of"):
@@ -277,7 +281,7 @@ def fake(monkeypatch):
 
 def test_what_is_there_is_not_run_again(fake, tmp_path):
     told = []
-    wanted = select(["vehicle"], [4], ["network", "default"])
+    wanted = select(["vehicle"], [4], ["network", "default"], draws=1)
     ended = runner.fill(wanted[:3], tmp_path, load=lambda name: blobs(), tell=told.append)
     assert ended == {"done": 3}
     assert told[0].startswith("3 cells are missing")
@@ -295,7 +299,7 @@ def test_what_is_there_is_not_run_again(fake, tmp_path):
 
 def test_one_cell_that_fails_does_not_end_the_others(fake, tmp_path, caplog):
     told = []
-    wanted = select(["vehicle"], [4], ["linear", "trees", "network"])
+    wanted = select(["vehicle"], [4], ["linear", "trees", "network"], draws=1)
     ended = runner.fill(wanted, tmp_path, load=lambda name: blobs(), tell=told.append)
     assert ended == {"failed": 2, "done": 2, "trees cannot be had": 2}
     assert "failed: vehicle, 4 random rows a group, draw 0, linear: RuntimeError: no luck" in told
@@ -314,7 +318,7 @@ def test_a_set_that_is_not_there_is_named_once(fake, tmp_path):
 
 
 def test_what_another_process_does_is_left_to_it(fake, tmp_path):
-    first, second = select(["vehicle"], [4], ["network"])
+    first, second = select(["vehicle"], [4], ["network"], draws=1)
     with claim(tmp_path, first.key):
         ended = runner.fill([first, second], tmp_path, load=lambda name: blobs(), tell=lambda text: None)
     assert ended == {"done elsewhere": 1, "done": 1}
@@ -322,7 +326,7 @@ def test_what_another_process_does_is_left_to_it(fake, tmp_path):
 
 
 def test_nothing_is_begun_that_would_not_end_in_time(fake, tmp_path):
-    wanted = select(["vehicle"], [4], ["network"])
+    wanted = select(["vehicle"], [4], ["network"], draws=1)
     runner.fill(wanted[:1], tmp_path, load=lambda name: blobs(), tell=lambda text: None)
     path = tmp_path / "fits.jsonl"
     line = json.loads(path.read_text())

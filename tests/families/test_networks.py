@@ -11,13 +11,18 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from unbag import AggregateClassifier, Groups, PairwiseSimilarity
+from unbag import AggregateClassifier, Groups, LabelProportions, PairwiseSimilarity
 from unbag.families import Fitted, starts
 from unbag.families.cross_fit import _with_one_scaling
-from unbag.families.networks import _learn_guess
+from unbag.families.folds import make_folds
+from unbag.families.networks import Networks, _learn_guess
 from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import _Clusters, guess_classes
-from unbag.training import Observations, Trained
+from unbag.fit_settings import MOST_LOOKS
+from unbag.fitting import LOOKS_TO_THE_END, prepare_folds
+from unbag.objectives import match_proportions
+from unbag.training import Observations, Settings, Trained
+from unbag.training.selection import SHARPENED
 
 
 def blobs(k=4, n=240, seed=0):
@@ -122,3 +127,30 @@ def test_pixels_have_one_scale_for_all_columns_in_all_folds():
     with pytest.warns(UserWarning, match="22 groups can be compared in 21 ways"):
         clf.fit(X, counts, groups=Groups.from_ids(np.arange(704) // 32))
     assert {one["scaling"] for one in clf.replicas_} == {clf.scaling_} == {"table"}
+
+
+def test_networks_that_left_out_groups_do_not_choose_keep_their_last_state_and_are_judged_by_these():
+    X, labels = blobs(n=48)
+    X = torch.from_numpy(X)
+    seen = Observations(LabelProportions(), Groups.from_sizes([6] * 8), torch.eye(4)[labels].view(8, 6, 4).sum(1), 4)
+    folds = make_folds([seen], [torch.arange(8) % 2])
+    settings = Settings(epochs=3, steps=2, batch_size=4)
+    networks = Networks(lambda: nn.Linear(4, 4), settings, ["standard"], chosen=False, objective=match_proportions)
+    for fold, one in zip(folds, networks.fit_folds(X, folds, seed=0), strict=True):
+        assert one.trained.best_epoch == [2]
+        (own,) = fold.held_out
+        of_factors = [
+            own.evidence(factor * own_logits).log_likelihood.mean().item()
+            for factor in SHARPENED
+            for own_logits in [one.trained.models[0](X)]
+        ]
+        assert one.scores == pytest.approx([max(of_factors)], rel=1e-5)
+
+
+def test_few_groups_do_not_end_the_match_of_mean_proportions():
+    choices = AggregateClassifier().get_params(deep=False)
+    for n_groups, looks in ((20, LOOKS_TO_THE_END), (21, MOST_LOOKS)):
+        sets = [Observations(LabelProportions(), Groups.from_sizes([2] * n_groups), [[1, 1]] * n_groups, 2)]
+        candidates = prepare_folds(choices, torch.zeros(2 * n_groups, 3), sets, 0).candidates
+        assert [candidates[name].chosen for name in ("mlp", "mean_proportions")] == [True, n_groups > 20]
+        assert candidates["mean_proportions"].settings.epochs == looks

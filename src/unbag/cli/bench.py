@@ -75,7 +75,14 @@ def fits(  # noqa: PLR0917 (options are given by name)
     names: Sets = None,
     size: Sizes = None,
     method: Methods = None,
-    draws: Annotated[int, typer.Option(min=1, help="How often to draw the rows of tables, and the folds of bags.")] = 1,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default="3 where test rows or groups are few, else 1",
+            help="How often to draw the rows of tables, and the folds of bags.",
+        ),
+    ] = None,
     final: Final = False,
     budget: Budget = None,
     results: Results = Path("results"),

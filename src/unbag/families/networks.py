@@ -77,6 +77,8 @@ class Networks:
     checkpoint: str | Path | None = None
     objective: Objective | None = None
     """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
+    chosen: bool = True
+    """Whether left-out groups choose when to stop, and the best state of each replica; otherwise the last is kept."""
     guess: bool = False
     """Whether every second restart, from the first on, begins with a guess of the classes, rather than at random."""
     hooks: dict[str, Any] = field(default_factory=dict)
@@ -163,16 +165,17 @@ class Networks:
             used,
             self.settings,
             seeds=seeds,
-            score=score,
+            score=score if self.chosen else None,
             checkpoint=self._checkpoint(X, folds, seeds),
             progress=ProgressBar() if self.verbose and processes.first else LogProgress(),
             processes=processes,
             objective=self.objective,
-            **self._hooks(time_limit, goal, scored=score is not None),
+            **self._hooks(time_limit, goal, scored=self.chosen and score is not None),
         )
         scores = trained.best_score
         if scores is None:
-            scores = held_out_likelihood(X, folds[0].used)(partial(_logits, trained.models)).tolist()
+            score = score or held_out_likelihood(X, folds[0].used)
+            scores = score(partial(_logits, trained.models)).tolist()
         return [
             Fitted(trained.take(range(first, first + n)), self.scalings, scores[first : first + n])
             for first in range(0, len(replicas), n)
@@ -219,6 +222,7 @@ class Networks:
             "model": self.make_net,
             "objective": self.objective,
             "hooks": self.hooks,
+            "chosen": self.chosen,
             "guess": self.guess,
             "ensemble": self.ensemble,  # such fits are alike, but a search may run them side by side
         }
@@ -256,7 +260,12 @@ def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, see
     return model.cpu()
 
 
-def _logits(models: Sequence[nn.Module], rows: Tensor) -> Tensor:
+def _logits(models: Sequence[nn.Module], rows: Tensor, *, own: bool = False) -> Tensor:
+    """Return the logits of all models for the same rows, or with ``own``, of each for its own ones."""
     with torch.no_grad():
-        parts = [join((model(part) for part in rows.split(ROWS_AT_ONCE)), len(rows)) for model in models]
+        inputs = rows if own else [rows] * len(models)
+        parts = [
+            join((model(part) for part in of_model.split(ROWS_AT_ONCE)), len(of_model))
+            for model, of_model in zip(models, inputs, strict=True)
+        ]
         return torch.stack(parts)

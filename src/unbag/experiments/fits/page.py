@@ -21,7 +21,7 @@ from unbag.experiments.fits.comparison import (
 )
 from unbag.experiments.fits.grouping import FEWEST, GROUPINGS, MOST_TRAINING_ROWS, NOISE, SIZES
 from unbag.experiments.fits.methods import ROWS_A_STEP, STEPS
-from unbag.experiments.fits.plan import BAG_METHODS, TABLE_METHODS, skipped
+from unbag.experiments.fits.plan import BAG_METHODS, DRAWS, FEW_GROUPS, FEW_TEST_ROWS, TABLE_METHODS, skipped
 from unbag.experiments.fits.runner import read
 from unbag.experiments.fits.sets import BAGS, IMAGES, SETS
 from unbag.experiments.plots import strip_plot
@@ -83,6 +83,9 @@ def render(lines: Lines) -> dict[str, str]:
             "rows": ROWS_A_STEP,
             "images": IMAGES,
             "training_rows": MOST_TRAINING_ROWS,
+            "few_test_rows": FEW_TEST_ROWS,
+            "few_groups": FEW_GROUPS,
+            "draws": DRAWS,
         },
         pictures=[f"![{description}]({name})" for name, (_, description) in pictures.items()],
         summary=_summary_table(found),

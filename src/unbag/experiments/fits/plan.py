@@ -21,6 +21,8 @@ EFFORTS |= {"forest": 0.3, "svm": 0.1}
 BAG_ROWS = 2_000
 """Rows of a table that take about as long as bags do."""
 METHODS = tuple(dict.fromkeys(TABLE_METHODS + BAG_METHODS))
+FEW_TEST_ROWS, FEW_GROUPS, DRAWS = 250, 10, 3
+"""Where one test row is half a point, or a handful of groups a matter of luck, a cell is the mean of so many draws."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,22 @@ def cells_of(name: str, draw: int = 0) -> list[Cell]:
     return [*found, Cell(name, "all_labels", 1, "random", draw)]
 
 
+def draws_of(name: str, size: int | None) -> int:
+    """Return how often a cell is drawn.
+
+    Examples
+    --------
+    >>> draws_of("vehicle", 4), draws_of("pendigits", 256), draws_of("pendigits", 1024)
+    (3, 1, 3)
+    """
+    if name in BAGS:
+        return 1
+    rows = SETS[name].rows
+    training = n_training_rows(rows)
+    few = rows - training < FEW_TEST_ROWS or (size is not None and training // size < FEW_GROUPS)
+    return DRAWS if few else 1
+
+
 def choices() -> dict[str, tuple[str, ...]]:
     """Return the names that cells can be chosen by, for each option."""
     return {"set": tuple(SETS), "size": tuple(map(str, SIZES)), "method": METHODS}
@@ -92,12 +110,13 @@ def select(
     sizes: Collection[int] = (),
     methods: Collection[str] = (),
     *,
-    draws: int = 1,
+    draws: int | None = None,
     final: bool = False,
 ) -> list[Cell]:
     """Return cells draw by draw, the longest first: of some sets, sizes and methods, or of all.
 
-    Without names of sets, those of development, and the others only where ``final`` says so.
+    Without names of sets, those of development, and the others only where ``final`` says so; without a number of draws,
+    as many as :func:`draws_of` has for each.
     """
     for option, asked in (("set", sets), ("size", map(str, sizes)), ("method", methods)):
         for name in asked:
@@ -105,9 +124,10 @@ def select(
     chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
     found = [
         cell
-        for draw in range(draws)
+        for draw in range(draws or DRAWS)
         for name in chosen
         for cell in cells_of(name, draw)
+        if draw < (draws or draws_of(name, cell.size))
         if (not sizes or cell.size in sizes) and (not methods or cell.method in methods)
     ]
     return sorted(found, key=lambda cell: (cell.seed // FOLDS if cell.in_bags else cell.seed, -effort(cell)))
