@@ -183,3 +183,12 @@ def test_every_method_model_problem_protocol_table_and_data_set_runs_for_a_momen
     summary = commands.run_smoke(chosen)
     assert not summary.failed
     assert {work.cell.key for work in summary.done} == {cell.key for cell in map(smoke.tiny, chosen)}
+
+
+def test_what_is_only_copied_is_not_timed(tiny, monkeypatch):
+    """A few steps of a DenseNet on a processor take minutes."""
+    monkeypatch.setattr("unbag.experiments.estimates.estimate", lambda *work, **how: pytest.fail("measured"))
+    monkeypatch.setattr("unbag.experiments.runner.is_elsewhere", lambda work, lines: True)
+    monkeypatch.setattr("unbag.experiments.runner._do", lambda work, run, progress: None)
+    told = call(*VEHICLE, "--seed", "8", "--epochs", "1", "--device", "cpu", "--results", "copied").stdout
+    assert "are missing" not in told

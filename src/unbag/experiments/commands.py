@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,7 +48,9 @@ def run(
     where, console = find_device(device), make_console()
     console.print(f"on {where}, into {folder}")
     if budget is None:
-        _tell_duration(runner.to_do(cells, read(folder), trials, seeds), folder, where, console)
+        lines = read(folder)
+        work = [one for one in runner.to_do(cells, lines, trials, seeds) if not runner.is_elsewhere(one, lines)]
+        _tell_duration(work, lines, where, console)
     summary = runner.reproduce(
         cells,
         folder,
@@ -79,13 +82,15 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
     return summary
 
 
-def _tell_duration(work: Sequence[Work], folder: Path, device: torch.device, console: Terminal) -> None:
+def _tell_duration(
+    work: Sequence[Work], lines: Sequence[Mapping[str, Any]], device: torch.device, console: Terminal
+) -> None:
     """Say beforehand about how long trials will take, where that is known or soon found out."""
     if not work:
         return
     try:
         seconds = estimates.estimate(
-            work, read(folder), hardware=hardware(device), load=runner.load, measure=device.type == "cpu"
+            work, lines, hardware=hardware(device), load=runner.load, measure=device.type == "cpu"
         )
     except (OSError, ValueError):  # data that cannot be read are named when their turn comes
         seconds = None

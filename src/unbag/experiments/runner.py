@@ -93,10 +93,11 @@ def to_do(
         missing = results.missing_seeds(lines, cell, seeds or cell.seeds(trials))
         parts = [(seed,) for seed in missing] if cell.one_by_one else [tuple(missing)] if missing else []
         work += [Work(cell, part) for part in parts]
-    return sorted(Work.in_order(work), key=lambda one: not _is_elsewhere(one, lines))
+    return sorted(Work.in_order(work), key=lambda one: not is_elsewhere(one, lines))
 
 
-def _is_elsewhere(work: Work, lines: Sequence[Mapping[str, Any]]) -> bool:
+def is_elsewhere(work: Work, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether another table has all of these trials already, from which their lines are copied."""
     same = work.cell.same_as
     return same is not None and set(work.seeds) <= set(results.finished(lines, same))
 
