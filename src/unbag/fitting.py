@@ -14,9 +14,11 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
+from unbag.families.base import are_few_labels
 from unbag.families.choice import (
     AUTO,
     CANDIDATES,
+    EXTRA_TREES,
     FROM_DISK,
     KERNEL,
     MATCH,
@@ -27,7 +29,8 @@ from unbag.families.choice import (
 )
 from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetworks, is_wide
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
-from unbag.families.kernel import KernelLogistic, is_for_kernel
+from unbag.families.extra_trees import ExtraTrees
+from unbag.families.kernel import KernelLogistic
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
@@ -40,6 +43,9 @@ from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""
+
+OF_FEW_LABELS: dict[str, type[Family]] = {EXTRA_TREES: ExtraTrees, KERNEL: KernelLogistic}
+"""Candidates that have no parameters."""
 
 # Progress of a network, as Plateau has it, beyond which more is not worth its time.
 TOO_LITTLE = 5e-3
@@ -136,8 +142,8 @@ def prepare_folds(
             own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         objective = match_proportions if automatic and name == MATCH else None
-        kernel = automatic and name == KERNEL
-        candidates[called] = KernelLogistic() if kernel else _family(own, X, counting, objective, can_choose=True)
+        made = OF_FEW_LABELS.get(name) if automatic else None
+        candidates[called] = _family(own, X, counting, objective, can_choose=True) if made is None else made()
     return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
 
 
@@ -146,9 +152,11 @@ def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
     counted = all(one.aggregate.outcome == "class_counts" for one in observations)
     if is_wide(X) and X.shape[1] > MOST_COLUMNS:
         return [CANDIDATES[0]]
+    few = are_few_labels(X, observations)
     fit = {
         TREES: X.ndim == 2 and has_lightgbm(),
-        KERNEL: is_for_kernel(X, observations),
+        EXTRA_TREES: few and has_lightgbm(),
+        KERNEL: few,
         MATCH: counted and any(one.groups.max_size > 1 for one in observations),
     }
     return [name for name in CANDIDATES if fit.get(name, True)]

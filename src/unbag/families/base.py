@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,8 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from unbag.out_of_fold import mean_log_likelihood
 from unbag.training import Observations, Trained
 from unbag.training.scaling import ScalingName
+
+MOST_LABELS = 256
+"""That are few."""
 
 
 class Model(Protocol):
@@ -89,3 +94,42 @@ class Family(Protocol):
             The log-likelihood per held-out group that another family has reached: learning ends once that is out of
             reach, see :class:`unbag.training.best.OutOfReach`; the best so far is returned.
         """
+
+
+def are_few_labels(X: Tensor, observations: Sequence[Observations]) -> bool:
+    """Whether these are labels of a few rows of two classes, with more columns than rows."""
+    labels = len(observations) == 1 and observations[0].groups.max_size == 1 and observations[0].n_classes == 2
+    few = X.ndim == 2 and len(observations[0].groups) <= min(MOST_LABELS, X.shape[1] - 1)
+    return labels and few and observations[0].aggregate.outcome == "class_counts"
+
+
+def judge(
+    models: Sequence[Model],
+    X: Tensor,
+    used: Sequence[Observations],
+    held_out: Sequence[Observations],
+    *,
+    scaling: ScalingName,
+    begun: float,
+) -> Fitted:
+    """Return models that were not learned step by step as replicas, with their scores.
+
+    Parameters
+    ----------
+    models
+        Fitted, to choose from.
+    X, used, held_out
+        Those of :meth:`Family.fit`.
+    scaling
+        Of their rows.
+    begun
+        When fitting did, by ``time.perf_counter``.
+    """
+
+    def explain(sets: Sequence[Observations]) -> list[float]:
+        return [mean_log_likelihood(sets, [model.log_probs(X[own.groups.members]) for own in sets]) for model in models]
+
+    losses, scores = [-one for one in explain(used)], explain(held_out or used)
+    seconds = time.perf_counter() - begun
+    entry = {"epoch": 0, "phase": "likelihood", "loss": losses, "score": scores, "seconds": seconds}
+    return Fitted(Trained([*models], [entry], [0] * len(models), scores), [scaling] * len(models), scores)

@@ -10,10 +10,11 @@ from sklearn.utils import get_tags
 
 from unbag.families.trees import has_lightgbm
 
-AUTO, TREES, MATCH, KERNEL = "auto", "trees", "mean_proportions", "rbf"
-CANDIDATES = ("linear", "mlp", MATCH, TREES, KERNEL)
+AUTO, TREES, MATCH, EXTRA_TREES, KERNEL = "auto", "trees", "mean_proportions", "extra_trees", "rbf"
+CANDIDATES = ("linear", "mlp", MATCH, TREES, EXTRA_TREES, KERNEL)
 """The models among which ``model="auto"`` chooses: trees for tables alone, for counts alone a network that matches mean
-predictions with proportions, and for few labels of rows with many columns kernel logistic regression."""
+predictions with proportions, and for few labels of rows with many columns extremely randomised trees and kernel
+logistic regression. Those of one architecture follow each other, because they are saved together."""
 FIRST = "mlp"
 """Which of them is fitted first: one that cannot reach what others have is given up, which the network rarely is."""
 FROM_DISK = "mlp"
@@ -25,10 +26,10 @@ def architecture(candidate: str) -> str:
 
     Examples
     --------
-    >>> architecture("mean_proportions"), architecture("trees")
-    ('mlp', 'trees')
+    >>> architecture("mean_proportions"), architecture("extra_trees"), architecture("linear")
+    ('mlp', 'trees', 'linear')
     """
-    return "mlp" if candidate == MATCH else candidate
+    return {MATCH: "mlp", EXTRA_TREES: TREES}.get(candidate, candidate)
 
 
 def is_network(model: Any) -> bool:

@@ -9,26 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unbag.families.base import Fitted
+from unbag.families.base import MOST_LABELS, Fitted, judge
 from unbag.families.networks import Network
 from unbag.models.rbf import RBF, gaussian_kernel
-from unbag.out_of_fold import mean_log_likelihood
-from unbag.training import Observations, Trained
+from unbag.training import Observations
 from unbag.training.scaling import fit_scaling
 
-MOST_ROWS = 256
-"""Each row is the centre of a kernel."""
 # Penalties among which left-out rows choose, and steps of Newton's method, which has converged long before.
 RIDGES, STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 12
 # Of a row that is sure, by which can be divided.
 LEAST_CURVATURE = 1e-6
-
-
-def is_for_kernel(X: Tensor, observations: Sequence[Observations]) -> bool:
-    """Whether these are labels of a few rows of two classes, with more columns than rows."""
-    labels = len(observations) == 1 and observations[0].groups.max_size == 1 and observations[0].n_classes == 2
-    few = X.ndim == 2 and len(observations[0].groups) <= min(MOST_ROWS, X.shape[1] - 1)
-    return labels and few and observations[0].aggregate.outcome == "class_counts"
 
 
 @dataclass(frozen=True)
@@ -45,29 +35,24 @@ class KernelLogistic:
         *,
         goal: float | None = None,
     ) -> Fitted:
-        """Fit the weights of the kernels under each penalty, and keep those that explain left-out rows best."""
+        """Fit the weights of the kernels under each penalty; left-out rows choose among these."""
         (one,), begun = used, time.perf_counter()
         rows = X[one.groups.members]
         scaling = fit_scaling(rows)
         centres = scaling(rows).double()
         width = 1 / centres.square().sum(1).mean().clamp_min(1e-12)
         kernel = gaussian_kernel(centres, centres, width)
-        judges, found = held_out or used, []
+        models = []
         for ridge in RIDGES:
-            net = RBF(centres.shape[1], 2, MOST_ROWS)
+            net = RBF(centres.shape[1], 2, MOST_LABELS)  # a kernel around each
             weights, constant = fit_kernel(kernel, one.checked[:, 1].double(), one.weights.double(), ridge)
             with torch.no_grad():
                 for part in net.parameters():
                     part.zero_()
                 net.centres[: len(rows)], net.width[:] = centres, width
                 net.output.weight[1, : len(rows)], net.output.bias[1] = weights, constant
-            model = Network(scaling, net.eval())
-            log_probs = [model.log_probs(X[own.groups.members]) for own in judges]
-            found.append((mean_log_likelihood(judges, log_probs), model))
-        score, model = max(found, key=lambda one: one[0])
-        loss, seconds = -mean_log_likelihood(used, [model.log_probs(rows)]), time.perf_counter() - begun
-        entry = {"epoch": 0, "phase": "likelihood", "loss": [loss], "score": [score], "seconds": seconds}
-        return Fitted(Trained([model], [entry], [0], [score]), ["standard"], [score])
+            models.append(Network(scaling, net.eval()))
+        return judge(models, X, used, held_out, scaling="standard", begun=begun)
 
 
 def fit_kernel(kernel: Tensor, labels: Tensor, weights: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
