@@ -86,37 +86,32 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
     return probs.numpy(), [one.log_likelihood(probs.log())[one.case] for one in distinct]
 
 
-def constant_probs(sets: Sequence[Observations], tolerance: float = TOLERANCE) -> Tensor:
-    """Return the class distribution alone, ``(k,)``.
-
-    Parameters
-    ----------
-    sets
-        What was observed.
-    tolerance
-        The search ends with a step that improves the log-likelihood by less than this share of it.
-    """
+def constant_probs(sets: Sequence[Observations]) -> Tensor:
+    """Return the class distribution alone, ``(k,)``."""
     if all(one.aggregate.outcome == "class_counts" for one in sets):
         frequencies = torch.stack([one.weights @ one.checked.double() / one.weights.sum() for one in sets]).sum(0)
         return frequencies / frequencies.sum()
     counting = [one.counting().for_training() for one in sets]
     starts = 1 if find_symmetry(counting) == "none" else STARTS
-    return _search([find_distinct(one) for one in counting], sets[0].n_classes, starts, tolerance)
+    return _search([find_distinct(one) for one in counting], sets[0].n_classes, starts)
 
 
-def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int, tolerance: float = TOLERANCE) -> Tensor:
+def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int) -> Tensor:
     from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
+
+    # Per member: the first step is as long as the gradient, which of large groups would lead to the bounds.
+    members = sum(one.observations.weight * one.share @ one.observations.groups.sizes.to(one.share) for one in sets)
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         given = torch.from_numpy(logits).requires_grad_()
         means = [one.share @ one.log_likelihood(given) * one.observations.weight for one in sets]
-        total = -torch.stack(means).sum() / sum(one.observations.weight for one in sets)
+        total = -torch.stack(means).sum() / members
         (slope,) = torch.autograd.grad(total, given)
         return total.item(), slope.numpy()
 
     random = np.random.default_rng(0)
     starts = [np.linspace(0, 1, n_classes), *random.normal(size=(n_starts - 1, n_classes))]
     bounds = [(-BOUND, BOUND)] * n_classes
-    options = {"ftol": tolerance}
+    options = {"ftol": TOLERANCE}
     found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for start in starts]
     return torch.from_numpy(min(found, key=lambda one: one.fun).x).softmax(0)

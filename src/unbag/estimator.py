@@ -106,8 +106,8 @@ class AggregateClassifier(Predictor):
         Stop when no replica has become better for so many epochs after the warm-up; None trains to the end. ``"auto"``:
         10 looks at left-out groups, or 30 of a number of epochs.
     time_limit
-        Seconds of training, after which the best so far is kept; an epoch that has begun is ended. None: as long as it
-        takes.
+        Seconds of training and of what follows it, after which the best so far is kept; an epoch that has begun is
+        ended. None: as long as it takes.
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.

@@ -161,11 +161,10 @@ def fit_preparation(
     ``rows`` are those that are trained on, None for all.
     ``keep_missing`` leaves missing numbers as they are, for a model that reads NaN.
     """
-    taken = None if rows is None else pa.array(rows)
-    return Preparation(tuple(_fit(table, name, taken, keep_missing) for name in names))
+    return Preparation(tuple(_fit(table, name, rows, keep_missing) for name in names))
 
 
-def kind_of(column: pa.Array) -> Kind:
+def kind_of(column: pa.Array | pa.Field) -> Kind:
     """Return how a column is to be read.
 
     Examples
@@ -173,6 +172,8 @@ def kind_of(column: pa.Array) -> Kind:
     >>> kind_of(pa.array([1, 2])), kind_of(pa.array(["a"])), kind_of(pa.array([True]))
     ('number', 'category', 'boolean')
     """
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        return "number"
     if is_array(column.type):
         return "array"
     if pa.types.is_string(column.type):
@@ -227,19 +228,20 @@ def as_numbers(column: pa.Array) -> np.ndarray:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
 
 
-def _fit(table: Table, name: str, rows: pa.Array | None, keep_missing: bool) -> Feature:
-    if is_array((first := table.first(name)).type):
-        return Feature(name, "array", None, width=read_arrays(first, None, table.file, 0, name).shape[1])
+def _fit(table: Table, name: str, rows: np.ndarray | None, keep_missing: bool) -> Feature:
+    kind = kind_of(table.data.schema.field(name))
+    if kind == "array":
+        first = table.first(name)
+        return Feature(name, kind, None, width=read_arrays(first, None, table.file, 0, name).shape[1])
     column = table.column(name)
-    if rows is not None:
-        column = column.take(rows)
-    kind = kind_of(column)
     if kind == "category":
+        column = column if rows is None else column.take(pa.array(rows))
         values: list[str | None] = sorted(column.drop_null().unique().to_pylist())
         return Feature(name, kind, values=(*values, *([None] if column.null_count else [])))
     if keep_missing:
         return Feature(name, kind, None)
     numbers = as_numbers(column)
+    numbers = numbers if rows is None else numbers[rows]
     missing = np.isnan(numbers)
     fill = 0.0 if missing.all() else float(np.median(numbers[~missing]))
     return Feature(name, kind, fill, marked=bool(missing.any()))

@@ -227,6 +227,17 @@ def test_the_normal_approximation_takes_any_sizes() -> None:
         close(posterior, alone.posterior, 1e-5)
 
 
+def test_members_that_are_alike_are_counted_together() -> None:
+    groups, shuffled = Groups.from_sizes([30, 400]), torch.randperm(430, generator=torch.Generator().manual_seed(0))
+    shuffled = torch.cat([shuffled[shuffled < 30], shuffled[shuffled >= 30]])
+    logits = torch.tensor([[0.0, 1.0, -1.0], [0.5, 0.0, 0.1]]).double().repeat_interleave(15, 0)
+    logits = torch.cat([logits, torch.tensor([[0.2, 0.1, -2.0]]).double().expand(400, 3)])
+    z = published.rounded([[10, 10, 10], [150, 230, 20]], to=5)
+    together, apart = (PublishedCounts("normal").evidence(own, groups, z) for own in (logits, logits[shuffled]))
+    torch.testing.assert_close(together.log_likelihood, apart.log_likelihood)
+    torch.testing.assert_close(together.posterior[shuffled], apart.posterior)
+
+
 def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     groups = Groups.from_sizes([4, 4, 12, 100])
     z = published.unknown(4, 6)

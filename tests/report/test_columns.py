@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -122,3 +124,9 @@ def test_groups_with_the_lowest_confidence_come_first(table):
     listed = summary["sets"][0]["unsure"]
     assert [one["before"] for one in listed] == pytest.approx(np.sort(before)[:15])
     assert listed[0]["after"] == pytest.approx(after[int(listed[0]["group"])])
+
+
+def test_importance_is_tried_as_often_as_a_time_limit_allows(table):
+    clf, frame, y, _ = table
+    limited = copy(clf).set_params(time_limit=1e-6)
+    assert summarise(limited, frame, y, title="", inputs={})["importance"] is None

@@ -20,9 +20,6 @@ from unbag.training.trained import side_by_side
 # So many rounds tell which of several starts is best; they must be more than those that learn a first guess.
 TRIAL = 30
 
-# Of a constant that is no more than where learning begins.
-ROUGHLY = 1e-3
-
 Start = Callable[[float], "Learner"]
 """From the time at which to be ready, as :func:`time.monotonic` has it, to a model in the making."""
 
@@ -173,5 +170,5 @@ def constant_logits(used: Sequence[Observations]) -> Tensor:
     if needs_guess(used):
         return torch.zeros(k, dtype=torch.float64)
     n = sum(len(one.groups.members) for one in used)
-    shares = constant_probs(used, ROUGHLY).double()
+    shares = constant_probs(used).double()
     return ((shares * n + 0.5) / (n + 0.5 * k)).log()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unbag.kernels.logspace import log_softmax, normalise
+from unbag.kernels.logspace import class_major, log_softmax, normalise
 from unbag.segments import Segments
 
 # Counts are whole: with this variance added, a normal density is one at a mean without variance, as a probability is.
@@ -26,8 +26,35 @@ LEAST_SPREAD = 0.25
 STEPS = 300
 # Expected counts may still move by this share of a member: the total, which is stationary, is off by far less.
 TOLERANCE = 1e-5
+# From this variance on, and so many standard deviations from the ends, sums over whole numbers are integrals.
+WIDE, FAR = 2.0, 9.0
 # Members by which expected counts may be off when all steps are done; beyond that there is no result.
 FARTHEST_OFF = 0.5
+
+
+class Members(NamedTuple):
+    """Rows of members, each of which may stand for several that are alike."""
+
+    log_probs: Tensor  # (rows, k), one class after the other in memory
+    segments: Segments  # the rows of each group
+    times: Tensor | None  # (rows,), how many members each row stands for; None for one
+
+    def take(self, which: Tensor) -> Members:
+        """Return the rows of some groups."""
+        rows, segments = self.segments.take(which)
+        return Members(class_major(self.log_probs[rows]), segments, None if self.times is None else self.times[rows])
+
+
+class Weights(NamedTuple):
+    """Log-weights of the counts that have one, side by side."""
+
+    log_weights: Tensor  # (groups, k, width)
+    counts: Tensor  # (groups, k, width), which counts these are
+    most: int  # the largest count of all
+
+    def take(self, which: Tensor) -> Weights:
+        """Return the weights of some groups."""
+        return Weights(self.log_weights[which], self.counts[which], self.most)
 
 
 class Counts(NamedTuple):
@@ -63,8 +90,10 @@ def infer_counts_as_normal(
     tolerance
         By which share of a member expected counts may still move.
     """
-    tilt, factors = _solve(log_probs, segments, log_weights, tolerance)
-    counts, _, new, off = _round(log_probs, segments, log_weights, tilt, factors)
+    members, row_of_member = _join_alike(log_probs, segments)
+    weights = _possible(log_weights)
+    tilt, factors = _solve(members, weights, tolerance)
+    counts, _, new, off = _round(members, weights, tilt, factors)
     # The new factors and their scale belong together: where neither moves any more, the total is stationary.
     factors = new
     inverse, covariance = _given(counts, factors)
@@ -79,27 +108,51 @@ def infer_counts_as_normal(
     )
     # Taking label c moves the counts of the others away from their mean and their covariance.
     pull = factors.q[:, :, None] * inverse
-    effect = segments.expand(tilt - pull.diagonal(dim1=1, dim2=2) / 2) + _rows_times(counts.probs, pull, segments)
-    return log_total.masked_fill(off > FARTHEST_OFF, float("nan")), log_softmax(log_probs + effect).exp()
+    own = members.segments
+    effect = own.expand(tilt - pull.diagonal(dim1=1, dim2=2) / 2) + _rows_times(counts.probs, pull, own)
+    posterior = log_softmax(members.log_probs + effect).exp()
+    return log_total.masked_fill(off > FARTHEST_OFF, float("nan")), posterior[row_of_member]
 
 
-def _solve(log_probs: Tensor, segments: Segments, log_weights: Tensor, tolerance: float) -> tuple[Tensor, Factors]:
+def _join_alike(log_probs: Tensor, segments: Segments) -> tuple[Members, Tensor]:
+    """Let one row stand for members of a group that are alike and follow each other; and return the row of each."""
+    new = torch.ones(len(log_probs), dtype=torch.bool, device=log_probs.device)
+    new[1:] = (log_probs[1:] != log_probs[:-1]).any(1)
+    new[segments.offsets[:-1]] = True
+    row_of_member = new.cumsum(0) - 1
+    if bool(new.all()):
+        return Members(class_major(log_probs), segments, None), row_of_member
+    times = torch.bincount(row_of_member).to(log_probs.dtype)
+    rows = Segments.from_sizes(segments.sum(new.long()))
+    return Members(class_major(log_probs[new]), rows, times), row_of_member
+
+
+def _possible(log_weights: Tensor) -> Weights:
+    """Leave out counts that have no weight; those that have one follow each other."""
+    possible = log_weights > float("-inf")
+    most = log_weights.shape[2] - 1
+    places = possible.int().argmax(2)[..., None] + torch.arange(int(possible.sum(2).max()), device=log_weights.device)
+    within = log_weights.gather(2, places.clamp_max(most)).masked_fill(places > most, float("-inf"))
+    return Weights(within, places.to(log_weights.dtype), most)
+
+
+def _solve(members: Members, weights: Weights, tolerance: float) -> tuple[Tensor, Factors]:
     """Return tilts and factors that move no more, ``(groups, k)`` each; groups that have come so far are set aside."""
-    all_tilts = log_probs.new_zeros(len(segments), log_probs.shape[1])
+    log_probs, n = members.log_probs, len(members.segments)
+    all_tilts = log_probs.new_zeros(n, log_probs.shape[1])
     all_factors = Factors(*(torch.zeros_like(all_tilts) for _ in Factors._fields))
-    which = torch.arange(len(segments), device=log_probs.device)
+    which = torch.arange(n, device=log_probs.device)
     tilt, factors = all_tilts, all_factors
     # A tilt may have to overcome all that log-probabilities differ by, in shorter and shorter steps.
     longest = float(-log_probs.where(log_probs > float("-inf"), 0.0).min())
     for step in range(STEPS):
-        _, mean, new, off = _round(log_probs, segments, log_weights, tilt, factors)
+        _, mean, new, off = _round(members, weights, tilt, factors)
         moving = off >= tolerance  # NaN comes out as it went in
         if step and 2 * int(moving.sum()) <= len(moving):
             all_tilts[which], all_factors = tilt, _put(all_factors, which, factors)
             if not bool(moving.any()):
                 break
-            members, segments = segments.take(moving.nonzero().flatten())
-            log_probs, log_weights = log_probs[members], log_weights[moving, :, : segments.max_size + 1]
+            members, weights = members.take(moving.nonzero().flatten()), weights.take(moving)
             which, tilt, mean = which[moving], tilt[moving], mean[moving]
             factors, new = (Factors(*(one[moving] for one in own)) for own in (factors, new))
         reach = max(1.0, longest * 0.5**step)
@@ -116,13 +169,13 @@ def _put(into: Factors, which: Tensor, factors: Factors) -> Factors:
 
 
 def _round(
-    log_probs: Tensor, segments: Segments, log_weights: Tensor, tilt: Tensor, factors: Factors
+    members: Members, weights: Weights, tilt: Tensor, factors: Factors
 ) -> tuple[Counts, Tensor, Factors, Tensor]:
     """Return tilted counts, their mean given the factors, new factors, and by how much counts still move."""
-    counts = _tilted(log_probs, segments, tilt)
+    counts = _tilted(members, tilt)
     _, covariance = _given(counts, factors)
     mean = counts.mean + _times(covariance, factors.r - tilt - factors.q * counts.mean)
-    new = _match(factors, mean, covariance.diagonal(dim1=1, dim2=2), log_weights)
+    new = _match(factors, mean, covariance.diagonal(dim1=1, dim2=2), weights)
     # With the new factors, and with the tilt moved along.
     change = _times(covariance, new.r - factors.r - (new.q - factors.q) * mean)
     off = (mean - counts.mean).abs().amax(1) + change.abs().amax(1)
@@ -136,33 +189,37 @@ def _given(counts: Counts, factors: Factors) -> tuple[Tensor, Tensor]:
     return inverse, inverse @ counts.covariance
 
 
-def _tilted(log_probs: Tensor, segments: Segments, tilt: Tensor) -> Counts:
-    log_sums, probs = normalise(log_probs + segments.expand(tilt))
-    mean = segments.sum(probs)
+def _tilted(members: Members, tilt: Tensor) -> Counts:
+    segments, times = members.segments, members.times
+    log_sums, probs = normalise(members.log_probs + tilt.t()[:, segments.index].t())
+    weighed = probs if times is None else probs * times[:, None]
+    mean = segments.sum(weighed)
     if segments.uniform_size is not None:
-        table = probs.view(len(segments), segments.uniform_size, -1)
-        products = table.transpose(1, 2) @ table
+        tables = [own.view(len(segments), segments.uniform_size, -1) for own in (probs, weighed)]
+        products = tables[0].transpose(1, 2) @ tables[1]
     else:
-        products = segments.sum(probs[:, :, None] * probs[:, None])
+        k = probs.shape[1]
+        first, second = torch.triu_indices(k, k, 1, device=probs.device)
+        found = segments.sum((probs.t()[first] * weighed.t()[second]).t())
+        products = probs.new_zeros(len(segments), k, k)
+        products[:, first, second] = products[:, second, first] = found
     # The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
     covariance = -products
     diagonal = covariance.diagonal(dim1=1, dim2=2)
     diagonal.zero_()
     diagonal.copy_(-covariance.sum(2))
-    return Counts(segments.sum(log_sums), probs, mean, covariance)
+    return Counts(segments.sum(log_sums if times is None else log_sums * times), probs, mean, covariance)
 
 
-def _match(factors: Factors, mean: Tensor, variance: Tensor, log_weights: Tensor) -> Factors:
+def _match(factors: Factors, mean: Tensor, variance: Tensor, weights: Weights) -> Factors:
     """Return factors with which each count has the mean and variance that its weights give it beside the others."""
     # The mean and variance of the count, were its own weights not there.
     without = variance / (1 - factors.q * variance)
     centre = mean + without * (factors.q * mean - factors.r)
     without = without.clamp_min(LEAST_SPREAD)
-    counts = torch.arange(log_weights.shape[2]).to(mean)
-    log_normal = -(counts - centre[:, :, None]).square() / (2 * without[:, :, None])  # (groups, k, counts)
     # Counts are whole: what the normal distribution itself is off by there is not the doing of the weights.
-    log_plain, plain = _moments(log_normal, counts)
-    log_weighed, weighed = _moments(log_normal + log_weights, counts)
+    log_plain, plain = _plain_moments(centre, without, weights.most)
+    log_weighed, weighed = _moments(centre, without, weights.counts, weights.log_weights)
     q = (1 / weighed[1] - 1 / plain[1]).clamp_min(0.0)
     r = weighed[0] * (q + 1 / plain[1]) - plain[0] / plain[1]
     joined = 1 / (1 / without + q)
@@ -171,12 +228,29 @@ def _match(factors: Factors, mean: Tensor, variance: Tensor, log_weights: Tensor
     return Factors(q, r, log_weighed - log_plain - log_mass)
 
 
-def _moments(scores: Tensor, counts: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return the log of the sum of exponentials, and mean and variance of the counts that they weigh."""
+def _plain_moments(centre: Tensor, variance: Tensor, most: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Return what :func:`_moments` does of all counts up to ``most`` without weights."""
+    reach = FAR * variance.sqrt()
+    log_sum, found = (2 * math.pi * variance).log() / 2, (centre.clone(), variance.clone())
+    near = ~((variance >= WIDE) & (centre > reach) & (centre < most - reach))  # NaN, too
+    if bool(near.any()):
+        centre, variance, reach = centre[near], variance[near], reach[near].nan_to_num(0)
+        width = min(int(2 * reach.max()) + 2, most + 1)
+        start = (centre - reach).nan_to_num(0).floor().clamp(0, most + 1 - width)
+        counts = start[:, None] + torch.arange(width).to(start)
+        log_sum[near], (found[0][near], found[1][near]) = _moments(centre, variance, counts)
+    return log_sum, found
+
+
+def _moments(
+    centre: Tensor, variance: Tensor, counts: Tensor, log_weights: Tensor | float = 0.0
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Return the log of the sum of a normal density, but for its scale, over counts, and their mean and variance."""
+    scores = -(counts - centre[..., None]).square() / (2 * variance[..., None]) + log_weights
     log_sum, shares = normalise(scores)
-    mean = (shares * counts).sum(2)
-    variance = (shares * (counts - mean[:, :, None]).square()).sum(2)
-    return log_sum, (mean, variance.clamp_min(LEAST_VARIANCE))
+    mean = (shares * counts).sum(-1)
+    found = (shares * (counts - mean[..., None]).square()).sum(-1)
+    return log_sum, (mean, found.clamp_min(LEAST_VARIANCE))
 
 
 def _times(matrices: Tensor, vectors: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,8 @@ MOST_COLUMNS = 30
 MOST_MEMBERS = 10_000
 MOST_PREDICTIONS = 500_000
 MOST_PERMUTATIONS = 5
+# Of the time limit of a fit, if it had one, at most.
+SHARE_OF_TIME = 0.1
 
 # Parts of the rows with low confidence: of so many rows at least, and so many are listed.
 FEWEST_ROWS = 10
@@ -81,16 +84,13 @@ def permutation_importance(
     -------
     dict or None
         Of each column ``drop``, the mean over groups by their weights, and ``error``, its standard error over groups;
-        None where there is no column, or groups are too large.
+        None where there is no column, or groups are too large, or the time limit of the fit too short.
     """
     sample, folds = _sample(clf, sets)
     members = torch.cat([one.groups.members for one in sample] or [torch.empty(0, dtype=torch.int64)])
     if not len(columns) or not 0 < len(members) * len(columns) <= 4 * MOST_PREDICTIONS:
         return None
     n_permutations = min(max(MOST_PREDICTIONS // (len(members) * len(columns)), 1), MOST_PERMUTATIONS)
-    distinct, places = members.unique(return_inverse=True)
-    generator = np.random.default_rng(0)
-    donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
 
     def explain(values: Tensor) -> list[Tensor]:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
@@ -99,8 +99,16 @@ def permutation_importance(
             log_probs[own] = clf._mixed_log_probs(values[own], fold=None if fold < 0 else fold)
         return log_likelihoods(sample, log_probs.split([len(one.groups.members) for one in sample]))
 
-    given = rows[members]
+    given, begun = rows[members], time.monotonic()
     before = explain(given)
+    if clf.time_limit is not None:
+        looks = SHARE_OF_TIME * clf.time_limit / (time.monotonic() - begun)
+        n_permutations = min(n_permutations, int(looks / len(columns)))
+    if not n_permutations:
+        return None
+    distinct, places = members.unique(return_inverse=True)
+    generator = np.random.default_rng(0)
+    donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
     found = []
     for feature, encoded in columns:
         drops = [torch.zeros_like(own) for own in before]

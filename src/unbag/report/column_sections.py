@@ -22,7 +22,8 @@ def importance(summary: dict[str, Any]) -> Section | None:
     section, found = Section("importance", "Which columns matter"), summary["importance"]
     if found is None:
         section.text.append(
-            "Groups are too large to try one column after the other, or the model rules all of them out."
+            "Groups are too large, or the time limit is too short, to try one column after the other, or the model "
+            "rules all groups out."
         )
         return section
     columns = found["columns"]

@@ -105,7 +105,7 @@ def summarise(
     of_models = clf._log_probs_of_models(rows)
     log_probs = clf._mix(of_models)
     classes = [str(name) for name in clf.classes_.tolist()]
-    _, trivial = best_constant(observations)
+    constant, trivial = best_constant(observations)
     folds = [None] * len(seen) if clf.folds_ is None else [torch.tensor(own) for own in clf.folds_]
     of_members = clf._out_of_fold_log_probs(of_models, observations)
     sets = [judge(*own) for own in zip(observations, of_members, trivial, left_out, folds, strict=True)]
@@ -128,7 +128,7 @@ def summarise(
                 describe_set(one, classes, plain_labels=given.labels is not None) | {"match": match, "error_rate": rate}
                 for one, given, rate in zip(sets, seen, clf.error_rates_, strict=True)
             ],
-            "balance": _balance(sets, classes),
+            "balance": _balance(sets, classes, constant),
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
             "least_confident": least_confident(rows, shown, sets),
@@ -197,14 +197,19 @@ def _describe_training(clf: Any, observations: Sequence[Observations]) -> dict[s
     }
 
 
-def _balance(sets: Sequence[Judged], classes: list[str]) -> list[dict[str, Any]]:
-    """Compare the shares of the classes: predicted, with observations known, and as the observations tell them."""
+def _balance(sets: Sequence[Judged], classes: list[str], constant: np.ndarray) -> list[dict[str, Any]]:
+    """Compare the shares of the classes: predicted, with observations known, and as the observations tell them.
+
+    Where all sets tell them, these are those of the best constant prediction.
+    """
     predicted = torch.cat([one.log_probs for one in sets]).exp()
     called = torch.bincount(predicted.argmax(1), minlength=len(classes)) / len(predicted)
     after = torch.cat([one.posterior for one in sets]).nanmean(0)
     seen = [one.observations for one in sets if one.observations.aggregate.size is None]
     telling = [one for one in seen if find_symmetry([one]) == "none"]
-    implied = best_constant(telling)[0] if telling else [None] * len(classes)
+    implied: Sequence[float | None] | np.ndarray = [None] * len(classes)
+    if telling:
+        implied = constant if len(telling) == len(sets) else best_constant(telling)[0]
     return [
         {"class": name, "predicted": mean, "called": share, "known": known, "implied": told}
         for name, mean, share, known, told in zip(

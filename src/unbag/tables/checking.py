@@ -21,7 +21,7 @@ from unbag.row_diagnosis import find_copies, find_few_groups, read_table
 from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.ids import codes_of
-from unbag.tables.leaks import Candidate
+from unbag.tables.leaks import Candidate, measured_columns
 from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
 
@@ -99,7 +99,10 @@ def examine_features(found: Gathered) -> Iterator[Problem]:
     """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
     column = found.columns.group
     group = None if column is None else codes_of(found.instances.column(column))  # of each row, -1 for none
+    measured = measured_columns(found, group)
     for name in found.columns.features:
+        if name in measured:
+            continue
         errors = list(feature_problems(found.instances, name, f"leave it out with --exclude {name}"))
         yield from errors
         if not errors and not is_array(found.instances.first(name).type):
@@ -224,7 +227,7 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
 
 def _understood(found: Gathered, table: Table) -> dict[str, Any]:
     """Return how the files were read, as JSON can hold it; the table has features in memory."""
-    kinds = {name: kind_of(table.column(name)) for name in found.columns.features}
+    kinds = {name: kind_of(table.data.schema.field(name)) for name in found.columns.features}
     return {
         "instances": {
             "file": table.file,

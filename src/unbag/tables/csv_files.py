@@ -19,6 +19,7 @@ from unbag.problems import TableError, fail
 DELIMITERS = (",", ";", "\t", "|")
 PIECE = 1 << 20
 LONGEST_HEADER = 1 << 24
+ROWS_IN_PIECE = 128
 
 NUMBER = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 """Text that is a number, as people write it."""
@@ -36,6 +37,8 @@ class CsvFile:
         self._refuse_other_contents()
         self._header = self._unpacked().readline(LONGEST_HEADER).decode("utf-8-sig", "replace").strip()
         self.delimiter = max(DELIMITERS, key=self._header.count)
+        # Each column of a piece costs something by itself: a piece holds many rows, however many columns there are.
+        self._block_size = max(PIECE * 4, ROWS_IN_PIECE * len(self._header))
         try:
             with self._parsed({}) as reader:
                 self.names: list[str] = list(reader.schema.names)
@@ -48,7 +51,7 @@ class CsvFile:
         try:
             table = pacsv.read_csv(
                 self._bytes(),
-                read_options=pacsv.ReadOptions(block_size=PIECE * 4),
+                read_options=pacsv.ReadOptions(block_size=self._block_size),
                 parse_options=_parse_options(self.delimiter),
                 convert_options=pacsv.ConvertOptions(column_types=types),
             )
@@ -87,7 +90,7 @@ class CsvFile:
     def _parsed(self, types: Mapping[str, pa.DataType], *, use_threads: bool = True, **options: Any) -> Any:
         return pacsv.open_csv(
             self._bytes(),
-            read_options=pacsv.ReadOptions(block_size=PIECE * 4, use_threads=use_threads),
+            read_options=pacsv.ReadOptions(block_size=self._block_size, use_threads=use_threads),
             parse_options=_parse_options(self.delimiter, **options),
             convert_options=pacsv.ConvertOptions(column_types=dict(types)),
         )

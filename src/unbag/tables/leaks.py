@@ -13,16 +13,18 @@ import pyarrow.compute as pc
 import torch
 
 from unbag.columns import as_categories, is_missing
-from unbag.features import as_numbers
+from unbag.features import LARGEST, as_numbers
 from unbag.problems import list_some
 from unbag.published import HIGH, LOW, MISSING
 from unbag.tables.ids import codes_of
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
-from unbag.tallies import CHANCE, find_coding, find_coding_within, log_orders, once_in
+from unbag.tallies import CHANCE, MOST_VALUES, find_coding, find_coding_within, log_orders, once_in
 
 # A measured number may well decide a few bags. So many of either label it does not.
 ENOUGH_BAGS = 10
+# Columns are looked at side by side, so many numbers at a time.
+NUMBERS_AT_ONCE = 2**22
 # Of fewer rows, any column may be different in every one.
 ENOUGH_ROWS = 10
 
@@ -233,6 +235,48 @@ class Candidate:
         log_chance = sum(lgamma(m + 1) for m in sizes.tolist()) + lgamma(len(sizes) + 1) - lgamma(sizes.sum() + 1)
         if self.is_unlikely(log_chance):
             yield f"the column has one value in each of {len(sizes):,} groups, and another in every group, like its id"
+
+
+def measured_columns(found: Gathered, group: np.ndarray | None) -> set[str]:
+    """Return features that tell no answer, row or group, because they are measured: all that is slow to look for.
+
+    Numbers that are not whole, none of them missing, that differ within a group and have more values than there are
+    classes, groups, and codes to look for; and that do not divide positive from negative bags.
+    """
+    table, columns = found.instances, found.columns
+    names = [name for name in columns.features if pa.types.is_floating(table.data.schema.field(name).type)]
+    if columns.id is not None and pa.types.is_floating(table.data.schema.field(columns.id).type):
+        return set()
+    fewest = max(MOST_VALUES, len(found.classes)) if group is None else max(len(np.unique(group)), len(found.classes))
+    bags = [one for one in found.observed if one.aggregate.size is None and one.aggregate.outcome == "yes_no"]
+    kept: list[str] = []
+    at_once = max(1, NUMBERS_AT_ONCE // max(len(table), 1))
+    for first in range(0, len(names), at_once):
+        some = names[first : first + at_once]
+        values = np.stack([as_numbers(table.column(name)) for name in some], 1)  # (rows, columns)
+        ordered = np.sort(values, 0)
+        measured = (np.abs(values) <= LARGEST).all(0) & (values != np.rint(values)).any(0)
+        measured &= (ordered[1:] != ordered[:-1]).sum(0) >= fewest
+        if group is not None and len(group):
+            order = np.argsort(group, kind="stable")
+            same = group[order[1:]] == group[order[:-1]]
+            measured &= (values[order[1:]] != values[order[:-1]])[same].any(0)
+        for one in bags:
+            measured &= ~_divides_bags(values, one)
+        kept += [name for name, is_measured in zip(some, measured, strict=True) if is_measured]
+    return set(kept)
+
+
+def _divides_bags(values: np.ndarray, one: Observed) -> np.ndarray:
+    """Return for which columns the maxima or minima of positive bags lie beyond those of all others."""
+    if one.groups is None:
+        return np.zeros(values.shape[1], dtype=bool)
+    members, yes = one.groups.members.numpy(), np.asarray(one.z, dtype=bool)
+    if yes.all() or not yes.any():
+        return np.zeros(values.shape[1], dtype=bool)
+    start = one.groups.offsets.numpy()[:-1]
+    top, low = (extreme.reduceat(values[members], start, 0) for extreme in (np.fmax, np.fmin))  # (bags, columns)
+    return (top[yes].min(0) > top[~yes].max(0)) | (low[yes].max(0) < low[~yes].min(0))
 
 
 def _loosely(name: str) -> str:
