@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from typing import Any
 
-SPARE = 2**28
+SPARE = 2**27
 """How many bytes the parsed content may take beyond twice the text."""
 
 # What Python takes for each of these marks: an empty list, a dictionary, half a string, half an entry, a number. They
@@ -20,7 +20,7 @@ def parse_json(text: str) -> tuple[Any, int]:
     """Return what a text holds, and how many bytes of the allowance are left; refuse what is not strictly JSON.
 
     Refused are also keys that occur twice, numbers beyond those of float64, nesting that Python cannot follow and
-    halves of characters that no file can hold. The allowance is twice the text and 256 MiB: together with the text
+    halves of characters that no file can hold. The allowance is twice the text and 128 MiB: together with the text
     itself, no more than three times the file and a constant.
 
     Examples

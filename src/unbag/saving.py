@@ -89,7 +89,7 @@ def load(
     """Load a classifier that was saved; files that are truncated, altered or from a later version are refused.
 
     Nothing in a folder can run, whoever has written it, and nothing but regular files is read. Everything that they
-    hold is checked before memory is taken for it: about three times the size of the files at most, and 256 MiB. No path
+    hold is checked before memory is taken for it: about three times the size of the files at most, and 128 MiB. No path
     and no device is taken from the folder: ``checkpoint`` is None, and so are the hooks of training. That the weights
     are those that somebody trained is for you to know.
 

@@ -22,6 +22,8 @@ MOST_COLUMNS = 30
 MOST_MEMBERS = 10_000
 MOST_PREDICTIONS = 500_000
 MOST_PERMUTATIONS = 5
+# Numbers that are read for these predictions, where there are many columns; each is permuted once all the same.
+MOST_NUMBERS = 2**28
 # Of the time limit of a fit, if it had one, at most.
 SHARE_OF_TIME = 0.1
 
@@ -90,7 +92,8 @@ def permutation_importance(
     members = torch.cat([one.groups.members for one in sample] or [torch.empty(0, dtype=torch.int64)])
     if not len(columns) or not 0 < len(members) * len(columns) <= 4 * MOST_PREDICTIONS:
         return None
-    n_permutations = min(max(MOST_PREDICTIONS // (len(members) * len(columns)), 1), MOST_PERMUTATIONS)
+    most = min(MOST_PREDICTIONS, MOST_NUMBERS // rows.shape[1])
+    n_permutations = min(max(most // (len(members) * len(columns)), 1), MOST_PERMUTATIONS)
 
     def explain(values: Tensor) -> list[Tensor]:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
