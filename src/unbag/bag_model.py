@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from unbag.aggregates import LabelProportions
@@ -16,13 +15,14 @@ from unbag.families.cross_fit import OutOfFold
 from unbag.findings import UnbagWarning
 from unbag.fitting import HOOKS, CrossPrepared, Prepared
 from unbag.groups import Groups
+from unbag.out_of_fold import fit_mixture
 from unbag.pooling import pool
 from unbag.predictor import Predictor, bag_log_probs
 from unbag.training import Observations
 from unbag.training.row_source import Rows
 
-BAG_FOLDS, BAG_PENALTY = 8, 10.0
-"""Of pooled columns: bags are few, and there is one row of each. And how freely two probabilities are weighed."""
+BAG_FOLDS = 8
+"""Of pooled columns: bags are few, and there is one row of each."""
 
 
 def takes_pooled(clf: Predictor, rows: Rows, observations: Sequence[Observations]) -> bool:
@@ -58,8 +58,8 @@ def fit_bags(clf: Predictor, prepared: Prepared | CrossPrepared, bags: Observati
     with warnings.catch_warnings():  # what is to be said of the observations is said already
         warnings.simplefilter("ignore", UnbagWarning)
         model.fit(columns.numpy(), z.numpy(), sample_weight=weights)
-    labels = Observations(LabelProportions(), Groups.from_sizes([1] * len(z)), torch.nn.functional.one_hot(z, 2), 2)
-    (by_columns,) = model._out_of_fold_log_probs(model._log_probs_of_models(columns), [labels])
-    both = torch.stack([bag_log_probs(bags, left_out.log_probs)[:, 1], by_columns[:, 1]], 1).exp().numpy()
-    joined = LogisticRegression(C=BAG_PENALTY).fit(both, z.numpy(), weights)
-    clf.bag_model_, clf.bag_weights_ = model, [float(joined.intercept_[0]), *joined.coef_[0].tolist()]
+    one_hot = torch.nn.functional.one_hot(z, 2)
+    labels = Observations(LabelProportions(), Groups.from_sizes([1] * len(z)), one_hot, 2, group_weights=weights)
+    by_columns = model._out_of_fold_log_probs(model._log_probs_of_models(columns), [labels])
+    clf.bag_model_ = model
+    clf.bag_weights_ = fit_mixture([labels], [[bag_log_probs(bags, left_out.log_probs)], by_columns])

@@ -156,9 +156,9 @@ class AggregateClassifier(Predictor):
         By which the logits of each model are divided, and those of their mean; 1 without folds.
     bag_model_, bag_weights_
         Of bags, with ``model="auto"``: a classifier of mean, least and largest value of each column in a bag, which
-        tells labels of bags beside what their members do; and the log-odds of :meth:`predict_groups`: a constant, the
-        weight of the probability that members tell, and that of the other, from left-out bags. None for all else. Rows
-        are predicted without it.
+        tells labels of bags beside what their members do; and the weights of the probability that members tell and of
+        the other in their mean, :meth:`predict_groups`, chosen by left-out bags. None for all else. Rows are predicted
+        without it.
     estimated_accuracy_ : Estimate or None
         How often predictions for new rows should be right, with an interval over groups, from left-out groups, under
         the best names where classes are unnamed. None where no group was left out, where borders between classes are

@@ -156,11 +156,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         assert self.bag_model_ is not None
         assert self.bag_weights_ is not None
         seen = self._observations([1] * len(groups) if z is None else z, groups, len(rows))[0]
-        by_members = bag_log_probs(seen, seen.groups.gather(log_probs))[:, 1].exp()
-        by_columns = self.bag_model_._mixed_log_probs(pool(rows, seen.groups))[:, 1].exp()
-        constant, of_members, of_columns = self.bag_weights_
-        odds = constant + of_members * by_members + of_columns * by_columns
-        return torch.where(seen.checked.bool(), odds, -odds).sigmoid().numpy()
+        by_members = bag_log_probs(seen, seen.groups.gather(log_probs))
+        by_columns = self.bag_model_._mixed_log_probs(pool(rows, seen.groups))
+        joined = mix([by_members, by_columns], self.bag_weights_)
+        return joined.gather(1, seen.checked.long()[:, None])[:, 0].exp().numpy()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
         """Return the accuracy on plain labels, or the log-likelihood per group on observations of groups.

@@ -62,8 +62,9 @@ def check_content(content: Any, defaults: dict[str, Any], spare: int) -> int:
     _check_mixture(content["fitted"], sum(one["n"] for one in weights))
     if (bags := content["bags"]) is not None:
         _check_names("bags", bags, ("weights", "content"))
-        right = _is_list(bags["weights"], _is_number) and len(bags["weights"]) == 3
-        _need(right, "bags.weights", "three numbers", bags["weights"])
+        right = _is_list(bags["weights"], _is_share) and len(bags["weights"]) == 2
+        right = right and abs(sum(bags["weights"]) - 1) < 1e-6
+        _need(right, "bags.weights", "two numbers from 0 to 1 that add up to 1", bags["weights"])
         size += spare - check_content(bags["content"], defaults, spare)
         _need(bags["content"]["bags"] is None, "bags.content.bags", "null", bags["content"]["bags"])
         # Columns of a table are pooled as the numbers that are made of them.
