@@ -274,6 +274,9 @@ def test_what_goes_wrong_is_said():
         text = render(changed("label_proportions", sets__0__match=match))
         assert ("no better than the match of mean predictions to proportions" in text) is said
         assert "A network that matches the mean prediction of each group with its proportions has" in text
+    itself = [{"model": "mean_proportions", "score": model, "weight": 1.0}]
+    text = render(changed("label_proportions", sets__0__match=model, training__candidates=itself))
+    assert "no better than the match" not in text
     text = render(changed("multiple_instance", diagnosis=[{"kind": "x", "message": "it is <dark>", "fatal": False}]))
     assert "It is &lt;dark&gt;." in text
     text = render(changed("multiple_instance", training__history__0__loss=None, training__epochs=900))
@@ -294,7 +297,7 @@ def test_an_early_end_and_a_late_best_epoch_are_said():
     assert "training for more epochs may help" in text
     converged = {"training__best_epoch": 29, "training__most_epochs": 500}
     assert "may help" not in render(changed("Majority", **converged))
-    assert "may help" in render(changed("Majority", **converged, settings__time_limit=60.0))
+    assert "a longer time limit may help" in render(changed("Majority", **converged, settings__time_limit=60.0))
 
 
 @pytest.mark.usefixtures("no_pictures")
