@@ -247,8 +247,9 @@ def tables(results: Result) -> str:
 
 def render(folder: Path, page: Path) -> None:
     """Write the page from the results that the folder holds."""
-    peers, engine, training = (
-        json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("peers", "engine", "training")
+    names = ("peers", "engine", "training", "training_gpu")
+    peers, engine, training, on_gpu = (
+        json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names
     )
     measured = f"Measured on {peers['date'][:10]} with {_listed(peers['versions'] | peers['peers'])}"
     lines = [
@@ -264,14 +265,14 @@ def render(folder: Path, page: Path) -> None:
         HOW_TO_READ,
         tables(peers),
     ]
-    for title, results in (("Likelihoods and posteriors", engine), ("Training", training)):
-        command = "engine" if results is engine else "training"
-        lines += [
-            "",
-            f"## {title}",
-            "",
-            f"`unbag bench {command}`, with {_listed(results['versions'])}; {results['machine']}.",
-        ]
+    for title, command, results in (
+        ("Likelihoods and posteriors", "engine", engine),
+        ("Training on a processor", "training", training),
+        ("Training on a GPU", "training", on_gpu),
+    ):
+        day = f" on {results['date'][:10]}" if "date" in results else ""
+        with_ = _listed(results["versions"])
+        lines += ["", f"## {title}", "", f"`unbag bench {command}`{day}, with {with_}; {results['machine']}."]
         lines += [
             "",
             "| case | beside | unbag, ms | other, ms | ratio | target | met |",

@@ -14,7 +14,7 @@ from rich import box
 from rich.table import Table
 
 from unbag.cli.shared import Command, CommandGroup, check_writable, choosing_from, plain_errors
-from unbag.environment import versions
+from unbag.environment import date, versions
 from unbag.files import write_atomic
 from unbag.terminal import Terminal, plain
 
@@ -152,7 +152,13 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
                 measured = {row["case"] for row in results}
                 before = json.loads(json_file.read_text(encoding="utf-8"))["results"]
                 results = [row for row in before if row["case"] not in measured] + results
-            made_by = {"versions": versions(), "machine": platform.machine(), "threads": threads, "quick": quick}
+            made_by = {
+                "date": date(),
+                "versions": versions(),
+                "machine": platform.machine(),
+                "threads": threads,
+                "quick": quick,
+            }
             report = json.dumps({**made_by, "results": results}, indent=2)
             write_atomic(json_file, f"{report}\n".encode())
 
