@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -267,6 +268,9 @@ def test_what_goes_wrong_is_said():
     )
     assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61\N{NO-BREAK SPACE}% (55 to")
     assert {"this model, estimated", "most frequent class of its group"} <= set(Page(text).texts["td"])
+    frequent = max(summary_of("label_proportions")["balance"], key=lambda one: one["implied"])
+    share = f"{100 * frequent['implied']:.0f}\N{NO-BREAK SPACE}%"
+    assert f"Calling all rows {frequent['class']} would have {share}." in unescape(text)
     own["accuracy"] = 0.6
     assert "own share: its" not in render(changed("label_proportions", **worse))
     model = summary_of("label_proportions")["sets"][0]["likelihood"]["model"]
