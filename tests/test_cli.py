@@ -102,6 +102,17 @@ def test_commands_stand_in_panels_in_the_order_of_use():
         place = words.index(name, place)
 
 
+@pytest.mark.parametrize("command", ["", "fit", "predict", "protect", "bench", "bench engine", "reproduce", "demo"])
+def test_help_shows_types_of_values_alone(command):
+    shown = call(*command.split(), "-h").stdout
+    assert "--help" in shown
+    assert not re.search("<bool|<list", shown)
+
+
+def test_what_predict_computes_on_is_no_setting_of_training():
+    assert re.search(r"Where to compute.*--device.*--engine", call("predict", "-h").stdout, re.DOTALL)
+
+
 def test_shells_complete_commands_and_choices(monkeypatch):
     for line, expected in (("unbag repro", "reproduce"), ("unbag fit --method ", "likelihood")):
         monkeypatch.setenv("_UNBAG_COMPLETE", "complete_bash")

@@ -125,6 +125,16 @@ def test_what_rows_of_fit_did_not_have_is_told(fitted):
     ]
 
 
+@pytest.mark.parametrize(("name", "held"), [("age", "numbers"), ("born", "dates"), ("town", "text")])
+def test_lists_in_place_of_single_values_are_refused_by_name(name, held, fitted):
+    lists = in_polars().with_columns(pl.Series(name, [[1, 2]] * N))
+    said = f"row 1, column {name}: the column held {held} when the model was fitted, but [1, 2] here"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        fitted.predict(lists)
+    empty = in_polars().with_columns(pl.Series(name, [None] * N, pl.List(pl.Int64)))
+    assert fitted.predict(empty).tolist() == fitted.predict(in_polars().with_columns(pl.lit(None).alias(name))).tolist()
+
+
 def test_trees_read_missing_numbers_as_they_are_and_so_do_classifiers_that_can():
     table = in_pandas()
     model = HistGradientBoostingClassifier(max_iter=2)

@@ -252,7 +252,9 @@ def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row
     if one.kind == "array":
         out[:] = read_arrays(column, one.width, table.file, first_row, one.name)
         return
-    if one.kind == "category":
+    if is_array(column.type) and column.null_count == len(column):
+        column = pa.nulls(len(column), pa.string())
+    if one.kind == "category" and not is_array(column.type):
         place = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(one.values, pa.string())))
         known = place >= 0
         out[np.flatnonzero(known), place[known]] = 1
@@ -261,10 +263,10 @@ def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row
     if one.kind == "date" and pa.types.is_string(column.type):
         column = _parse_dates(column)
     fits = kind_of(column) == "date" if one.kind == "date" else not pa.types.is_temporal(column.type)
-    if pa.types.is_string(column.type) or not fits:
+    if pa.types.is_string(column.type) or is_array(column.type) or not fits:
         present = np.flatnonzero(~is_missing(column))
         if len(present):
-            row, held = int(present[0]), "dates" if one.kind == "date" else "numbers"
+            row, held = int(present[0]), {"date": "dates", "category": "text"}.get(one.kind, "numbers")
             raise fail(
                 f"the column held {held} when the model was fitted, but {column[row].as_py()!r} here; write {held}",
                 table.file,

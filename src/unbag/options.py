@@ -42,7 +42,9 @@ class Option:
     choices: tuple[str, ...] = ()
 
 
+WHERE = "Where to compute"
 Column, Setting = partial(Option, panel="Columns"), partial(Option, panel="Training")
+Where = partial(Option, panel=WHERE)
 Published = partial(Option, panel="Counts as they were published")
 RELATIONS = ("<", ">", "<=", ">=")
 UNITS = ("counts", "proportions", "percentages")
@@ -76,7 +78,7 @@ class Source:
         str | None, Column("The column of weights: 2 counts a group, pair or triplet twice, 0 leaves it out.")
     ] = None
     relation: Annotated[
-        str | None, Column("What 1 means for ranks, of the first and the second", choices=RELATIONS)
+        str | None, Column("What the answer 1 says of the first and the second of a pair", choices=RELATIONS)
     ] = None
     error_rate: Annotated[
         str | StrictFloat | None,
@@ -89,9 +91,12 @@ class Source:
             "share of 1 among random ones, 0.04."
         ),
     ] = None
-    unit: Annotated[str | None, Published("What classes are told in; found where they add up", choices=UNITS)] = None
+    unit: Annotated[
+        str | None, Published("What the columns of classes hold; found where they add up", choices=UNITS)
+    ] = None
     decimal: Annotated[
-        str | None, Published("What stands before decimals: . or ,; found where the file leaves no doubt.")
+        str | None,
+        Published("What stands before decimals, a point (.) or a comma (,); found where the file leaves no doubt."),
     ] = None
     noise: Annotated[
         str | None,
@@ -101,17 +106,21 @@ class Source:
         ),
     ] = None
     epsilon: Annotated[
-        StrictFloat | None, Published("Privacy loss that tells the scale of the noise, laplace by default.")
+        StrictFloat | None,
+        Published(
+            "Privacy loss, which gives the scale of the noise together with --sensitivity; the noise is laplace unless "
+            "--noise says another."
+        ),
     ] = None
     sensitivity: Annotated[
-        StrictFloat | None, Published("By how much one person changes the counts; goes with --epsilon.")
+        StrictFloat | None, Published("By how much one person changes the counts of the table, over all cells.")
     ] = None
     noise_scale: Annotated[
         Names, Published("A column with the scale of the noise of each group, or one for each class.")
     ] = ()
     rounded_to: Annotated[StrictFloat | None, Published("Counts, or shares, are rounded to multiples of this.")] = None
     suppressed_below: Annotated[
-        StrictInt | None, Published("Cells without a number are counts below this; otherwise they are unknown.")
+        StrictInt | None, Published("Cells without a number are counts below this; without it, unknown ones.")
     ] = None
 
     @property
@@ -135,34 +144,44 @@ class Training:
         str,
         Setting(
             "What to fit; auto mixes those that explain left-out groups",
-            choices=("auto", "linear", "logistic", "mlp", "trees"),
+            choices=("auto", "linear", "logistic", "mlp", "rbf", "trees"),
         ),
     ] = "auto"
     method: Annotated[str, Setting("What to minimise", choices=("auto", "uum", "likelihood"))] = "auto"
     loss: Annotated[str, Setting("Loss of uum", choices=tuple(LOSSES))] = "cross_entropy"
-    epochs: Annotated[StrictInt | Auto, Setting("Most visits to each group; auto goes by progress.")] = "auto"
-    warm_up: Annotated[StrictInt | Auto, Setting("Epochs of likelihood first.")] = "auto"
-    weights: Annotated[str, Setting("Weights of uum", choices=("auto", "current", "remembered"))] = "auto"
-    batch_size: Annotated[StrictInt | Auto, Setting("Groups a step.")] = "auto"
-    learning_rate: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
-    weight_decay: Annotated[StrictFloat | Auto, Setting("Of Adam.")] = "auto"
-    scaling: Annotated[str, Setting("Mean and scale of columns", choices=("auto", "standard", "table", "none"))] = (
-        "auto"
-    )
-    n_restarts: Annotated[StrictInt, Setting("Models to choose from.")] = 1
-    ensemble: Annotated[StrictBool, Setting("Keep all of them, and average.")] = False
-    n_folds: Annotated[
-        StrictInt | Auto | None, Setting("Leave out every group once; auto: 4 or 8 for the automatic model.")
+    epochs: Annotated[
+        StrictInt | Auto, Setting("How often each group is visited at most; auto: until left-out groups gain nothing.")
     ] = "auto"
-    validation_fraction: Annotated[StrictFloat, Setting("Share of groups to choose by.")] = 0.1
+    warm_up: Annotated[StrictInt | Auto, Setting("Epochs of likelihood before those of uum.")] = "auto"
+    weights: Annotated[
+        str,
+        Setting("Weights of uum, of the current model or of the last epoch", choices=("auto", "current", "remembered")),
+    ] = "auto"
+    batch_size: Annotated[StrictInt | Auto, Setting("Groups in a step.")] = "auto"
+    learning_rate: Annotated[StrictFloat | Auto, Setting("Learning rate of Adam.")] = "auto"
+    weight_decay: Annotated[StrictFloat | Auto, Setting("Weight decay of Adam.")] = "auto"
+    scaling: Annotated[str, Setting("How columns are scaled", choices=("auto", "standard", "table", "none"))] = "auto"
+    n_restarts: Annotated[
+        StrictInt, Setting("Networks to train, from different first weights; the best by left-out groups is kept.")
+    ] = 1
+    ensemble: Annotated[StrictBool, Setting("Keep all of --n-restarts, and average them.")] = False
+    n_folds: Annotated[
+        StrictInt | Auto | None,
+        Setting("Parts of the groups, each left out once; auto: 4 or 8 for --model auto, none for others."),
+    ] = "auto"
+    validation_fraction: Annotated[
+        StrictFloat, Setting("Share of groups that is left out to choose by, where there are no folds.")
+    ] = 0.1
     patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
-    time_limit: Annotated[StrictFloat | None, Setting("Seconds of training at most.")] = None
-    seed: Annotated[StrictInt, Setting("Of all random numbers.")] = 0
-    device: Annotated[str, Setting("Where to compute, for example cuda.")] = "cpu"
-    devices: Annotated[StrictInt | Auto, Setting("Processes that train together; auto: those of torchrun, or 1.")] = (
+    time_limit: Annotated[
+        StrictFloat | None, Setting("Seconds that training may take; without it, as long as it needs.")
+    ] = None
+    seed: Annotated[StrictInt, Setting("Seed of all random numbers.")] = 0
+    device: Annotated[str, Where("The processor, cpu, or a GPU, cuda.")] = "cpu"
+    devices: Annotated[StrictInt | Auto, Where("Processes that train together; auto: those of torchrun, or 1.")] = (
         "auto"
     )
-    nodes: Annotated[StrictInt, Setting("Machines, each with so many processes.")] = 1
+    nodes: Annotated[StrictInt, Where("Machines that train together, each with --devices processes.")] = 1
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -182,7 +201,7 @@ class Plan:
     instances: Path
     sources: tuple[Source, ...]
     id: Annotated[str | None, Column("The column of row ids.")] = None
-    group: Annotated[str | None, Column("The column of instances that names the group.")] = None
+    group: Annotated[str | None, Column("The column of group ids in the file of instances.")] = None
     label: Annotated[str | None, Column("The column of true classes, used for evaluation alone.")] = None
     names: Annotated[
         str | None, Column("A column with the class of a few rows, which name the classes of pairs and triplets.")
@@ -195,10 +214,10 @@ class Plan:
         StrictFloat, Column("How well these are known: the standard deviation of a share.")
     ] = 0.0
     features: Annotated[Names | None, Column("The columns to learn from: age,town.")] = None
-    exclude: Annotated[Names, Column("Columns not to learn from.")] = ()
-    categorical: Annotated[Names, Column("Columns of numbers that are names of categories.")] = ()
+    exclude: Annotated[Names, Column("Columns not to learn from: name,street.")] = ()
+    categorical: Annotated[Names, Column("Columns of numbers that are names of categories: district.")] = ()
     trust: Annotated[Names, Column("Columns to learn from although they look like the answer or like an id.")] = ()
-    classes: Annotated[Names | None, Column("The classes; for proportions, the columns that count them.")] = None
+    classes: Annotated[Names | None, Column("The classes: ill,well; for counts, the columns that count them.")] = None
     n_classes: Annotated[StrictInt | None, Column("How many classes there are.")] = None
     drop_unmatched: Annotated[
         StrictBool, Option("Leave out rows and groups without a partner in the other file, and say which.")
@@ -212,7 +231,7 @@ class Plan:
     ] = False
     disk: Annotated[
         Path | None,
-        Option(
+        Where(
             "A folder to keep prepared rows in and to read them from, piece by piece, where later runs find them; "
             "without it, RUN-rows for Parquet of more than a tenth of the memory."
         ),

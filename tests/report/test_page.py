@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -267,6 +268,9 @@ def test_what_goes_wrong_is_said():
     )
     assert text.index("own share: its") < text.index("Estimated accuracy on new rows: 61\N{NO-BREAK SPACE}% (55 to")
     assert {"this model, estimated", "most frequent class of its group"} <= set(Page(text).texts["td"])
+    frequent = max(summary_of("label_proportions")["balance"], key=lambda one: one["implied"])
+    share = f"{100 * frequent['implied']:.0f}\N{NO-BREAK SPACE}%"
+    assert f"Calling all rows {frequent['class']} would have {share}." in unescape(text)
     own["accuracy"] = 0.6
     assert "own share: its" not in render(changed("label_proportions", **worse))
     model = summary_of("label_proportions")["sets"][0]["likelihood"]["model"]
@@ -274,6 +278,9 @@ def test_what_goes_wrong_is_said():
         text = render(changed("label_proportions", sets__0__match=match))
         assert ("no better than the match of mean predictions to proportions" in text) is said
         assert "A network that matches the mean prediction of each group with its proportions has" in text
+    itself = [{"model": "mean_proportions", "score": model, "weight": 1.0}]
+    text = render(changed("label_proportions", sets__0__match=model, training__candidates=itself))
+    assert "no better than the match" not in text
     text = render(changed("multiple_instance", diagnosis=[{"kind": "x", "message": "it is <dark>", "fatal": False}]))
     assert "It is &lt;dark&gt;." in text
     text = render(changed("multiple_instance", training__history__0__loss=None, training__epochs=900))
@@ -294,7 +301,7 @@ def test_an_early_end_and_a_late_best_epoch_are_said():
     assert "training for more epochs may help" in text
     converged = {"training__best_epoch": 29, "training__most_epochs": 500}
     assert "may help" not in render(changed("Majority", **converged))
-    assert "may help" in render(changed("Majority", **converged, settings__time_limit=60.0))
+    assert "a longer time limit may help" in render(changed("Majority", **converged, settings__time_limit=60.0))
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -157,16 +157,35 @@ def test_sizes_decide_what_stands_before_decimals(tmp_path):
     assert bounds(one) == [[[294, 306], [894, 906]], [[10, 10], [10, 10]]]
 
 
-def test_a_number_with_two_readings_is_refused_with_both(tmp_path):
-    text = "ward;ill;well\nw0;1,234;*\nw1;10;90\n"
-    one, problems = observed(tmp_path, text, (2000, 99))
+@pytest.mark.parametrize("number", ["1,500", "1.500"])
+def test_sizes_and_counts_are_whole_where_nothing_else_decides(number, tmp_path):
+    few = {"sizes": (3, 4), "missing_members": True}
+    one, _ = observed(tmp_path, f"ward;ill;well;n\nw0;20%;80%;{number}\nw1;50%;50%;800\n", **few)
+    assert one.z[..., MISSING].sum(1) == pytest.approx([1497, 796])
+    assert read_as(one)[-1] == ("n", "size of the group, thousands set apart", 2)
+    for rows, options in ((2000, {}), (3, {"missing_members": True}), (2000, {"noise": "geometric:2"})):
+        one, _ = observed(tmp_path, f"ward;ill;well\nw0;{number};*\nw1;*;90\n", (rows, 100), **options)
+        assert read_as(one)[1][1] == read_as(one)[3][1] + ", thousands set apart"
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [("1,000", {}), ("2,500", {}), ("1,234", {"noise": "laplace:2"}), ("1,234", {"unit": "percentages"})],
+)
+def test_a_number_with_two_readings_is_refused_with_both(number, options, tmp_path):
+    text = f"ward;ill;well\nw0;{number};*\nw1;10;*\n"
+    one, problems = observed(tmp_path, text, (2000, 99), **options)
     assert one.z is None
     assert problems == [
-        "error wards.csv, row 1, column ill: '1,234' may be 1234 or 1.234, and no other cell decides; say what stands "
-        "before decimals with --decimal . or --decimal ,"
+        f"error wards.csv, row 1, column ill: '{number}' may be {number.replace(',', '')} or "
+        f"{float(number.replace(',', '.')):g}, and no other cell decides; say what stands before decimals with "
+        "--decimal . or --decimal ,"
     ]
-    one, problems = observed(tmp_path, text, (2000, 100), decimal=".")
-    assert one.z.tolist() == [[1234, 766], [10, 90]]
+
+
+def test_the_mark_that_is_given_decides(tmp_path):
+    one, _ = observed(tmp_path, "ward;ill;well\nw0;1,000;*\nw1;10;90\n", (2000, 100), decimal=".")
+    assert one.z.tolist() == [[1000, 1000], [10, 90]]
 
 
 def test_bounds_and_what_is_unknown(tmp_path):
@@ -336,7 +355,12 @@ BAD = {
     "some signs": (
         "ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n",
         {},
-        "row 1: some numbers have a % and others have none",
+        r"row 1, column ill: '33%' has a %, but 3 of 4 numbers have none; write all of them alike",
+    ),
+    "a sign that is left out": (
+        "ward,ill,well\nw0,33%,67%\nw1,0,100%\nw2,0%,100\n",
+        {},
+        r"row 3, column well: '100' has no %, but 3 of 4 numbers have one; write all of them alike",
     ),
     "signs and another unit": (
         "ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n",

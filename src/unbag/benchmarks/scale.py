@@ -59,6 +59,11 @@ MESSAGE = 1 << 22
 """Numbers in a message that takes much longer than a short one."""
 
 
+def choices() -> dict[str, tuple[str, ...]]:
+    """Return the names that tasks can be chosen by, for the option."""
+    return {"task": tuple(TASKS)}
+
+
 def run(
     *,
     threads: int = 1,

@@ -71,7 +71,7 @@ def _cases(quick: bool) -> Iterator[tuple[str, Measure]]:
     for kind in ("pairs", "triplets", "bags of 6", "proportions of 6"):
         target = 1.6 if kind.startswith("proportions") else 1.2
         run = partial(_step_on_cpu, kind, target, n_groups=1280 if quick else 6400, n_columns=256)
-        yield f"a step of {kind}, MLP 256-300-k, CPU", partial(run, n_runs=1 if quick else 5)
+        yield f"a step of {kind}, MLP 256-300-k, CPU", partial(run, n_runs=1 if quick else 15)
     for n_columns in (20, 64):
         run = partial(_step_on_cpu, "proportions of 256", 2.5, n_groups=128, n_columns=n_columns, batch_size=64)
         case = f"a step of proportions of 256, 64 groups, MLP {n_columns}-300-10, CPU"

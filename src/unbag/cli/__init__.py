@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from unbag.cli import bench, protect, report, reproduce, tables
+from unbag.cli.shared import Command, CommandGroup
 from unbag.version import __version__
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Learn a classifier for single instances when only groups of them carry labels.",
     epilog="Example: unbag demo",
     no_args_is_help=True,
@@ -27,7 +29,7 @@ for command, example in (
     (tables.disaggregate, "unbag disaggregate run people.csv wards.csv --out labels.csv"),
     (protect.protect, "unbag protect wards.csv --epsilon 1 --out protected.csv"),
 ):
-    app.command(epilog=f"Example: {example}", rich_help_panel="Your data")(command)
+    app.command(cls=Command, epilog=f"Example: {example}", rich_help_panel="Your data")(command)
 app.add_typer(reproduce.app, name="reproduce", rich_help_panel="The paper")
 app.add_typer(bench.app, name="bench", rich_help_panel="Your machine")
 

@@ -13,13 +13,15 @@ import typer
 from rich import box
 from rich.table import Table
 
-from unbag.cli.shared import check_writable, choosing_from, plain_errors
-from unbag.environment import versions
+from unbag.cli.shared import Command, CommandGroup, check_writable, choosing_from, plain_errors
+from unbag.environment import date, versions
 from unbag.files import write_atomic
 from unbag.terminal import Terminal, plain
 
 app = typer.Typer(
-    help="Measure how fast unbag is on this machine, and how good its default fits are.", no_args_is_help=True
+    cls=CommandGroup,
+    help="Measure how fast unbag is on this machine, and how good its default fits are.",
+    no_args_is_help=True,
 )
 
 Names = list[str] | None
@@ -28,24 +30,24 @@ Threads = Annotated[int, typer.Option(min=1, help="How many threads torch may us
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")]
 
 
-@app.command(epilog="Example: unbag bench engine --quick --json engine.json")
+@app.command(cls=Command, epilog="Example: unbag bench engine --quick --json engine.json")
 def engine(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
     """Time likelihoods and posteriors against the obvious ways to compute them."""
     _bench("engine", ctx.obj, json_file, threads, quick)
 
 
-@app.command(epilog="Example: unbag bench training --quick")
+@app.command(cls=Command, epilog="Example: unbag bench training --quick")
 def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
     """Time training steps against plain supervised ones, and replicas against single models."""
     _bench("training", ctx.obj, json_file, threads, quick)
 
 
-@app.command(epilog="Example: unbag bench scale --rows 20000 --quick")
+@app.command(cls=choosing_from("unbag.benchmarks.scale"), epilog="Example: unbag bench scale --rows 20000 --quick")
 def scale(  # noqa: PLR0917 (options are given by name)
     ctx: typer.Context,
-    rows: Annotated[list[int], typer.Option(min=10_000, help="Rows of the table.")] = [100_000],  # noqa: B006 (typer's)
-    processes: Annotated[list[int], typer.Option(min=1, help="How many processes.")] = [1],  # noqa: B006
-    task: Annotated[Names, typer.Option(help="Only this: read, train from disk, predict and so on.")] = None,
+    rows: Annotated[list[int], typer.Option(metavar="<int>", min=10_000, help="Rows of the table.")] = [100_000],  # noqa: B006 (typer's)
+    processes: Annotated[list[int], typer.Option(metavar="<int>", min=1, help="How many processes.")] = [1],  # noqa: B006
+    task: Annotated[Names, typer.Option(metavar="<str>", help="Only this task")] = None,
     folder: Annotated[Path | None, typer.Option(help="A folder to keep the tables in, for the next time.")] = None,
     json_file: JsonFile = None,
     threads: Threads = 1,
@@ -59,9 +61,9 @@ def scale(  # noqa: PLR0917 (options are given by name)
     _bench("scale", ctx.obj, json_file, threads, quick, **chosen)
 
 
-Sets = Annotated[Names, typer.Option("--set", help="Only this set")]
-Sizes = Annotated[list[int] | None, typer.Option("--size", help="Only groups of this size")]
-Methods = Annotated[Names, typer.Option("--method", help="Only this method")]
+Sets = Annotated[Names, typer.Option("--set", metavar="<str>", help="Only this set")]
+Sizes = Annotated[list[int] | None, typer.Option("--size", metavar="<int>", help="Only groups of this size")]
+Methods = Annotated[Names, typer.Option("--method", metavar="<str>", help="Only this method")]
 Final = Annotated[bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")]
 Budget = Annotated[str | None, typer.Option(help="Begin nothing that would end after so long: 90s, 9m, 1.5h.")]
 Results = Annotated[Path, typer.Option(help="The folder of results; what it has is not run again.")]
@@ -157,7 +159,13 @@ def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: 
                 measured = {row["case"] for row in results}
                 before = json.loads(json_file.read_text(encoding="utf-8"))["results"]
                 results = [row for row in before if row["case"] not in measured] + results
-            made_by = {"versions": versions(), "machine": platform.machine(), "threads": threads, "quick": quick}
+            made_by = {
+                "date": date(),
+                "versions": versions(),
+                "machine": platform.machine(),
+                "threads": threads,
+                "quick": quick,
+            }
             report = json.dumps({**made_by, "results": results}, indent=2)
             write_atomic(json_file, f"{report}\n".encode())
 

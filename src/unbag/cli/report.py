@@ -15,7 +15,7 @@ from unbag.files import raise_if_input, write_atomic
 from unbag.run_folder import REPORT, SUMMARY, Run
 from unbag.terminal import Terminal, visible
 
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[
     Path | None, typer.Option("--out", help="Where to write the page.", show_default=f"{REPORT} in the folder")
 ]

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from unbag.cli.shared import choosing_from, plain_errors
+from unbag.cli.shared import Command, CommandGroup, choosing_from, plain_errors
 
 
-class Commands(TyperGroup):
+class Commands(CommandGroup):
     """Commands of which ``run`` is meant where options come first; flags that became commands are refused."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -30,12 +29,14 @@ OfPlan = choosing_from("unbag.experiments.plan")
 app = typer.Typer(cls=Commands, help="Run the paper's experiments anew, and compare.", no_args_is_help=True)
 
 Names = list[str] | None
-Table = Annotated[Names, typer.Option(help="Only this table")]
-DataSet = Annotated[Names, typer.Option(help="Only this data set")]
-Method = Annotated[Names, typer.Option(help="Only this method")]
-Problem = Annotated[Names, typer.Option(help="Only this kind of observation")]
-Protocol = Annotated[Names, typer.Option(help="Only this protocol")]
-Groups = Annotated[list[int] | None, typer.Option(help="Only this number of groups, where a table compares them.")]
+Table = Annotated[Names, typer.Option(metavar="<str>", help="Only this table")]
+DataSet = Annotated[Names, typer.Option(metavar="<str>", help="Only this data set")]
+Method = Annotated[Names, typer.Option(metavar="<str>", help="Only this method")]
+Problem = Annotated[Names, typer.Option(metavar="<str>", help="Only this kind of observation")]
+Protocol = Annotated[Names, typer.Option(metavar="<str>", help="Only this protocol")]
+Groups = Annotated[
+    list[int] | None, typer.Option(metavar="<int>", help="Only this number of groups, where a table compares them.")
+]
 Trials = Annotated[
     int | None, typer.Option(min=1, help="Only the first trials of each cell.", show_default="all that are planned")
 ]
@@ -83,7 +84,7 @@ def run(  # noqa: PLR0917 (as above)
     trials: Trials = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="The seed of a single trial of each cell."),
+        typer.Option(metavar="<int>", min=0, help="The seed of a single trial of each cell."),
     ] = None,
     epochs: Epochs = None,
     device: Annotated[
@@ -106,7 +107,7 @@ def run(  # noqa: PLR0917 (as above)
         _exit(import_module("unbag.experiments.commands").run(cells, folder, **asked, start=start))
 
 
-@app.command(epilog="Example: unbag reproduce render")
+@app.command(cls=Command, epilog="Example: unbag reproduce render")
 def render(ctx: typer.Context, results: Results = None) -> None:
     """Write the comparison with the paper to the folder docs."""
     with plain_errors(debug=ctx.obj):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from unbag.run_folder import RunError
 from unbag.terminal import Terminal, plain
@@ -48,10 +48,30 @@ def check_writable(path: Path) -> None:
         raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
 
 
-def choosing_from(plan: str) -> type[TyperCommand]:
+class _Switches:
+    """Show no type for options that take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return arguments and options, those of help too."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in params:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return params
+
+
+class Command(_Switches, TyperCommand):
+    """A command of unbag."""
+
+
+class CommandGroup(_Switches, TyperGroup):
+    """Commands of unbag below one name."""
+
+
+def choosing_from(plan: str) -> type[Command]:
     """Return a kind of command whose help ends options with what the plan in a module, slow to import, lets choose."""
 
-    class Choosing(TyperCommand):
+    class Choosing(Command):
         def format_help(self, ctx: Any, formatter: Any) -> None:
             for name, choices in import_module(plan).choices().items():
                 for option in (one for one in self.params if isinstance(one, TyperOption)):

@@ -15,11 +15,14 @@ import typer
 from unbag.cli.options import OF_FILES, OPTIONS, given, split, takes
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
+from unbag.options import WHERE
 from unbag.run_folder import Run
 from unbag.terminal import Terminal, visible
 
-Instances = Annotated[Path, typer.Argument(help="One row per instance: CSV, Parquet, or a folder of Parquet files.")]
-Groups = Annotated[Path, typer.Argument(help="One row per group, pair or triplet, with what was observed of it.")]
+INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
+GROUPS = "One row per group, pair or triplet, with what was observed of it."
+Instances = Annotated[Path, typer.Argument(help=INSTANCES)]
+Groups = Annotated[Path, typer.Argument(help=GROUPS)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[Path, typer.Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
 RawText = Annotated[
@@ -31,7 +34,10 @@ Published = Annotated[
 ]
 Engine = Annotated[
     Literal["local", "ray"],
-    typer.Option(help="Where to compute; ray: on a cluster (RAY_ADDRESS), or on workers of this machine."),
+    typer.Option(
+        rich_help_panel=WHERE,
+        help="local: in this process; ray: on a cluster (RAY_ADDRESS), or on workers of this machine.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 Also = Annotated[
@@ -53,6 +59,8 @@ def check(
     **options: Any,
 ) -> None:
     """Say how two files are understood, and list everything that is wrong with them.
+
+    Columns are found by their names; options name those that are called otherwise.
 
     Exit code 0: nothing is; 1: there are warnings, with --strict; 2: there are errors.
     """
@@ -77,16 +85,17 @@ def check(
 @takes(OPTIONS)
 def fit(
     ctx: typer.Context,
-    instances: Annotated[Path | None, typer.Argument(help="One row per instance.")] = None,
-    groups: Annotated[Path | None, typer.Argument(help="One row per group, pair or triplet.")] = None,
+    instances: Annotated[Path | None, typer.Argument(help=INSTANCES)] = None,
+    groups: Annotated[Path | None, typer.Argument(help=GROUPS)] = None,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="RUN", help="The folder to keep the run in.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="RUN", help="The folder to keep the run in; needed here or in --config."),
     ] = None,
     also: Also = None,
     published: Published = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML file with any of these settings; the command line wins.")
+        Path | None, typer.Option(help="A TOML file with any of these options; the command line goes first.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the run that the folder holds.")] = False,
     engine: Engine = "local",
@@ -94,6 +103,8 @@ def fit(
     **options: Any,
 ) -> None:
     """Learn from two files, and keep the run in a folder.
+
+    Columns are found by their names, as unbag check shows.
 
     A run that was interrupted goes on when it is asked for again.
     """

@@ -64,6 +64,7 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 def show_learned(console: Console, learned: Any) -> None:
     """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
     from unbag.report.overview import say_error_rates, say_estimate, say_unfinished  # noqa: PLC0415 (slow to import)
+    from unbag.report.page_elements import count  # noqa: PLC0415
 
     summary = learned.summary
     data, training = summary["data"], summary["training"]
@@ -93,7 +94,7 @@ def show_learned(console: Console, learned: Any) -> None:
         console.print(table)
     said = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        f"Trained for {training['epochs']} epochs"
+        f"Trained for {count(training['epochs'], 'epoch')}"
         + (", going on with an unfinished run." if learned.resumed else ".")
         + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
         *say_error_rates(summary),

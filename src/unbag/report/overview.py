@@ -8,7 +8,7 @@ from unbag.aggregates import Wording
 from unbag.pages.tables import NONE, Cell
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Section, count, in_number, listed, number, table
-from unbag.report.quality import say_failures, say_gain, say_judged
+from unbag.report.quality import most_frequent, say_failures, say_gain, say_judged
 
 # Findings that the overview repeats with its own words elsewhere.
 TOLD_ELSEWHERE = ("unnamed_classes",)
@@ -58,10 +58,12 @@ def say_estimate(summary: dict[str, Any]) -> str:
     found = summary["estimated_accuracy"]
     digits = 0 if found["high"] - found["low"] >= 0.02 else 1
     value, low, high = (f"{100 * found[name]:.{digits}f}" for name in ("value", "low", "high"))
+    constant = most_frequent(summary)
+    beside = "" if constant is None else f" Calling all rows {constant[0]} would have {100 * constant[1]:.{digits}f} %."
     names = "" if summary["data"]["symmetry"] == "none" else " once classes have their names,"
     return (
         f"Estimated accuracy on new rows: {value} % ({low} to {high} %),{names} from what was observed of groups that "
-        "were left out of training."
+        f"were left out of training.{beside}"
     )
 
 
@@ -134,4 +136,5 @@ def say_unfinished(summary: dict[str, Any]) -> list[str]:
     shared = any(one["judged"]["rows_also_trained_on"] > 0.5 for one in summary["sets"])
     if not training["scored"] or shared or converged or training["best_epoch"] + 1 < training["epochs"]:
         return []
-    return ["The last epoch was the best: training for more epochs may help."]
+    timed = training["epochs"] < training["most_epochs"]
+    return [f"The last epoch was the best: {'a longer time limit' if timed else 'training for more epochs'} may help."]

@@ -87,7 +87,7 @@ def curve(axes: Axes, history: Sequence[dict[str, Any]], what: str, title: str, 
     """Draw a value epoch by epoch, with the one whose weights were kept, and where the phase changes."""
     epochs, phases = [entry["epoch"] for entry in history], [entry["phase"] for entry in history]
     there = {entry["epoch"] + 1: entry[what] for entry in history if entry[what] is not None}
-    axes.plot(list(there), list(there.values()), color=FIRST, linewidth=1.6)
+    axes.plot(list(there), list(there.values()), "o" if len(there) == 1 else "-", color=FIRST, linewidth=1.6)
     for (before, after), epoch in zip(pairwise(phases), epochs[1:], strict=True):
         if before != after:
             axes.axvline(epoch + 0.5, color=INK, linewidth=0.8, linestyle=":")
@@ -97,7 +97,7 @@ def curve(axes: Axes, history: Sequence[dict[str, Any]], what: str, title: str, 
     if best is not None and best + 1 in there:
         axes.plot([best + 1], [there[best + 1]], "o", color=SECOND, label=f"kept: epoch {best + 1}")
         axes.legend()
-    axes.set(xlabel="epoch", ylabel=title)
+    axes.set(xlabel="epoch", ylabel=title, xlim=(0, 2) if len(there) == 1 else None)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -202,7 +202,8 @@ def yardsticks(
             axes.plot([one["low"], one["high"]], [place, place], color=INK, linewidth=1.4)
     if typical is not None:
         axes.axvline(typical, color=INK, linewidth=0.8, linestyle=":")
-    axes.set(xlabel=x, xlim=(0, 1.12))
+    axes.set(xlim=(0, 1.12))
+    axes.set_xlabel(x, loc="right")  # long names leave little room below the bars
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
     axes.xaxis.set_major_formatter(_percent)
 

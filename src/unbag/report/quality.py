@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.families.choice import MATCH
 from unbag.pages.tables import NONE, Cell, Table
 from unbag.report import plots
 from unbag.report.label_section import say_accuracy
@@ -66,11 +67,17 @@ def _accuracies(summary: dict[str, Any]) -> list[dict[str, Any]]:
         if (own := one.get("own_share")) is not None:
             group = Wording(**one["wording"]).group
             found.append({"name": f"most frequent class of its {group}", "value": own["accuracy"]})
-    shares = [one["implied"] for one in summary["balance"]]
-    most_common = max(shares) if None not in shares else None if labels is None else labels["most_common"]
+    frequent = most_frequent(summary)
+    most_common = frequent[1] if frequent else None if labels is None else labels["most_common"]
     if most_common is not None:
         found.append({"name": "most frequent class of all", "value": most_common})
     return found
+
+
+def most_frequent(summary: dict[str, Any]) -> tuple[str, float] | None:
+    """Return the class that observations tell to be the most frequent, and its share; None where they tell none."""
+    told = {one["class"]: one["implied"] for one in summary["balance"]}
+    return None if None in told.values() else max(told.items(), key=lambda one: float(one[1]))
 
 
 def _say_accuracies(summary: dict[str, Any], known: list[dict[str, Any]]) -> str:
@@ -183,7 +190,9 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
                 "disaggregate uses both."
             )
         match, model = one.get("match"), one["likelihood"]["model"]
-        if match is not None and model is not None and model <= match + ROUNDING:
+        weights = {named["model"]: named["weight"] for named in summary["training"].get("candidates") or []}
+        is_match = weights.get(MATCH, 0.0) == 1.0
+        if match is not None and model is not None and model <= match + ROUNDING and not is_match:
             said.append(
                 "The model is no better than the match of mean predictions to proportions, which explains left-out "
                 f"{kind.groups} as well: log-likelihood {number(match)} per {kind.group}."

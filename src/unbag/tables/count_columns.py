@@ -93,8 +93,13 @@ class CountColumns:
         best = max(fits, key=lambda name: fits[name])  # of several, the first
         if fits[best] > 0.5:
             return best
+        return "counts" if self.is_whole else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all numbers of classes are whole."""
         told = self.numbers[(self.kind == NUMBER) & (self.sizes > 0)[:, None]]
-        return "counts" if bool((told == np.rint(told)).all()) else None
+        return bool((told == np.rint(told)).all())
 
     def fit(self, unit: str) -> float:
         """Return in which share of the groups with a number for every class these add up as they do in a unit."""
@@ -192,14 +197,27 @@ class CountColumns:
 
     @property
     def n_unreadable(self) -> int:
-        """How many cells hold nothing that is understood."""
-        return sum(int((one.kind == UNREADABLE).sum()) for one in self.cells.values())
+        """How many cells hold nothing that is understood, or no whole number where the size of a group stands."""
+        size = self.cells[self.columns.size].low if self.columns.size else np.zeros(0)
+        broken = np.isfinite(size) & (size != np.rint(size))
+        return sum(int((one.kind == UNREADABLE).sum()) for one in self.cells.values()) + int(broken.sum())
+
+    def may_count(self, missing_members: bool) -> bool:
+        """Whether all numbers of classes may be counts: whole, and of members that have rows, unless some have none."""
+        if self.how.unit not in (None, "counts") or self.stack("percent").any():
+            return False
+        noisy = self.how.noise is not None
+        if noisy and not make_noise(self.how, 1.0 if self.how.noise_scale else None).is_integral:
+            return False
+        return self.is_whole and (missing_members or noisy or bool((self.numbers <= self.totals[:, None]).all()))
 
 
-def read_columns(table: Table, columns: SourceColumns, how: Source, sizes: np.ndarray) -> CountColumns | Problem:
+def read_columns(
+    table: Table, columns: SourceColumns, how: Source, sizes: np.ndarray, missing_members: bool = False
+) -> CountColumns | Problem:
     """Return the columns of counts of a file, or say that two decimal marks make sense.
 
-    The mark is the one with which more cells are readable, or else more groups add up.
+    The mark is the one with which more cells are readable, or else more groups add up, or else all may be counts.
     """
     point = CountColumns(table, columns, how, sizes, how.decimal or ".")
     if how.decimal is not None:
@@ -213,6 +231,8 @@ def read_columns(table: Table, columns: SourceColumns, how: Source, sizes: np.nd
     fits = [max(one.fit(unit) for unit in UNITS) + one.fit_sizes() for one in (point, comma)]
     if fits[0] != fits[1] and max(fits) > 0.5:
         return point if fits[0] > fits[1] else comma
+    if len(counts := [one for one in (point, comma) if one.may_count(missing_members)]) == 1:
+        return counts[0]
     row = int(differ.argmax())
     name, one = next((name, one) for name, one in point.cells.items() if one.differ(comma.cells[name])[row])
     readings = f"{one.low[row]:.10g} or {comma.cells[name].low[row]:.10g}"

@@ -43,7 +43,7 @@ def read_counts(columns: SourceColumns, table: Table, ids: pa.Array, sizes: np.n
     options
         How the counts were published, and what to do about groups that do not fit.
     """
-    found = read_columns(table, columns, options.how, sizes)
+    found = read_columns(table, columns, options.how, sizes, options.missing_members)
     if isinstance(found, Problem):
         return Values(None, [found])
     if problems := _unlike_counts(found):
@@ -74,10 +74,17 @@ def _unlike_counts(found: CountColumns) -> list[Problem]:
             problems.append(Problem("error", message, file, None, name))
     if problems:
         return problems
-    percent, number = found.stack("percent"), found.kind == NUMBER
-    if percent.any() and (mixed := (number & ~percent & (found.numbers != 0)).any(1)).any():
-        return [Problem("error", "some numbers have a % and others have none; write all of them alike", file,
-                        int(mixed.argmax()) + 1)]  # fmt: skip
+    percent = found.stack("percent")
+    signs = percent[told := (found.kind == NUMBER) & (found.numbers != 0)]  # 0 is 0 with a sign and without one
+    if signs.any() and not signs.all():
+        usual = bool(signs[0]) if 2 * signs.sum() == len(signs) else bool(2 * signs.sum() > len(signs))
+        row, place = np.argwhere(told & (percent != usual))[0].tolist()
+        name, has, have = found.columns.classes[place], *(("no %", "one") if usual else ("a %", "none"))
+        message = (
+            f"{found.table.column(name)[row].as_py()!r} has {has}, but {(signs == usual).sum():,} of {len(signs):,} "
+            f"numbers have {have}; write all of them alike"
+        )
+        return [Problem("error", message, file, row + 1, name)]
     if percent.any() and found.unit != "percentages":
         return [Problem("error", f"numbers have a %, but --unit says that they are {found.unit}", file)]
     if found.unit is None:
