@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import resource
 import subprocess
@@ -41,7 +42,7 @@ class Allowance:
     """How many forward passes are let through, and whether a score is; this is no part of what a run is."""
 
     _derived_attributes = ("left", "scores")
-    left = 0
+    left = math.inf
     scores = True
 
 
