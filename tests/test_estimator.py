@@ -752,5 +752,5 @@ def test_hooks_of_training_are_handed_on(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
     assert all(loaded.get_params()[name] is None for name in hooks), "they are of training alone"
     for name in hooks:
-        other = AggregateClassifier(epochs=5, random_state=0, **{**hooks, name: None}).fit(X, y)
+        other = AggregateClassifier(model="mlp", epochs=5, random_state=0, **{**hooks, name: None}).fit(X, y)
         assert not np.array_equal(other.predict_proba(X), clf.predict_proba(X)), name
