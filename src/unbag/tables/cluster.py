@@ -25,8 +25,9 @@ from unbag.features import Tally
 from unbag.files import raise_if_input
 from unbag.problems import Problem, fail
 from unbag.run_folder import Run
+from unbag.tables.disaggregate import disaggregate_with
 from unbag.tables.parquet_files import ParquetFiles, parts_of
-from unbag.tables.predict import Predicted, Rows, disaggregate_with, load_run, predict_part, read_rows, shift_notes
+from unbag.tables.predict import Predicted, Rows, load_run, predict_part, read_rows, shift_notes
 from unbag.tables.read import TableFile, open_table
 
 RETRIES = 10
