@@ -221,15 +221,15 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
         of_cell[name].append(line)
 
     def row(name: Key) -> Row:
-        found = of_cell.get(name, [])
+        trials = of_cell.get(name, [])
         return Row(
             name,
-            {selection: _selected(found, selection) for selection in SELECTIONS if found},
+            {selection: _selected(trials, selection) for selection in SELECTIONS if trials},
             figures.get(name),
             planned=len(cells[name].seeds()) if name in cells else 0,
-            runs=tuple(sorted({number[run_of(line)] for line in found})),
-            copied=sum("copied_from" in line for line in found),
-            seconds=sum(line.get("seconds") or 0.0 for line in found if "copied_from" not in line),
+            runs=tuple(sorted({number[run_of(line)] for line in trials})),
+            copied=sum("copied_from" in line for line in trials),
+            seconds=sum(line.get("seconds") or 0.0 for line in trials if "copied_from" not in line),
             machine_seconds=machine[name],
             cell=cells.get(name),
         )
@@ -253,8 +253,8 @@ def _cell_of(line: Line) -> Cell | None:
 
 def _selected(lines: Sequence[Line], selection: str) -> Selected:
     def mean(measure: str) -> float | None:
-        found = [line["by"][selection].get(measure) for line in lines]
-        known = [100 * value for value in found if value is not None]
+        values = [line["by"][selection].get(measure) for line in lines]
+        known = [100 * value for value in values if value is not None]
         return round(float(np.mean(known)), 2) if known else None
 
     return Selected(
@@ -274,9 +274,9 @@ def _marked(rows: Mapping[Key, Row]) -> dict[Key, Row]:
             uum = rows.get(name._replace(method="uum"))
             if name.method == "uum" or uum is None or selection not in row.by or selection not in uum.by:
                 continue
-            found = paired_p(uum.by[selection].accuracies, row.by[selection].accuracies, row.by[selection].overlap)
-            if found is not None:
-                tests[name.table][name] = found
+            p_value = paired_p(uum.by[selection].accuracies, row.by[selection].accuracies, row.by[selection].overlap)
+            if p_value is not None:
+                tests[name.table][name] = p_value
         for of_table in tests.values():
             corrected = holm([p for _, p in of_table.values()])
             for (name, (difference, _)), p in zip(of_table.items(), corrected, strict=True):

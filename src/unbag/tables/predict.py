@@ -92,9 +92,9 @@ def predict_table(
     content, clf = load_run(run, device)
     given: dict[str, Any] = {"id": id, "keep": keep, "raw_text": raw_text, "progress": progress}
     raise_if_input(out, [instances, *run.inputs])
-    found = predict_part(content, clf, instances, out, **given)
-    shifts = shift_notes(clf, found.seen, instances)
-    return found.rows, [*found.tally.as_problems(str(instances)), *found.notes, *shifts]
+    predicted = predict_part(content, clf, instances, out, **given)
+    shifts = shift_notes(clf, predicted.seen, instances)
+    return predicted.rows, [*predicted.tally.as_problems(str(instances)), *predicted.notes, *shifts]
 
 
 def predict_part(
@@ -145,7 +145,7 @@ def predict_part(
 def shift_notes(clf: Any, seen: Moments, instances: Path) -> list[Problem]:
     """Return warnings of columns that differ from those of fit."""
     shifts = find_shift(clf.feature_statistics_, seen, clf.preparation_.encoded_names)
-    return [Problem("warning", found.message, str(instances)) for found in shifts]
+    return [Problem("warning", shift.message, str(instances)) for shift in shifts]
 
 
 def result_names(classes: Any, kept: Sequence[str], file: str) -> list[str]:
@@ -173,17 +173,17 @@ def read_rows(clf: Any, file: TableFile, keys: list[str]) -> Rows:
     """Read a table piece by piece, keep some of its columns, and predict its rows."""
     preparation, of_numbers = clf.preparation_, without_preparation(clf)
     # One block that grows: many small arrays, between the large ones that come and go, would leave holes in the memory.
-    tally, kept, said, done = Tally(), [], bytearray(), 0
+    tally, kept, buffer, done = Tally(), [], bytearray(), 0
     types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
     for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
         table = Table(file.path, _as_numbers(piece, preparation, keys, file.path, done))
         log_probs = of_numbers.predict_log_proba(preparation.encode(table, tally, done))
-        said += log_probs.tobytes()
+        buffer += log_probs.tobytes()
         kept.append(piece.select(keys))
         done += len(table)
     if not done:
         raise fail("there are no rows, only names of columns", str(file.path))
-    whole = np.frombuffer(said, log_probs.dtype).reshape(done, -1)
+    whole = np.frombuffer(buffer, log_probs.dtype).reshape(done, -1)
     return Rows(Table(file.path, pa.concat_tables(kept)), whole, tally)
 
 
@@ -227,10 +227,10 @@ def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:
 
 def without_preparation(clf: Any) -> Any:
     """Return a classifier of columns that are numbers already; files have their own places to name in errors."""
-    found = copy.copy(clf)
-    found.preparation_, found.n_features_in_ = None, clf.input_shape_[0]
-    vars(found).pop("feature_names_in_", None)
-    return found
+    copied = copy.copy(clf)
+    copied.preparation_, copied.n_features_in_ = None, clf.input_shape_[0]
+    vars(copied).pop("feature_names_in_", None)
+    return copied
 
 
 def check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
