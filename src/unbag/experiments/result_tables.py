@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from unbag.experiments.cell_text import command
-from unbag.experiments.comparison import Row, Selected, families, shortfalls
+from unbag.experiments.comparison import Row, Selected
 from unbag.experiments.provenance import Line as Trial
 from unbag.experiments.provenance import Provenance
+from unbag.experiments.standings import families, shortfalls
 from unbag.pages.tables import NONE, Cell, Table
 
 TEXT, FIGURE = "text", "figure"
