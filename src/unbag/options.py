@@ -143,7 +143,7 @@ class Training:
         ),
     ] = "auto"
     method: Annotated[str, Setting("What to minimise", choices=("auto", "uum", "likelihood"))] = "auto"
-    loss: Annotated[str, Setting("Loss of uum", choices=LOSSES)] = "cross_entropy"
+    loss: Annotated[str, Setting("Loss of uum", choices=tuple(LOSSES))] = "cross_entropy"
     epochs: Annotated[StrictInt | Auto, Setting("Most visits to each group; auto goes by progress.")] = "auto"
     warm_up: Annotated[StrictInt | Auto, Setting("Epochs of likelihood first.")] = "auto"
     weights: Annotated[str, Setting("Weights of uum", choices=("auto", "current", "remembered"))] = "auto"

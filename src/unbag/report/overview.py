@@ -49,15 +49,15 @@ def careful(summary: dict[str, Any]) -> Section:
 def _problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what was noticed of the files, but for findings that are told as such; warnings come first."""
     findings = [one["message"] for one in summary["diagnosis"]]
-    problems = [one for one in summary.get("problems", []) if not any(told in one["message"] for told in findings)]
-    return sorted(problems, key=lambda one: one["severity"] != "warning")
+    found = [one for one in summary.get("problems", []) if not any(told in one["message"] for told in findings)]
+    return sorted(found, key=lambda one: one["severity"] != "warning")
 
 
 def say_estimate(summary: dict[str, Any]) -> str:
     """Say how often predictions for new rows should be right, as far as groups that were left out tell."""
-    estimate = summary["estimated_accuracy"]
-    digits = 0 if estimate["high"] - estimate["low"] >= 0.02 else 1
-    value, low, high = (f"{100 * estimate[name]:.{digits}f}" for name in ("value", "low", "high"))
+    found = summary["estimated_accuracy"]
+    digits = 0 if found["high"] - found["low"] >= 0.02 else 1
+    value, low, high = (f"{100 * found[name]:.{digits}f}" for name in ("value", "low", "high"))
     names = "" if summary["data"]["symmetry"] == "none" else " once classes have their names,"
     return (
         f"Estimated accuracy on new rows: {value} % ({low} to {high} %),{names} from what was observed of groups that "
@@ -67,7 +67,7 @@ def say_estimate(summary: dict[str, Any]) -> str:
 
 def _learned(summary: dict[str, Any]) -> list[str]:
     data = summary["data"]
-    sentences = [
+    said = [
         f"A classifier of single rows into {count(len(data['classes']), 'class', 'classes')} "
         f"({listed(data['classes'], 6)}), from {count(data['features'], 'feature')}."
     ]
@@ -75,11 +75,11 @@ def _learned(summary: dict[str, Any]) -> list[str]:
         kind, least, most = Wording(**one["wording"]), one["sizes"]["min"], one["sizes"]["max"]
         size = number(least) if least == most else f"{number(least)} to {number(most)}"
         of = "" if most == 1 else f" of {size} rows"
-        sentences.append(
+        said.append(
             f"It learned from {count(one['groups'], kind.group, kind.groups)}{of}; all that was known of each was "
             f"{kind.observed}."
         )
-    return [*sentences, *say_error_rates(summary)]
+    return [*said, *say_error_rates(summary)]
 
 
 def say_error_rates(summary: dict[str, Any]) -> list[str]:
@@ -93,37 +93,37 @@ def say_error_rates(summary: dict[str, Any]) -> list[str]:
 
 
 def _good(summary: dict[str, Any]) -> list[str]:
-    sentences = [say_estimate(summary)] if summary.get("estimated_accuracy") else []
-    sentences += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
+    said = [say_estimate(summary)] if summary.get("estimated_accuracy") else []
+    said += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
     if summary["labels"] is not None:
-        sentences.append(say_accuracy(summary["labels"]))
+        said.append(say_accuracy(summary["labels"]))
     elif summary.get("estimated_accuracy"):
-        sentences.append("There are no labels of single rows to compare with.")
+        said.append("There are no labels of single rows to compare with.")
     else:
-        sentences.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
-    return sentences
+        said.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
+    return said
 
 
 def _careful(summary: dict[str, Any]) -> list[str]:
     """Return sentences, those that concern every reader first."""
-    sentences = [say_judged(one) for one in summary["sets"]]
+    said = [say_judged(one) for one in summary["sets"]]
     unnamed = {
         "any": "The observations do not name the classes: which is which is arbitrary until a few labelled rows tell.",
         "reversal": "The observations do not tell the order of the classes from its reverse: a few labelled rows do.",
     }
     if (symmetry := summary["data"]["symmetry"]) != "none":
-        sentences.append(unnamed[symmetry])
-    sentences += [
+        said.append(unnamed[symmetry])
+    said += [
         f"{one['message'][:1].upper()}{one['message'][1:]}."
         for one in summary["diagnosis"]
         if one["kind"] not in TOLD_ELSEWHERE
     ]
     if any(one["likelihood"]["impossible"] for one in summary["sets"]):
-        sentences.append("The model rules out some of the observations altogether; see below.")
-    sentences += say_unfinished(summary)
+        said.append("The model rules out some of the observations altogether; see below.")
+    said += say_unfinished(summary)
     if warned := [one for one in _problems(summary) if one["severity"] == "warning"]:
-        sentences.append(f"The files gave {count(len(warned), 'warning')}.")
-    return sentences
+        said.append(f"The files gave {count(len(warned), 'warning')}.")
+    return said
 
 
 def say_unfinished(summary: dict[str, Any]) -> list[str]:

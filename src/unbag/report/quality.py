@@ -56,54 +56,54 @@ def quality(summary: dict[str, Any]) -> Section:
 
 def _accuracies(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Return accuracies that are known or estimated, those of the model first."""
-    accuracies: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     labels, estimated = summary["labels"], summary.get("estimated_accuracy")
     if estimated is not None:
-        accuracies.append({"name": "this model, estimated", **estimated})
+        found.append({"name": "this model, estimated", **estimated})
     if labels is not None:
-        accuracies.append({"name": f"this model, {count(labels['rows'], 'labelled row')}", "value": labels["accuracy"]})
+        found.append({"name": f"this model, {count(labels['rows'], 'labelled row')}", "value": labels["accuracy"]})
     for one in summary["sets"]:
         if (own := one.get("own_share")) is not None:
             group = Wording(**one["wording"]).group
-            accuracies.append({"name": f"most frequent class of its {group}", "value": own["accuracy"]})
+            found.append({"name": f"most frequent class of its {group}", "value": own["accuracy"]})
     shares = [one["implied"] for one in summary["balance"]]
     most_common = max(shares) if None not in shares else None if labels is None else labels["most_common"]
     if most_common is not None:
-        accuracies.append({"name": "most frequent class of all", "value": most_common})
-    return accuracies
+        found.append({"name": "most frequent class of all", "value": most_common})
+    return found
 
 
 def _say_accuracies(summary: dict[str, Any], known: list[dict[str, Any]]) -> str:
-    sentence = "The line is the 95 % interval over groups." if "low" in known[0] else say_accuracy(summary["labels"])
+    said = "The line is the 95 % interval over groups." if "low" in known[0] else say_accuracy(summary["labels"])
     if any(one.get("own_share") is not None for one in summary["sets"]):
-        sentence += " The most frequent class of a row's own group is known only to who has the counts of that group."
-    return sentence
+        said += " The most frequent class of a row's own group is known only to who has the counts of that group."
+    return said
 
 
 def _say_yardsticks(summary: dict[str, Any]) -> list[str]:
-    sentences = [
+    said = [
         "The trivial predictor gives every row the same class probabilities: those that explain all groups best, the "
         "held-out ones included, which puts it at an advantage."
     ]
     for one in summary["sets"]:
         likelihood, kind = one["likelihood"], Wording(**one["wording"])
         if (own := one.get("own_share")) is not None:
-            sentences.append(
+            said.append(
                 f"Who knows the counts can give every row the shares of its own {kind.group}: that has a "
                 f"log-likelihood of {number(own['log_likelihood'])} per {kind.group}, and as many rows right as are of "
                 f"the most frequent class of their {kind.group}, {percent(own['accuracy'])}."
             )
         if (match := one.get("match")) is not None:
-            sentences.append(
+            said.append(
                 f"A network that matches the mean prediction of each {kind.group} with its proportions has "
                 f"{number(match)}."
             )
         if likelihood["impossible"]:
-            sentences.append(
+            said.append(
                 f"The model rules out what was observed of {count(likelihood['impossible'], kind.group, kind.groups)}; "
                 "they are in no mean and in no bar."
             )
-    return sentences
+    return said
 
 
 def _likelihoods(summary: dict[str, Any]) -> Table:
@@ -134,16 +134,14 @@ def say_judged(one: dict[str, Any]) -> str:
             f"none was held out. New ones will be explained less well.{weighted}"
         )
     if judged.get("folds"):
-        sentence = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
+        said = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
     else:
-        sentence = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
-    sentence += "; so few make the figures rough." if judged["groups"] < FEW else "."
+        said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
+    said += "; so few make the figures rough." if judged["groups"] < FEW else "."
     if judged["rows_also_trained_on"]:
         share = percent(judged["rows_also_trained_on"])
-        sentence += (
-            f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
-        )
-    return sentence + weighted
+        said += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
+    return said + weighted
 
 
 def say_gain(one: dict[str, Any]) -> str:
@@ -154,17 +152,17 @@ def say_gain(one: dict[str, Any]) -> str:
     gain = likelihood["model"] - likelihood["trivial"]
     ruled_out = likelihood["impossible"]
     verb = "worse" if ruled_out or gain < 0 else "better" if gain > 0 else "no better"
-    sentence = (
+    said = (
         f"The model explains what was observed {verb} than a constant prediction: log-likelihood "
         f"{number(likelihood['model'])} per {kind.group} against {number(likelihood['trivial'])}"
     )
     if ruled_out:
-        sentence += (
+        said += (
             f", and it rules out what was observed of {count(ruled_out, 'more ' + kind.group, 'more ' + kind.groups)}"
         )
     elif 0 < gain < math.log(1e6):
-        sentence += f", which makes the observations {number(math.exp(gain))} times as likely"
-    return f"{sentence}. {percent(likelihood['better'])} of the {kind.groups} are explained better."
+        said += f", which makes the observations {number(math.exp(gain))} times as likely"
+    return f"{said}. {percent(likelihood['better'])} of the {kind.groups} are explained better."
 
 
 def say_failures(summary: dict[str, Any]) -> list[str]:
@@ -173,12 +171,12 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
     That is a constant prediction, or the match of mean proportions, by what they explain; or by its accuracy the most
     frequent class of each row's own group.
     """
-    sentences = [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
+    said = [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
     estimated = summary.get("estimated_accuracy")
     for one in summary["sets"]:
         own, kind = one.get("own_share"), Wording(**one["wording"])
         if own is not None and estimated is not None and estimated["value"] <= own["accuracy"]:
-            sentences.append(
+            said.append(
                 f"The model is no better than each {kind.group}'s own share: its accuracy on new rows is estimated at "
                 f"{percent(estimated['value'])}, and whoever knows the counts has {percent(own['accuracy'])} by "
                 f"calling every row by the most frequent class of its {kind.group}. For rows in these {kind.groups}, "
@@ -186,11 +184,11 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
             )
         match, model = one.get("match"), one["likelihood"]["model"]
         if match is not None and model is not None and model <= match + ROUNDING:
-            sentences.append(
+            said.append(
                 "The model is no better than the match of mean predictions to proportions, which explains left-out "
                 f"{kind.groups} as well: log-likelihood {number(match)} per {kind.group}."
             )
-    return sentences
+    return said
 
 
 def _is_worse(likelihood: dict[str, Any]) -> bool:

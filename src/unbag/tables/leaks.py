@@ -42,14 +42,14 @@ class Candidate:
     ``group`` is the number of the group of each row, -1 for none; None where no column tells groups.
     """
 
-    gathered: Gathered
+    found: Gathered
     name: str
     group: np.ndarray | None
 
     @cached_property
     def column(self) -> pa.Array:
         """The values."""
-        return self.gathered.instances.column(self.name)
+        return self.found.instances.column(self.name)
 
     @cached_property
     def codes(self) -> np.ndarray:
@@ -58,12 +58,12 @@ class Candidate:
 
     def is_unlikely(self, log_chance: float) -> bool:
         """Whether chance would not make any of the columns look like this."""
-        return log_chance + log(len(self.gathered.columns.features)) < log(CHANCE)
+        return log_chance + log(len(self.found.columns.features)) < log(CHANCE)
 
     def leaks(self) -> Iterator[str]:
         """Yield what the column tells that no feature should, with the numbers behind it."""
         yield from self._class_names()
-        for one in self.gathered.observed:
+        for one in self.found.observed:
             if one.groups is None:
                 continue
             if one.aggregate.outcome in ("class_counts", "published_counts"):
@@ -89,7 +89,7 @@ class Candidate:
 
     def _class_names(self) -> Iterator[str]:
         values = as_categories(self.column).drop_null().unique().to_pylist()
-        classes = {_loosely(name) for name in self.gathered.classes}
+        classes = {_loosely(name) for name in self.found.classes}
         if len(values) < 2 or not classes.issuperset(map(_loosely, values)):
             return
         telling = not all(name in COMMON or name.isdecimal() for name in classes)
@@ -160,7 +160,7 @@ class Candidate:
     ) -> tuple[str, str] | None:
         """Name a word that is in all positive bags and no other, or that fills all negative bags and no other."""
         for code in values if 2 <= len(values) <= len(yes) else ():
-            inside, alone = (combine.reduceat(codes == code, start) for combine in (np.logical_or, np.logical_and))
+            inside, alone = (found.reduceat(codes == code, start) for found in (np.logical_or, np.logical_and))
             word = "a missing value" if code < 0 else repr(self.column[int(np.argmax(self.codes == code))].as_py())
             if np.array_equal(inside, yes):
                 return f"{word} is", "is not"
@@ -173,7 +173,7 @@ class Candidate:
         assert one.groups is not None
         rows = np.unique(one.groups.members.numpy())
         values = pc.unique(self.column.take(pa.array(rows)))
-        if len(values) < 2 or len(values) > len(self.gathered.classes) or (self.codes[rows] < 0).any():
+        if len(values) < 2 or len(values) > len(self.found.classes) or (self.codes[rows] < 0).any():
             return
         z = torch.as_tensor(one.z)
         # Answers about the same few rows are not independent: there are only so many ways to fill the rows.
@@ -183,9 +183,7 @@ class Candidate:
         order = values.take(pc.sort_indices(values))
         classes = pc.index_in(self.column, value_set=order).fill_null(0).to_numpy(zero_copy_only=False)
         for labels in (classes, len(values) - 1 - classes):
-            seen = one.aggregate.observe(
-                torch.from_numpy(labels.astype(np.int64)), one.groups, len(self.gathered.classes)
-            )
+            seen = one.aggregate.observe(torch.from_numpy(labels.astype(np.int64)), one.groups, len(self.found.classes))
             if torch.equal(seen.double(), z.double()):
                 yield (
                     f"its {len(values)} values, taken for classes, give all {len(z):,} answers, as chance does "
@@ -194,9 +192,9 @@ class Candidate:
                 return
 
     def _row_ids(self) -> Iterator[str]:
-        n, columns = len(self.codes), self.gathered.columns
+        n, columns = len(self.codes), self.found.columns
         key = columns.id
-        if key is not None and as_categories(self.gathered.instances.column(key)).equals(as_categories(self.column)):
+        if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
             yield f"the column is the id of the row, as in column {key}"
             return
         if n < ENOUGH_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
@@ -219,8 +217,8 @@ class Candidate:
                 )
 
     def _group_ids(self) -> Iterator[str]:
-        key = self.gathered.columns.group
-        if key is not None and as_categories(self.gathered.instances.column(key)).equals(as_categories(self.column)):
+        key = self.found.columns.group
+        if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
             yield f"the column is the id of the group, as in column {key}"
             return
         if not self.constant_within_groups():
