@@ -229,7 +229,7 @@ def test_killed_at_random_moments_and_during_writes_it_ends_the_same(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["kills"] == 28
+    assert report["kills"] == 20
     assert report["with a draft left"] >= 3  # how many of them depends on how busy the machine is
     assert report["epochs"] == sorted(report["epochs"])
     assert report["epochs"][0] < 2 < report["epochs"][-1] < 30  # from the warm-up into the remembered weights
