@@ -162,8 +162,11 @@ def test_a_full_disk_costs_the_report_but_not_the_table(quick, tmp_path, monkeyp
     assert "50.0%" in result.stdout
 
 
-def test_help_gives_examples_that_work(quick, tmp_path, monkeypatch):
+def test_help_gives_examples_that_work(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shown = json.loads((run / "summary.json").read_text())
+    comparison = [{"method": "m", "accuracy": 0.5, "seconds": 1.0}]
+    monkeypatch.setattr(demo, "run", lambda seed, **_: {**shown, "comparison": comparison})
     for command in ("demo", "report"):
         result = call(command, "--help")
         assert result.exit_code == 0

@@ -607,7 +607,7 @@ def test_every_command_opens_a_file_once(form, tmp_path, monkeypatch):
     run = tmp_path / "run"
     commands = (
         ["check", people, wards],
-        ["fit", people, wards, "--also", f"pairwise_similarity={pairs}", "--out", run, "--epochs", 1],
+        ["fit", people, wards, "--also", f"pairwise_similarity={pairs}", "--out", run, *QUICK],
         ["predict", run, people, "--out", tmp_path / "predicted.csv"],
         ["disaggregate", run, people, wards, "--aggregate", "label_proportions", "--out", tmp_path / "labels.csv"],
     )

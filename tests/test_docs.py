@@ -23,6 +23,7 @@ NAMES = [page.relative_to(DOCS).as_posix() for page in PAGES]
 NUMBER = re.compile(r"-?\d+\.\d+")
 LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 SHELL_BLOCK = re.compile(r"^```(?:console|bash)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+COMMANDS = typer.main.get_command(app)
 COMMAND_IN_TEXT = re.compile(r"`(unbag [a-z][^`]*)`")
 
 
@@ -41,7 +42,7 @@ def anchors_of(page: Path) -> set[str]:
 
 def check_command(command: str) -> None:
     """Refuse a command, or an option, that the command line does not have."""
-    found = typer.main.get_command(app)
+    found = COMMANDS
     words = shlex.split(command, comments=True)[1:]
     while words and words[0] in getattr(found, "commands", {}):
         found = found.commands[words.pop(0)]
@@ -94,7 +95,7 @@ def test_a_command_that_does_not_exist_is_noticed():
 
 def test_every_command_is_described():
     headings = anchors_of(DOCS / "command_line.md")
-    missing = [name for name in typer.main.get_command(app).commands if f"unbag-{name}" not in headings]
+    missing = [name for name in COMMANDS.commands if f"unbag-{name}" not in headings]
     assert not missing
 
 

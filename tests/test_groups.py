@@ -58,7 +58,7 @@ def test_from_ids_follows_the_sorted_ids(ids, names):
         assert groups.ids == names
 
 
-@given(st.lists(st.integers(-5, 5), min_size=1) | st.lists(st.text(max_size=2), min_size=1))
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30) | st.lists(st.text(max_size=2), min_size=1, max_size=30))
 def test_from_ids_against_a_loop(ids):
     groups = Groups.from_ids(ids)
     names = sorted(set(ids))

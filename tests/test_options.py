@@ -10,9 +10,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from unbag import AggregateClassifier
+from unbag import AggregateClassifier, options
+from unbag.aggregates import AGGREGATES
 from unbag.cli import app
 from unbag.fitting import HOOKS
+from unbag.losses import LOSSES
 from unbag.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
 from unbag.tables import TableError, make_plan, read_config
 
@@ -37,6 +39,11 @@ def test_settings_of_training_are_parameters_of_the_estimator_with_the_same_defa
         *HOOKS,
     }
     assert {*parameters} - {*given} == others  # no setting of training is missing
+
+
+def test_help_names_all_aggregates_and_losses():
+    assert tuple(AGGREGATES) == options.AGGREGATES
+    assert tuple(LOSSES) == options.LOSSES
 
 
 def test_every_option_is_one_of_the_command_line():

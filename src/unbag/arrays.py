@@ -36,10 +36,10 @@ def read_arrays(column: pa.Array, width: int | None, file: str, first_row: int, 
         row = int(wrong.argmax())
         got = "none" if lengths[row] < 0 else f"one of {lengths[row]}"
         raise fail(f"every row needs a list of {width} numbers, got {got}", file, first_row + row + 1, name)
-    found = np.asarray(pc.list_flatten(column).to_numpy(zero_copy_only=False)).reshape(-1, width)
+    rows = np.asarray(pc.list_flatten(column).to_numpy(zero_copy_only=False)).reshape(-1, width)
     with np.errstate(over="ignore"):  # what is too large for float32 is infinite in it
-        good = np.isfinite(found.astype(np.float32, copy=False)).all(1)
+        good = np.isfinite(rows.astype(np.float32, copy=False)).all(1)
     if not good.all():
         row = int((~good).argmax())
         raise fail("a number in the list is missing, infinite or too large; mend it", file, first_row + row + 1, name)
-    return found
+    return rows

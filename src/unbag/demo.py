@@ -42,12 +42,6 @@ def run(seed: int = 0, epochs: int = 200, *, verbose: int = 1, report: Report = 
     -------
     dict
         What :func:`unbag.report.summarise` returns of the unbiased method, with the ``comparison`` of all.
-
-    Examples
-    --------
-    >>> summary = run(epochs=2, verbose=0, report=lambda line: None)
-    >>> [row["method"] for row in summary["comparison"]][:2]
-    ['unbiased risk (UUM)', 'log-likelihood']
     """
     images, digits = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(images, digits, test_size=0.25, stratify=digits, random_state=seed)

@@ -102,7 +102,7 @@ def drop_answered(findings: Sequence[Finding], *, names: bool, borders: bool) ->
         Whether labelled rows, shares of the classes or another set tell these.
     """
     told = {"unnamed_classes": names, "unknown_borders": borders}
-    return [found for found in findings if not told.get(found.kind, False)]
+    return [finding for finding in findings if not told.get(finding.kind, False)]
 
 
 def _single_group(groups: Groups) -> Iterator[Finding]:

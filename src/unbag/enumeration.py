@@ -109,14 +109,14 @@ class Enumeration:
 
     def batch(self, tables: Tensor) -> Batch:
         """Every outcome with each table of logits, (tables, size, k), table after table."""
-        found = [self.evidence(table) for table in tables]
+        evidences = [self.evidence(table) for table in tables]
         outcomes = len(self.z)
         return Batch(
             tables.repeat_interleave(outcomes, 0).flatten(0, 1),
             Groups.from_sizes([self.size] * (len(tables) * outcomes)),
             self.z.repeat(len(tables), *[1] * (self.z.ndim - 1)),
-            torch.cat([one.log_likelihood for one in found]),
-            torch.cat([one.posterior for one in found]).flatten(0, 1),
+            torch.cat([one.log_likelihood for one in evidences]),
+            torch.cat([one.posterior for one in evidences]).flatten(0, 1),
         )
 
 
@@ -179,9 +179,9 @@ def join(batches: Sequence[Batch]) -> Batch:
 def orders(size: int) -> list[Tensor]:
     """Return orders of members to try: two swapped, all reversed, all moved up by one."""
     plain = torch.arange(size)
-    found = [plain.flip(0), plain.roll(1)]
+    permutations = [plain.flip(0), plain.roll(1)]
     for first, second in combinations(range(size), 2):
         swapped = plain.clone()
         swapped[[first, second]] = plain[[second, first]]
-        found.append(swapped)
-    return found
+        permutations.append(swapped)
+    return permutations

@@ -8,11 +8,12 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
 from unbag.version import __version__
+
+if TYPE_CHECKING:
+    import torch
 
 
 def versions(*more: str) -> dict[str, str]:
@@ -23,6 +24,9 @@ def versions(*more: str) -> dict[str, str]:
     >>> list(versions("pyarrow"))
     ['python', 'unbag', 'torch', 'numpy', 'pyarrow']
     """
+    import numpy as np  # noqa: PLC0415 (slow to import, as torch is, and most who import this module only ask later)
+    import torch  # noqa: PLC0415
+
     return {
         "python": platform.python_version(),
         # Not from the metadata of packages: a checkout that is not installed has none.
@@ -39,6 +43,8 @@ def date() -> str:
 def hardware(device: torch.device) -> str:
     """Return the name of what computes."""
     if device.type == "cuda":
+        import torch  # noqa: PLC0415
+
         return torch.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []

@@ -332,8 +332,8 @@ class AggregateClassifier(Predictor):
         if isinstance(rows, Tensor) and is_network(self.model) and (vanishing := name_vanishing(rows, names)):
             message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
             warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
-        if said := describe_width(rows, self.model):
-            warnings.warn(said, UnbagWarning, stacklevel=3)
+        if warning := describe_width(rows, self.model):
+            warnings.warn(warning, UnbagWarning, stacklevel=3)
         classes = choose_classes(self.classes, self.n_classes, sets, self.class_shares)
         observations = [one.observations(classes) for one in sets]
         choices, seed = self.get_params(deep=False), first_seed(self.random_state)
@@ -372,8 +372,8 @@ class AggregateClassifier(Predictor):
         rows, out_of_fold = prepared.X, {}
         self.error_rates_ = [None] * len(sets)
         if any(fits_rate(one.aggregate) for one in observations):
-            found = fit_error_rates(choices, rows, observations, prepared.seed, self._align)
-            self.error_rates_, observations = found[: len(sets)], with_rates(observations, found)
+            rates = fit_error_rates(choices, rows, observations, prepared.seed, self._align)
+            self.error_rates_, observations = rates[: len(sets)], with_rates(observations, rates)
             if self.time_limit is not None:
                 choices = {**choices, "time_limit": choices["time_limit"] / 2}
             prepared = _prepare(choices, rows, observations, prepared.seed)

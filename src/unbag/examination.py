@@ -81,17 +81,17 @@ def examine(left_out: Sequence[LeftOut]) -> list[Finding]:
     for one in left_out:
         findings += find_loss(one)
         if one.observations.aggregate.outcome == "class_counts" and one.observations.groups.max_size > 1:
-            found = deviations(one)
-            wrong = improbable_groups(one, found)
-            findings += find_wrong_counts(one, found, wrong)
-            findings += find_overdispersion(found, ~wrong)
+            deviation = deviations(one)
+            wrong = improbable_groups(one, deviation)
+            findings += find_wrong_counts(one, deviation, wrong)
+            findings += find_overdispersion(deviation, ~wrong)
     return findings
 
 
 def find_loss(one: LeftOut) -> Iterator[Finding]:
     """Say where groups are explained worse than by the shares of the classes, by more than chance."""
-    (found,) = log_likelihoods([one.observations], [one.log_probs])
-    gain = (found - one.constant).double()
+    (log_likelihood,) = log_likelihoods([one.observations], [one.log_probs])
+    gain = (log_likelihood - one.constant).double()
     n = len(gain)
     if n < 2:
         return
@@ -131,33 +131,33 @@ def deviations(one: LeftOut) -> Deviations:
 def _squared_covariance(probs: Tensor, segments: Segments) -> Tensor:
     """Return the sum of the squared entries of the covariance matrix of the counts of each group, (groups,)."""
     k = probs.shape[1]
-    found = probs.new_empty(len(segments))
+    covariances = probs.new_empty(len(segments))
     for size in segments.sizes.unique().tolist():
         which = (segments.sizes == size).nonzero().flatten()
         for part in which.split(max(1, NUMBERS_AT_ONCE // (k * max(k, size)))):
             own = probs[segments.take(part)[0]].view(len(part), size, k)
             covariance = torch.diag_embed(own.sum(1)) - own.mT @ own
-            found[part] = covariance.square().sum((1, 2))
-    return found
+            covariances[part] = covariance.square().sum((1, 2))
+    return covariances
 
 
-def improbable_groups(one: LeftOut, found: Deviations) -> Tensor:
+def improbable_groups(one: LeftOut, deviation: Deviations) -> Tensor:
     """Return which groups have counts that the model rules out, beyond what it does to the others, (groups,).
 
     Chernoff's bound on the probability of a count so far off, with the exponent divided by how many times the squares
     of an ordinary group exceed what they should be, and Bonferroni's correction.
     """
-    freedom = (2 * found.square.square() / found.square_variance.clamp(min=1e-300)).clamp(min=1).numpy()
-    usual = max(1.0, float(np.median(found.ratio.numpy() * freedom / chi2.median(freedom))))
-    factor = usual * found.inflation
-    limit = log(2 * found.difference.numel() / CHANCE)
-    far = found.difference.square() > 9 * factor[:, None] * found.variance  # others are not worth the effort
+    freedom = (2 * deviation.square.square() / deviation.square_variance.clamp(min=1e-300)).clamp(min=1).numpy()
+    usual = max(1.0, float(np.median(deviation.ratio.numpy() * freedom / chi2.median(freedom))))
+    factor = usual * deviation.inflation
+    limit = log(2 * deviation.difference.numel() / CHANCE)
+    far = deviation.difference.square() > 9 * factor[:, None] * deviation.variance  # others are not worth the effort
     wrong = torch.zeros(len(factor), dtype=torch.bool)
     candidates = far.any(1).nonzero().flatten()
     if len(candidates):
         members, own = one.observations.groups.segments.take(candidates)
         probs = one.log_probs[members].double().exp()
-        exponents = _exponents(probs, own, found.difference[candidates])
+        exponents = _exponents(probs, own, deviation.difference[candidates])
         wrong[candidates] = (exponents / factor[candidates, None] > limit).any(1)
     return wrong
 
@@ -173,34 +173,36 @@ def _exponents(probs: Tensor, segments: Segments, difference: Tensor) -> Tensor:
     return best
 
 
-def find_wrong_counts(one: LeftOut, found: Deviations, wrong: Tensor) -> Iterator[Finding]:
+def find_wrong_counts(one: LeftOut, deviation: Deviations, wrong: Tensor) -> Iterator[Finding]:
     """Name the groups whose counts the model rules out."""
     n, groups = int(wrong.sum()), one.observations.groups
     if n == 0:
         return
     order = wrong.nonzero().flatten()
-    order = order[found.ratio[order].argsort(descending=True, stable=True)][:MOST_NAMED]
-    said = []
+    order = order[deviation.ratio[order].argsort(descending=True, stable=True)][:MOST_NAMED]
+    sentences = []
     for group in order.tolist():
-        worst = int(found.difference[group].abs().argmax())
+        worst = int(deviation.difference[group].abs().argmax())
         seen = int(one.observations.checked[group, worst])
-        expected = seen - float(found.difference[group, worst])
-        spread = float((found.variance + found.uncertainty)[group, worst] ** 0.5)
-        said.append(f"group {groups.name(group)} has {seen:,} of class {worst}, expected {expected:.1f} ± {spread:.1f}")
+        expected = seen - float(deviation.difference[group, worst])
+        spread = float((deviation.variance + deviation.uncertainty)[group, worst] ** 0.5)
+        sentences.append(
+            f"group {groups.name(group)} has {seen:,} of class {worst}, expected {expected:.1f} ± {spread:.1f}"
+        )
     more = f"; and {n - len(order):,} more" if n > len(order) else ""
     yield Finding(
         "suspicious_groups",
         f"{n:,} of {len(groups):,} left-out groups have counts that the model rules out (that chance names a single "
-        f"one has a probability of at most {CHANCE:.0%}): {'; '.join(said)}{more}; look whether they were counted or "
-        "joined wrongly",
+        f"one has a probability of at most {CHANCE:.0%}): {'; '.join(sentences)}{more}; look whether they were counted "
+        "or joined wrongly",
     )
 
 
-def find_overdispersion(found: Deviations, which: Tensor) -> Iterator[Finding]:
+def find_overdispersion(deviation: Deviations, which: Tensor) -> Iterator[Finding]:
     """Say where counts scatter more than those of members that are independent given their features."""
     if not bool(which.any()):
         return
-    scatter, error = found.scatter(which)
+    scatter, error = deviation.scatter(which)
     if scatter > 1 + ERRORS * error:
         yield Finding(
             "overdispersion",

@@ -109,11 +109,11 @@ def read_regular(path: Path) -> bytes:
             raise ValueError(refusal) from error
         raise
     try:
-        found = os.fstat(descriptor)  # of what was opened, whatever has come in its place since
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)  # of what was opened, whatever has come in its place since
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError(refusal)
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(found.st_size)
+            return file.read(status.st_size)
     finally:
         os.close(descriptor)
 

@@ -240,8 +240,8 @@ def choose_classes(
     told += [(type(one.aggregate).__name__, one.tells_n_classes()) for one in sets]
     counts = [(count, name) for name, count in told if count is not None]
     if len({count for count, _ in counts}) > 1:
-        said = ", ".join(f"{count} by {name}" for count, name in counts)
-        raise ValueError(f"the number of classes is told in different ways: {said}")
+        numbers = ", ".join(f"{count} by {name}" for count, name in counts)
+        raise ValueError(f"the number of classes is told in different ways: {numbers}")
     count = counts[0][0] if counts else None
     if names is not None:
         return names

@@ -176,8 +176,10 @@ def _watched(processes: Processes) -> Iterator[Processes]:
             except RuntimeError:
                 seconds = SILENCE.total_seconds()
                 if not done.wait(seconds / 9):  # who waits for one that has ended is told so, and says more
-                    said = f"another process of the run has ended, or has not answered for {seconds:g} seconds; {GO_ON}"
-                    print(said, file=sys.stderr, flush=True)
+                    message = (
+                        f"another process of the run has ended, or has not answered for {seconds:g} seconds; {GO_ON}"
+                    )
+                    print(message, file=sys.stderr, flush=True)
                     os._exit(1)
                 return
 
@@ -197,23 +199,23 @@ def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
     processes = _processes(fabric)
     try:
         with _watched(processes):
-            found = function(processes=processes)
+            result = function(processes=processes)
     except Exception as error:
         kept = atomic_file(folder / f"error-{processes.rank}")
         with suppress(PicklingError, AttributeError, TypeError), kept as draft:
             torch.save(error, draft)
         raise
     if fabric.local_rank == 0:
-        torch.save(found, folder / "result")
+        torch.save(result, folder / "result")
     torch.distributed.destroy_process_group()
 
 
 def _what_happened(folder: Path, error: Any, n: int) -> Exception:
     """Return the error of a process, other than that it has lost another; or else how one of them ended."""
-    found = [torch.load(file, weights_only=False) for file in sorted(folder.glob("error-*"))]
-    if own := [one for one in found if not isinstance(one, ProcessLost)]:
+    errors = [torch.load(file, weights_only=False) for file in sorted(folder.glob("error-*"))]
+    if own := [one for one in errors if not isinstance(one, ProcessLost)]:
         return own[0]
-    if not found and isinstance(error, ProcessRaisedException):  # outside of its work, or nothing that can be kept
+    if not errors and isinstance(error, ProcessRaisedException):  # outside of its work, or nothing that can be kept
         return RuntimeError(f"one of {n} processes has failed: {str(error).strip().splitlines()[-1]}")
     signal = getattr(error, "signal_name", None)
     how = f" by {signal}{', as where memory runs out' if signal == 'SIGKILL' else ''}" if signal else ""

@@ -194,13 +194,13 @@ class DiscreteGaussian(Gaussian):
         # Rejection from geometric noise of about the same width; some two of three draws are kept.
         scale = self.scale.expand(shape)
         width = scale.floor() + 1
-        found, todo = torch.zeros_like(scale), torch.ones_like(scale, dtype=torch.bool)
+        sampled, todo = torch.zeros_like(scale), torch.ones_like(scale, dtype=torch.bool)
         while bool(todo.any()):
             drawn = Geometric(width).sample(shape, generator)
             log_chance = -((drawn.abs() - scale.square() / width) / scale).square() / 2
             kept = todo & (torch.rand(shape, generator=generator, dtype=torch.float64).log() < log_chance)
-            found, todo = torch.where(kept, drawn, found), todo & ~kept
-        return found
+            sampled, todo = torch.where(kept, drawn, sampled), todo & ~kept
+        return sampled
 
 
 KINDS: dict[str, type[Noise]] = {kind.name: kind for kind in (Laplace, Gaussian, Geometric, DiscreteGaussian)}

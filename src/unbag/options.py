@@ -13,8 +13,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass as model
 
-from unbag.aggregates import AGGREGATES
-from unbag.losses import LOSSES
+# What :mod:`unbag.aggregates` and :mod:`unbag.losses` have, by name: those wait for torch, which help does not need.
+AGGREGATES = (
+    *("label_proportions", "multiple_instance", "pairwise_similarity", "ordinal_rank", "triplet_comparison"),
+    *("ordinal_triplet", "at_least", "count_of", "majority", "published_counts"),
+)
+LOSSES = ("cross_entropy", "logistic", "mae", "mse", "gce", "focal", "symmetric_cross_entropy")
 
 
 @dataclass(frozen=True)

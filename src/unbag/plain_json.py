@@ -69,14 +69,14 @@ def _memory_of(text: str) -> int:
 
 
 def _finite(number: str) -> float:
-    if not math.isfinite(found := float(number)):
+    if not math.isfinite(value := float(number)):
         raise ValueError(f"the number {number[:60]} is not finite")
-    return found
+    return value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice[:60]!r} occurs twice")
-    return found
+    return entries

@@ -318,18 +318,20 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return out_of_fold
 
     def _log_probs_of_models(self, rows: Tensor, fold: int | None = None) -> list[Tensor]:
-        found = list(zip(self.models_, self.orders_, self.model_temperatures_, strict=True))
+        models = list(zip(self.models_, self.orders_, self.model_temperatures_, strict=True))
         return [
             temper(model.log_probs(rows)[:, order], temperature)
-            for model, order, temperature in (found[place] for place in self._places(fold))
+            for model, order, temperature in (models[place] for place in self._places(fold))
         ]
 
     @property
     def aggregate_(self) -> Any:
         """What is observed, with the rates of wrong answers that were fitted; a list for a list of aggregates."""
         given = self.aggregate if self._has_sets() else [self.aggregate]
-        found = [with_rate(find_aggregate(one), rate) for one, rate in zip(given, self._rates(len(given)), strict=True)]
-        return found if self._has_sets() else found[0]
+        aggregates = [
+            with_rate(find_aggregate(one), rate) for one, rate in zip(given, self._rates(len(given)), strict=True)
+        ]
+        return aggregates if self._has_sets() else aggregates[0]
 
     def _rates(self, n_sets: int) -> list[float | None]:
         """Return the rates that were fitted; none of them where the aggregates were exchanged since."""

@@ -169,13 +169,13 @@ def describe_statement(statement: Sequence[float]) -> str:
     """
     low, high, code, value, scale, missing = statement
     low = max(0.0, low)  # as all counts are
-    said = [f"{low:g}" if low == high else f"{low:g} or more" if high == float("inf") else f"{low:g} to {high:g}"]
+    parts = [f"{low:g}" if low == high else f"{low:g} or more" if high == float("inf") else f"{low:g} to {high:g}"]
     if code:
         names = {kind.code: name for name, kind in KINDS.items()}
-        said.append(f"published as {value:g} with {names.get(int(code), f'noise {code:g}')}:{scale:g}")
+        parts.append(f"published as {value:g} with {names.get(int(code), f'noise {code:g}')}:{scale:g}")
     if missing:
-        said.append(f"{missing:g} missing")
-    return ", ".join(said)
+        parts.append(f"{missing:g} missing")
+    return ", ".join(parts)
 
 
 def _numbers(values: Any) -> Tensor:

@@ -132,12 +132,12 @@ def _digest(X: Tensor, columns: Tensor) -> Tensor:
     """Return a number for each row, the same for rows that agree in some columns, (rows,)."""
     random = torch.Generator().manual_seed(0)
     odd = 2 * torch.randint(2**62, (len(columns),), generator=random) + 1
-    found = []
+    digests = []
     for rows in X.split(max(1, NUMBERS_AT_ONCE // X.shape[1])):
         bits = (rows[:, columns].double() + 0.0).view(torch.int64)  # of minus zero as of zero
         bits = (bits ^ (bits >> 32)) * -7046029254386353131
-        found.append(((bits ^ (bits >> 32)) * odd).sum(1))
-    return torch.cat(found)
+        digests.append(((bits ^ (bits >> 32)) * odd).sum(1))
+    return torch.cat(digests)
 
 
 def _differ(which: Tensor, values: Tensor, n: int) -> Tensor:

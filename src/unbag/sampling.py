@@ -66,21 +66,21 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
         raise ValueError(f"sampling is by answer, for which z must be one number per group; got shape {tuple(z.shape)}")
     weights = torch.ones(len(z), dtype=torch.float64) if weights is None else weights
     answers = z.double()
-    found = answers.unique().tolist()
+    distinct = answers.unique().tolist()
     if isinstance(sampling, Mapping):
         rates = _read_rates(sampling)
-        if missing := [f"{one:g}" for one in found if one not in rates]:
+        if missing := [f"{one:g}" for one in distinct if one not in rates]:
             raise ValueError(f"sampling must have a rate for each answer that occurs; there is none for {missing[0]}")
     else:
-        if not _is_number(sampling) or not 0 < sampling < 1 or found != [0, 1]:
+        if not _is_number(sampling) or not 0 < sampling < 1 or distinct != [0, 1]:
             raise ValueError(
                 "sampling must be a dict from answer to the rate at which it was kept, or, of groups with the answers "
                 "0 and 1, the share of 1 among random ones, a number between 0 and 1; got "
-                f"{sampling!r} for groups with the answers {', '.join(f'{one:g}' for one in found[:5])}"
+                f"{sampling!r} for groups with the answers {', '.join(f'{one:g}' for one in distinct[:5])}"
             )
         share = float(weights @ answers / weights.sum())
         rates = {0.0: (1 - share) / (1 - sampling), 1.0: share / sampling}
-    of_answers = torch.tensor([rates[one] for one in found], dtype=torch.float64)
+    of_answers = torch.tensor([rates[one] for one in distinct], dtype=torch.float64)
     inverse = weights / of_answers[torch.searchsorted(answers.unique(), answers)]
     return inverse * (weights.sum() / inverse.sum())
 
@@ -108,14 +108,16 @@ def find_unlikely_answers(one: Observations) -> Iterator[Finding]:
     beyond = _errors(share, nearest, n) > IMPOSSIBLE
     if not beyond and _errors(share, likely, n) <= NOTICED:
         return
-    said = (
+    sentence = (
         f"{share:.1%} of {len(one.groups):,} {kind.groups} have the answer 1, where rows drawn at random from {k} "
         f"classes of like size would have {even:.1%}"
     )
     # Where all answers are the same, no rate could mend it.
     if beyond:
-        said += f", and those from any classes whatever {'at least' if share < nearest else 'at most'} {nearest:.1%}"
-    yield Finding("unlikely_answers", f"{said}; {ADVICE}", fatal=beyond and 0 < share < 1)
+        sentence += (
+            f", and those from any classes whatever {'at least' if share < nearest else 'at most'} {nearest:.1%}"
+        )
+    yield Finding("unlikely_answers", f"{sentence}; {ADVICE}", fatal=beyond and 0 < share < 1)
 
 
 def find_unexpected_answers(one: Observations, log_probs: Tensor) -> Iterator[Finding]:

@@ -157,9 +157,9 @@ def _check_weights(weights: Any, models: list[str | None]) -> None:
 def _check_mixture(fitted: dict[str, Any], n_models: int) -> None:
     """Refuse what does not say of each model in the mean of probabilities its order, weight and fold."""
     for name in ("orders", "model_weights_", "model_temperatures_", "model_folds_"):
-        found = fitted[name]
-        right = (name == "model_folds_" and found is None) or len(found) == n_models
-        _need(right, name, f"a list with one entry for each of {n_models} models", found)
+        value = fitted[name]
+        right = (name == "model_folds_" and value is None) or len(value) == n_models
+        _need(right, name, f"a list with one entry for each of {n_models} models", value)
     weights, folds, of_groups = (fitted[name] for name in ("model_weights_", "model_folds_", "folds_"))
     _need(abs(sum(weights) - 1) < 1e-6, "model_weights_", "numbers that add up to 1", weights)
     _need((folds is None) == (of_groups is None), "folds_", "null where model_folds_ is, and only there", of_groups)
@@ -201,10 +201,10 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
             and _is_score(replica["score"])
         )
         _need(right, "replicas_", "a list of replicas with scaling, best_epoch and score", replica)
-    for found in fitted["diagnosis"]:
-        _check_names("diagnosis", found, ("kind", "message", "fatal"))
-        right = _is_text(found["kind"]) and _is_text(found["message"]) and isinstance(found["fatal"], bool)
-        _need(right, "diagnosis", "a list of findings with kind, message and fatal", found)
+    for finding in fitted["diagnosis"]:
+        _check_names("diagnosis", finding, ("kind", "message", "fatal"))
+        right = _is_text(finding["kind"]) and _is_text(finding["message"]) and isinstance(finding["fatal"], bool)
+        _need(right, "diagnosis", "a list of findings with kind, message and fatal", finding)
 
 
 def _check_preparation(described: Any, shape: list[int], features: int) -> None:

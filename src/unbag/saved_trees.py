@@ -49,8 +49,8 @@ def read_trees(path: Path, content: bytes, n_models: int, n_features: int, n_cla
             _check_model(text, n_features, 1 if n_classes == 2 else n_classes)
         return [Trees(lightgbm.Booster(model_str=text + END), n_classes) for text in texts[:-1]]
     except (ValueError, lightgbm.basic.LightGBMError) as error:
-        said = ascii(str(error).partition("\n")[0][:200])[1:-1]
-        raise ValueError(f"{path} holds no trees of this classifier: {said}; save the classifier again") from error
+        message = ascii(str(error).partition("\n")[0][:200])[1:-1]
+        raise ValueError(f"{path} holds no trees of this classifier: {message}; save the classifier again") from error
 
 
 def _check_model(text: str, n_features: int, n_scores: int) -> None:
@@ -78,16 +78,16 @@ def _check_tree(lines: list[str], number: int, n_features: int) -> None:
     given = {name: value for name, _, value in pairs}
     if (given["Tree"], given["num_cat"], given["is_linear"]) != (str(number), "0", "0"):
         raise ValueError(f"tree {number} is not a tree of numbers, in its place")
-    found = {name: _numbers(name, given[name], number) for name in (*_KEYS[1:], "shrinkage")}
-    n = int(found["num_leaves"][0]) if len(found["num_leaves"]) == 1 else 0
+    arrays = {name: _numbers(name, given[name], number) for name in (*_KEYS[1:], "shrinkage")}
+    n = int(arrays["num_leaves"][0]) if len(arrays["num_leaves"]) == 1 else 0
     lengths = {**dict.fromkeys((*_INNER, *_INNER_INFO), n - 1), **dict.fromkeys(_LEAF, n), "shrinkage": 1}
     # Of a single leaf LightGBM reads and writes the value alone.
     least = {"leaf_weight": 0, "leaf_count": 0} if n == 1 else {}
     for name, length in lengths.items():
-        if n < 1 or not least.get(name, length) <= len(found[name]) <= length:
-            raise ValueError(f"tree {number} has {len(found[name])} numbers for {name}, not {length}")
-    features, decisions = found["split_feature"], found["decision_type"]
-    left, right, places = found["left_child"], found["right_child"], np.arange(n - 1)
+        if n < 1 or not least.get(name, length) <= len(arrays[name]) <= length:
+            raise ValueError(f"tree {number} has {len(arrays[name])} numbers for {name}, not {length}")
+    features, decisions = arrays["split_feature"], arrays["decision_type"]
+    left, right, places = arrays["left_child"], arrays["right_child"], np.arange(n - 1)
     children = np.sort(np.concatenate([left, right]))
     # Every leaf and every node but the first has one parent, and nodes come after theirs.
     every = np.concatenate([np.arange(-n, 0), np.arange(1, n - 1)]) if n > 1 else children
@@ -103,9 +103,9 @@ def _numbers(name: str, text: str, number: int) -> Any:
     if re.fullmatch(characters, text) is None:
         raise ValueError(f"tree {number} has something else than numbers for {name}")
     try:
-        found = np.array(text.split(), dtype=np.float64)
+        numbers = np.array(text.split(), dtype=np.float64)
     except ValueError:
         raise ValueError(f"tree {number} has something else than numbers for {name}") from None
-    if not np.isfinite(found).all() or (name in _WHOLE and (np.abs(found) >= 2**31).any()):
+    if not np.isfinite(numbers).all() or (name in _WHOLE and (np.abs(numbers) >= 2**31).any()):
         raise ValueError(f"tree {number} has numbers for {name} that are too large")
-    return found
+    return numbers

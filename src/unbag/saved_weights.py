@@ -146,22 +146,22 @@ def _decode(path: Path, content: bytes, expected: dict[str, Tensor]) -> dict[str
             f"{len(content)}, and the header of {len(expected)} tensors at most {most}; save the classifier again"
         )
     try:
-        found = safetensors.torch.load(content)
+        tensors = safetensors.torch.load(content)
     except (SafetensorError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no file of safetensors: {_shown(error)}; save the classifier again") from error
-    if differ := sorted(name for name in {*expected, *found} if not _is_as(expected.get(name), found.get(name))):
+    if differ := sorted(name for name in {*expected, *tensors} if not _is_as(expected.get(name), tensors.get(name))):
         first = differ[0]
         raise ValueError(
             f"the saved weights are of another model; they differ in {', '.join(map(_shown, differ[:3]))}: "
-            f"{_shown(first)} must be {_told(expected.get(first))}, got {_told(found.get(first))} in {path}"
+            f"{_shown(first)} must be {_told(expected.get(first))}, got {_told(tensors.get(first))} in {path}"
         )
-    return found
+    return tensors
 
 
-def _is_as(expected: Tensor | None, found: Tensor | None) -> bool:
-    if expected is None or found is None:
+def _is_as(expected: Tensor | None, actual: Tensor | None) -> bool:
+    if expected is None or actual is None:
         return False
-    return (expected.dtype, expected.shape) == (found.dtype, found.shape)
+    return (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
 
 
 def _check_values(path: Path, name: str, tensor: Tensor) -> None:

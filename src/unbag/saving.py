@@ -177,7 +177,7 @@ def _describe(classifier: Predictor) -> dict[str, Any]:
     prepared = classifier.preparation_
     fitted["preparation"] = None if prepared is None else prepared.as_plain()
     fitted["orders"] = [order.tolist() for order in classifier.orders_]
-    fitted["diagnosis"] = [asdict(found) for found in classifier.diagnosis_]
+    fitted["diagnosis"] = [asdict(finding) for finding in classifier.diagnosis_]
     accuracy = classifier.estimated_accuracy_
     fitted["estimated_accuracy"] = None if accuracy is None else asdict(accuracy)
     content = {
@@ -202,7 +202,7 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
     prepared = fitted["preparation"]
     classifier.preparation_ = None if prepared is None else Preparation.from_plain(prepared)
     classifier.orders_ = [np.array(order) for order in fitted["orders"]]
-    classifier.diagnosis_ = [Finding(**found) for found in fitted["diagnosis"]]
+    classifier.diagnosis_ = [Finding(**finding) for finding in fitted["diagnosis"]]
     accuracy = fitted["estimated_accuracy"]
     classifier.estimated_accuracy_ = None if accuracy is None else Estimate(**accuracy)
 

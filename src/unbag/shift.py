@@ -86,7 +86,7 @@ def find_shift(
     if len(shifted) == 0:
         return
     worst = shifted[np.argsort(-np.abs(apart[shifted]), kind="stable")][:MOST_NAMED]
-    said = [
+    sentences = [
         f"{place if names is None else names[place]} by {apart[place]:+.2g} ({errors[place]:.0f} standard errors)"
         for place in worst.tolist()
     ]
@@ -94,5 +94,5 @@ def find_shift(
     yield Finding(
         "shift",
         f"the mean of {len(shifted):,} of {len(mean):,} columns differs between these {int(new.n.max()):,} rows and "
-        f"those of fit, in standard deviations: {', '.join(said)}{more}; the model has not seen rows like these",
+        f"those of fit, in standard deviations: {', '.join(sentences)}{more}; the model has not seen rows like these",
     )

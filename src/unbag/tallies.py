@@ -97,8 +97,8 @@ def _tally(codes: np.ndarray, sizes: np.ndarray, least: int, most: int) -> np.nd
 def _match(tallies: np.ndarray, counts: np.ndarray) -> np.ndarray | None:
     """Return the class whose counts are the tallies of each value, if every value has one of its own."""
     by_counts = {column.tobytes(): place for place, column in enumerate(counts.T.astype(np.int64))}
-    found = [by_counts.pop(column.tobytes(), None) for column in tallies.T.astype(np.int64)]
-    return None if None in found else np.array(found)
+    matches = [by_counts.pop(column.tobytes(), None) for column in tallies.T.astype(np.int64)]
+    return None if None in matches else np.array(matches)
 
 
 def _solve(tallies: np.ndarray, counts: np.ndarray) -> np.ndarray | None:

@@ -34,8 +34,8 @@ def visible(text: object, *, keep: str = "") -> str:
     a\x1b[2Jb\n Zürich
     """
 
-    def show(found: re.Match[str]) -> str:
-        character = found[0]
+    def show(match: re.Match[str]) -> str:
+        character = match[0]
         safe = unicodedata.category(character) not in UNSAFE or character in JOINERS or character in keep
         return character if safe else character.encode("unicode_escape").decode()
 

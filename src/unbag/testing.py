@@ -73,10 +73,10 @@ def check_aggregate(
         try:
             CHECKS[name](trial)
         except Exception as error:
-            said = str(error) if isinstance(error, AssertionError) else f"it raised {type(error).__name__}: {error}"
+            message = str(error) if isinstance(error, AssertionError) else f"it raised {type(error).__name__}: {error}"
             raise AssertionError(
                 f"{aggregate!r} fails the check {name!r} (n_classes={n_classes}, sizes={tuple(sizes)}, seed={seed}): "
-                f"{said}"
+                f"{message}"
             ) from error
 
 
@@ -93,12 +93,12 @@ def _observations(trial: Trial) -> None:
         if not torch.equal(z, trial.aggregate.observe(labels, groups, trial.n_classes)):
             raise AssertionError("observe must return the same every time; draw noise from a seed of the aggregate")
         _require_accepted(trial, z, size)
-        found = trial.aggregate.log_likelihood(logits, groups, z)
+        log_likelihood = trial.aggregate.log_likelihood(logits, groups, z)
         density = enumeration.outcome is None
         _require(
             "log-likelihood of an observation simulated from the logits",
-            found,
-            found.isfinite() & (density | (found < EXACT)),
+            log_likelihood,
+            log_likelihood.isfinite() & (density | (log_likelihood < EXACT)),
             "a finite number" if density else "a finite number of at most 0",
             (groups, z),
         )
@@ -137,15 +137,15 @@ def _member_order(trial: Trial) -> None:
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
         size = enumeration.size
         digits = trial.n_classes ** torch.arange(size - 1, -1, -1)  # the place of a label vector among all
-        found = trial.evidence(batch)
+        evidence = trial.evidence(batch)
         for order in orders(size):
             if not enumeration.unchanged((enumeration.labels[:, order] * digits).sum(1)):
                 continue
             rows = (torch.arange(0, len(batch.logits), size)[:, None] + order).flatten()
             moved = trial.aggregate.evidence(batch.logits[rows], batch.groups, batch.z)
             what = f"of members in the order {order.tolist()}, which leaves the observation the same,"
-            _require_close(f"log-likelihood {what}", moved.log_likelihood, found.log_likelihood, batch)
-            _require_close(f"posterior {what}", moved.posterior, found.posterior[rows], batch)
+            _require_close(f"log-likelihood {what}", moved.log_likelihood, evidence.log_likelihood, batch)
+            _require_close(f"posterior {what}", moved.posterior, evidence.posterior[rows], batch)
 
 
 def _outcomes_sum_to_one(trial: Trial) -> None:
@@ -234,9 +234,9 @@ def _shared_rows(trial: Trial) -> None:
         tuples = choices.repeat_interleave(len(enumeration.z), 0)  # every choice of rows with every outcome
         rows = tuples.flatten()
         shared = replace(copies, logits=table, groups=Groups.from_tuples(tuples))
-        found, slope = trial.evidence_and_slope(shared)
-        _require_close("log-likelihood with rows shared", found.log_likelihood, copies.log_likelihood, copies)
-        _require_close("posterior with rows shared", found.posterior, copies.posterior, copies)
+        evidence, slope = trial.evidence_and_slope(shared)
+        _require_close("log-likelihood with rows shared", evidence.log_likelihood, copies.log_likelihood, copies)
+        _require_close("posterior with rows shared", evidence.posterior, copies.posterior, copies)
         expected = torch.zeros_like(table).index_add_(0, rows, copies.posterior - copies.logits.softmax(-1))
         _require_close("gradient with rows shared", slope[rows], expected[rows], copies)
 
@@ -247,8 +247,8 @@ def _precision(trial: Trial) -> None:
         rounded = replace(batch, logits=batch.logits.bfloat16().double())  # which all three types hold exactly
         exact = trial.evidence(rounded)
         for dtype in (torch.float32, torch.bfloat16):
-            found = trial.evidence(rounded, dtype)
-            for what, value, expected in zip(Evidence._fields, found, exact, strict=True):
+            evidence = trial.evidence(rounded, dtype)
+            for what, value, expected in zip(Evidence._fields, evidence, exact, strict=True):
                 if value.dtype != torch.float32:
                     raise AssertionError(f"{what} of {dtype} logits: expected torch.float32, got {value.dtype}")
                 _require_close(f"{what} of {dtype} logits", value.double(), expected, rounded, SINGLE)
@@ -258,8 +258,8 @@ def _finite(trial: Trial) -> None:
     """Require finite value, gradient and posterior of confident logits in float32 and bfloat16."""
     for batch in trial.extreme_batches():
         for dtype in (torch.float32, torch.bfloat16):
-            found, slope = trial.evidence_and_slope(batch, dtype)
-            for what, value in (("log-likelihood", found[0]), ("posterior", found[1]), ("gradient", slope)):
+            evidence, slope = trial.evidence_and_slope(batch, dtype)
+            for what, value in (("log-likelihood", evidence[0]), ("posterior", evidence[1]), ("gradient", slope)):
                 _require(
                     f"{what} of extreme {dtype} logits", value, value.isfinite(), "finite", (batch.groups, batch.z)
                 )
@@ -268,10 +268,10 @@ def _finite(trial: Trial) -> None:
 def _extremes(trial: Trial) -> None:
     """Require that confident logits, for the observation or against it, agree with enumeration."""
     for batch in trial.extreme_batches():
-        found, slope = trial.evidence_and_slope(batch)
+        evidence, slope = trial.evidence_and_slope(batch)
         for what, value, expected in (
-            ("log-likelihood", found.log_likelihood, batch.log_likelihood),
-            ("posterior", found.posterior, batch.posterior),
+            ("log-likelihood", evidence.log_likelihood, batch.log_likelihood),
+            ("posterior", evidence.posterior, batch.posterior),
             ("gradient", slope, batch.posterior - batch.logits.softmax(-1)),
         ):
             _require_close(f"{what} of extreme logits", value, expected, batch, EXACT_AT_EXTREMES)
@@ -286,10 +286,10 @@ def _impossible(trial: Trial) -> None:
         kept[3:] |= tables[3:] > 0  # the first three leave one label per row, the others more
         batch = enumeration.batch(tables.masked_fill(~kept, NEVER))
         possible = batch.log_likelihood > NEVER
-        found = trial.evidence(batch)
-        _require_close("log-likelihood of logits with -inf", found.log_likelihood, batch.log_likelihood, batch)
+        evidence = trial.evidence(batch)
+        _require_close("log-likelihood of logits with -inf", evidence.log_likelihood, batch.log_likelihood, batch)
         left = batch.take(possible.nonzero().flatten())  # the posterior of the others does not exist
-        posterior = found.posterior[possible[batch.groups.segment]]
+        posterior = evidence.posterior[possible[batch.groups.segment]]
         _require_close("posterior of logits with -inf", posterior, left.posterior, left)
         trial.aggregate.evidence(left.logits, left.groups, left.z, impossible="raise")
         if not bool(possible.all()) and not _raises_impossible(trial, batch):
@@ -310,14 +310,14 @@ def _expectation(trial: Trial) -> None:
         if batch.z.ndim > 2:
             continue  # statements, of which there is no mean
         try:
-            found = trial.aggregate.expect(batch.logits.log_softmax(-1), batch.groups)
+            expected_answers = trial.aggregate.expect(batch.logits.log_softmax(-1), batch.groups)
         except ValueError:
             if yes_no:
                 raise
             continue  # there may be no such thing
         probs = batch.log_likelihood.exp().view(-1, len(enumeration.z))
         expected = (probs @ enumeration.z.double()).repeat_interleave(len(enumeration.z), 0)
-        _require_close("expected observation", found, expected, batch)
+        _require_close("expected observation", expected_answers, expected, batch)
 
 
 def _raises_impossible(trial: Trial, batch: Batch) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -97,19 +95,6 @@ def test_cells_are_listed_in_order_with_how_far_they_are(tiny):
     assert shown[0] == "0/10  similarity_uci, msplice, log_likelihood"
     assert any(line.startswith("1/10  similarity_uci, vehicle, uum: ") for line in shown)
     assert len(call("list").stdout.splitlines()) == len(select())
-
-
-def test_a_list_does_not_wait_for_what_only_trials_and_pages_need():
-    """In a process of its own: what other tests have imported is there already."""
-    code = (
-        "import sys; from unbag.cli import app\n"
-        "app(['reproduce', 'list', '--table', 'mil'], standalone_mode=False)\n"
-        "late = {'matplotlib', 'pandas', 'pyarrow', 'scipy', 'sklearn', 'triton'}\n"
-        "print(*sorted(late & set(sys.modules)), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "mil, fox, uum" in done.stdout
-    assert done.stderr.strip() == ""
 
 
 def test_a_single_seed_is_run_and_the_time_is_told_beforehand(tiny):

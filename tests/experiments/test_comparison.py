@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from result_lines import trial
 
 from unbag.experiments.claims import claims
-from unbag.experiments.comparison import Key, Row, Selected, compare, families, shortfalls
+from unbag.experiments.comparison import Key, Row, Selected, compare
 from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
 from unbag.experiments.provenance import machine_seconds, oldest_first
+from unbag.experiments.standings import families, shortfalls
 
 UCI = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum")
 SEEDS = range(1000, 1004)

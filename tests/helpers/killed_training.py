@@ -24,7 +24,7 @@ from training_problems import bags, network, observe, table, weights_of, without
 from unbag import Groups
 from unbag.training import Checkpoint, Settings, held_out_likelihood, train
 
-RANDOM_KILLS = 20
+RANDOM_KILLS = 12
 PLACES = ["half written", "written", "on disk", "replaced"]
 SETTINGS = Settings(epochs=30, warm_up=2, remember_from=2, batch_size=3, learning_rate=0.01)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from typer.testing import CliRunner
 
 from unbag import cli
@@ -25,7 +27,10 @@ RANKS = "first,second,relation\np00,p11,<\np11,p00,>\np20,p21,>=\np30,p12,<=\n"
 
 def call(*arguments: object, width: int = 200):
     """Run a command in this process."""
-    return CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"}).invoke(cli.app, [str(one) for one in arguments])
+    runner = CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"})
+    # Where the parts of a plot are put takes half of the time of drawing it; test_cli_report.py lets that happen.
+    with patch.object(ConstrainedLayoutEngine, "execute", lambda *_: None):
+        return runner.invoke(cli.app, [str(one) for one in arguments])
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -50,7 +50,8 @@ def test_weights_in_a_file_of_settings_and_beside_other_files(tmp_path):
     weighted, _ = add_weights(tmp_path / "counts.csv", [1, 2] * 20)
     settings = write(
         tmp_path / "fit.toml",
-        f'instances = "people.csv"\ngroups = "{weighted.name}"\ngroup_weight = "how often"\nepochs = 2\nout = "run"\n'
+        f'instances = "people.csv"\ngroups = "{weighted.name}"\ngroup_weight = "how often"\n'
+        'epochs = 2\nmodel = "linear"\nout = "run"\n'
         'also = [{file = "pairs.csv", aggregate = "pairwise_similarity"}]\n',
     )
     assert call("fit", "--config", settings).exit_code == 0

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import resource
 import subprocess
@@ -41,7 +42,7 @@ class Allowance:
     """How many forward passes are let through, and whether a score is; this is no part of what a run is."""
 
     _derived_attributes = ("left", "scores")
-    left = 0
+    left = math.inf
     scores = True
 
 
@@ -228,7 +229,7 @@ def test_killed_at_random_moments_and_during_writes_it_ends_the_same(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["kills"] == 28
+    assert report["kills"] == 20
     assert report["with a draft left"] >= 3  # how many of them depends on how busy the machine is
     assert report["epochs"] == sorted(report["epochs"])
     assert report["epochs"][0] < 2 < report["epochs"][-1] < 30  # from the warm-up into the remembered weights

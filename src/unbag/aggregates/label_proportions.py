@@ -96,10 +96,10 @@ class Plan:
     def __str__(self) -> str:
         methods = self.methods
         counted = {method: methods.count(method) for method in sorted(set(methods))}
-        said = [f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items()]
+        parts = [f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items()]
         if not self.exact:
-            said.append(f"expected error of the posterior up to {float(self.expected_error.max()):.1g} on average")
-        return ", ".join(said)
+            parts.append(f"expected error of the posterior up to {float(self.expected_error.max()):.1g} on average")
+        return ", ".join(parts)
 
 
 class LabelProportions(Aggregate):

@@ -114,7 +114,7 @@ class Noisy(Aggregate):
     def _by_truth(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Return log p(z, truth | x) and the posterior given the truth, for no and for yes."""
         answer, of_no, of_yes = z.unbind(1)
-        found = [
+        evidences = [
             Evidence(*self.aggregate.infer(log_probs, segments, torch.full_like(answer, truth, dtype=torch.bool)))
             for truth in (0, 1)
         ]
@@ -122,8 +122,8 @@ class Noisy(Aggregate):
             torch.where(answer == 1, of_no, 1 - of_no).log(),
             torch.where(answer == 1, 1 - of_yes, of_yes).log(),
         )
-        joint = [one.log_likelihood + own.to(log_probs.dtype) for one, own in zip(found, log_noise, strict=True)]
-        return joint, [one.posterior for one in found]
+        joint = [one.log_likelihood + own.to(log_probs.dtype) for one, own in zip(evidences, log_noise, strict=True)]
+        return joint, [one.posterior for one in evidences]
 
     def estimate_rate(self, logits: Tensor, groups: Groups, z: Any) -> float:
         """Return the rate of wrong answers, one for all, that makes the answers most likely, from what a model says.

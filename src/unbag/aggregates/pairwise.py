@@ -64,8 +64,8 @@ class PairwiseSimilarity(Aggregate):
             other = probs.flip(0)
             return torch.where(z, other, sum_others(other))
 
-        if not is_tracing(log_probs) and (found := infer_products(log_probs, len(segments), weigh)) is not None:
-            return found
+        if not is_tracing(log_probs) and (products := infer_products(log_probs, len(segments), weigh)) is not None:
+            return products
         one = log_probs.view(len(segments), 2, -1)
         other = one.flip(1)
         # A label j of one member goes with a label j of the other, or with any but j.

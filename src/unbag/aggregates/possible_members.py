@@ -115,15 +115,15 @@ class PossibleMembers(Aggregate):
         if groups.max_size > MOST_ENUMERATED:
             raise ValueError(f"who of more than {MOST_ENUMERATED} members was counted is not enumerated")
         own = torch.nn.functional.one_hot(check_labels(labels, groups, n_classes), n_classes).double()
-        z, found = read_per_group(z, groups).double(), []
+        z, log_probs_of_groups = read_per_group(z, groups).double(), []
         for one, members in zip(z, own.split(groups.sizes.tolist()), strict=True):
             chances = one[0, len(FIELDS) :][: len(members)]
             counted = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * len(members))
             counted = counted.view(-1, len(members)).to(z.device)  # (2^m, members)
             log_chance = torch.where(counted == 1, chances, 1 - chances).log().sum(1)
             given = log_weight(one[:, : len(FIELDS)], counted @ members).sum(1)
-            found.append((log_chance + given).logsumexp(0))
-        return torch.stack(found)
+            log_probs_of_groups.append((log_chance + given).logsumexp(0))
+        return torch.stack(log_probs_of_groups)
 
     def for_training(self) -> PossibleMembers:
         other = PossibleMembers(self.method, self.max_states, chance=self.chance, seed=self.seed)

@@ -61,8 +61,8 @@ class Plan:
 
     def __str__(self) -> str:
         counted = {method: self.methods.count(method) for method in sorted(set(self.methods))}
-        said = ", ".join(f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items())
-        return said if self.exact else f"{said}; normal and saddle_point are approximations"
+        methods = ", ".join(f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items())
+        return methods if self.exact else f"{methods}; normal and saddle_point are approximations"
 
 
 class PublishedCounts(Aggregate):
@@ -304,8 +304,8 @@ def _infer_subsets(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Te
     if bool((lost := total < safe_total(total.dtype)).any()):
         again, rows = lost.nonzero().flatten(), segments.expand(lost)
         some, largest = Segments.from_sizes(segments.sizes[again]), (segments.max_size,) * z.shape[1]
-        log_total[again], found = _infer_states(log_softmax(log_probs[rows].double()), some, z[again], largest)
-        posterior[rows] = found.to(posterior.dtype)
+        log_total[again], exact = _infer_states(log_softmax(log_probs[rows].double()), some, z[again], largest)
+        posterior[rows] = exact.to(posterior.dtype)
     return log_total, posterior
 
 

@@ -84,8 +84,8 @@ def is_built_in(written: str) -> bool:
     >>> is_built_in("at_least(2)"), is_built_in("my_module:MyKind"), is_built_in("median")
     (True, False, False)
     """
-    found = _WRITTEN.fullmatch(written)
-    return found is not None and found["module"] is None and found["name"] in AGGREGATES
+    match = _WRITTEN.fullmatch(written)
+    return match is not None and match["module"] is None and match["name"] in AGGREGATES
 
 
 def find_kind(written: str) -> type[Aggregate]:
@@ -96,19 +96,19 @@ def find_kind(written: str) -> type[Aggregate]:
     >>> find_kind("at_least(2, label=1)").__name__
     'AtLeast'
     """
-    found = _WRITTEN.fullmatch(written)
-    if found is None or (found["module"] is None and found["name"] not in AGGREGATES):
+    match = _WRITTEN.fullmatch(written)
+    if match is None or (match["module"] is None and match["name"] not in AGGREGATES):
         raise ValueError(f"there is no aggregate {written!r}; choose one of {', '.join(AGGREGATES)}")
-    if found["module"] is None:
-        return AGGREGATES[found["name"]]
+    if match["module"] is None:
+        return AGGREGATES[match["name"]]
     if "" not in sys.path:
         sys.path.append("")  # the current folder; behind all others, so that it hides no module
     try:
-        kind = getattr(importlib.import_module(found["module"]), found["name"], None)
+        kind = getattr(importlib.import_module(match["module"]), match["name"], None)
     except ImportError as error:
         raise ValueError(f"the aggregate {written!r} could not be imported: {error}") from error
     if not isinstance(kind, type) or not issubclass(kind, Aggregate):
-        raise ValueError(f"{found['name']} in {found['module']} is no subclass of unbag.Aggregate")
+        raise ValueError(f"{match['name']} in {match['module']} is no subclass of unbag.Aggregate")
     return kind
 
 

@@ -60,8 +60,8 @@ class TripletComparison(Aggregate):
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         weigh = partial(_weigh, yes=z)
-        if not is_tracing(log_probs) and (found := infer_products(log_probs, len(segments), weigh)) is not None:
-            return found
+        if not is_tracing(log_probs) and (products := infer_products(log_probs, len(segments), weigh)) is not None:
+            return products
         triples = log_probs.view(len(segments), 3, -1)
         a, b, c = triples.unbind(1)  # each (groups, k)
         not_a, not_b, not_c = log_complement(triples).unbind(1)

@@ -17,7 +17,7 @@ def find_methods() -> dict[str, Method]:
     >>> find_methods()["contrastive"].title
     'Contrastive loss'
     """
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    modules = [import_module(f"{__name__}.{one.name}") for one in iter_modules(__path__)]
     methods: dict[str, Method] = {}
     for method in (module.METHOD for module in modules if hasattr(module, "METHOD")):
         if method.name in methods:

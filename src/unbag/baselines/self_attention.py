@@ -60,8 +60,8 @@ def attended_log_odds(outputs: Tensor, bags: Segments) -> Tensor:
     likeness = query @ key.mT / max(1, width) ** 0.5  # (bags, places, places)
     if inside is not None:
         likeness = likeness.masked_fill(~inside[:, None], -torch.inf)
-    found = (likeness.softmax(2) @ score).squeeze(2)
-    return (found if inside is None else found * inside).sum(1) / bags.sizes
+    log_odds = (likeness.softmax(2) @ score).squeeze(2)
+    return (log_odds if inside is None else log_odds * inside).sum(1) / bags.sizes
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ def _compare(k: int, size: int, scale: float, how: str, n_groups: int) -> dict[s
     groups = Groups.from_sizes([size] * n_groups)
     labels = torch.multinomial(logits.softmax(1), 1, generator=random).flatten()
     z = _publish(LabelProportions().observe(labels, groups, k), how, random)
-    found = {method: PublishedCounts(method, 2**20).evidence(logits, groups, z) for method in ("exact", "normal")}
-    error = (found["normal"].posterior - found["exact"].posterior).abs()
-    of_likelihood = (found["normal"].log_likelihood - found["exact"].log_likelihood).abs()
+    evidence = {method: PublishedCounts(method, 2**20).evidence(logits, groups, z) for method in ("exact", "normal")}
+    error = (evidence["normal"].posterior - evidence["exact"].posterior).abs()
+    of_likelihood = (evidence["normal"].log_likelihood - evidence["exact"].log_likelihood).abs()
     return {
         "classes": k,
         "members": size,

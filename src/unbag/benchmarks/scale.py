@@ -93,8 +93,8 @@ def run(
                     continue
                 case = f"{task}, {shape}, {n} {'process' if n == 1 else 'processes'}"
                 report(case)
-                found = _measure(task, Files(shape, Path(name)), n, threads, 0.0 if quick else 3.0)
-                results.append({"case": case, **found})
+                measured = _measure(task, Files(shape, Path(name)), n, threads, 0.0 if quick else 3.0)
+                results.append({"case": case, **measured})
             return results
         finally:
             torch.set_num_threads(before)
@@ -179,8 +179,8 @@ def _in_turns(ours: Measure, reference: Measure, seconds: float) -> tuple[float,
 
 def _seconds(measure: Measure) -> float:
     start = time.perf_counter()
-    found = measure()
-    return found if isinstance(found, float) else time.perf_counter() - start
+    result = measure()
+    return result if isinstance(result, float) else time.perf_counter() - start
 
 
 def _how(shape: Shape) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class Cost:
         rows = [(shape_of(one), one["processes"]) for one in own]
         left = seconds - [_known(task, shape, n, machine) for shape, n in rows]
         terms = np.array([list(_terms(task, shape, n).values()) for shape, n in rows])
-        found, _ = nnls(terms / seconds[:, None], left / seconds)
-        return cls(task, dict(zip(names, found.tolist(), strict=True)))
+        coefficients, _ = nnls(terms / seconds[:, None], left / seconds)
+        return cls(task, dict(zip(names, coefficients.tolist(), strict=True)))
 
     def seconds(self, shape: Shape, processes: int, machine: Machine) -> float:
         """Return how long the task takes on a table, with so many processes."""

@@ -20,7 +20,7 @@ from unbag.datasets.download import Remote as Remote
 
 
 def _find_recipes() -> dict[str, Recipe]:
-    modules = [import_module(f"{sets.__name__}.{found.name}") for found in iter_modules(sets.__path__)]
+    modules = [import_module(f"{sets.__name__}.{one.name}") for one in iter_modules(sets.__path__)]
     return {recipe.name: recipe for module in modules for recipe in module.DATASETS}
 
 

@@ -99,14 +99,14 @@ class Recipe:
     def load(self) -> Dataset:
         """Read the data set from the data folder, after downloading what is missing where that is possible."""
         folder = data_folder()
-        found = self._find(folder)
-        if found is None and self.remotes:
+        files = self._find(folder)
+        if files is None and self.remotes:
             for remote in self.remotes:
                 fetch(remote, folder / self.name)
-            found = self._find(folder)
-        if found is None:
+            files = self._find(folder)
+        if files is None:
             raise FileNotFoundError(self._missing(folder))
-        layout, paths = found
+        layout, paths = files
         return self._checked(layout.read(paths), ", ".join(map(str, paths)), layout.note)
 
     @property

@@ -25,10 +25,10 @@ def read_matlab(path: Path, *names: str) -> list[np.ndarray]:
     from scipy.sparse import issparse  # noqa: PLC0415
 
     try:
-        found = loadmat(path, variable_names=names)
+        variables = loadmat(path, variable_names=names)
     except Exception as error:  # scipy raises whatever the bytes lead it to
         broken(path, f"this is no whole MATLAB file ({error})")
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in variables]
     if missing:
         broken(path, f"the array {missing[0]} is missing")
-    return [found[name].toarray() if issparse(found[name]) else found[name] for name in names]
+    return [variables[name].toarray() if issparse(variables[name]) else variables[name] for name in names]

@@ -51,18 +51,18 @@ def _marks(rows: Sequence[Row]) -> str:
             others = f"better {ours['better']}, worse {ours['worse']}"
         else:
             others = f"level {ours['level']}, contrary {ours[contrary]}"
-        found = f"of {ours.total()} tested {ours[theirs]} reproduced, {others}" if ours else "none tested"
-        parts.append(f"“{words}”: {found}")
+        marks = f"of {ours.total()} tested {ours[theirs]} reproduced, {others}" if ours else "none tested"
+        parts.append(f"“{words}”: {marks}")
     return f"The paper's marks: {'; '.join(parts)}."
 
 
 def _against_likelihood(rows: Sequence[Row]) -> str:
     theirs = [row for row in rows if row.key.method == "log_likelihood"]
-    said = [
+    sentences = [
         f"{name} {_counted(row.labels.mark for row in theirs if (row.key.protocol == 'paper') == papers)}"
         for name, papers in (("in the paper's protocols", True), ("in the others", False))
     ]
-    return f"Against the log-likelihood UUM is, {'; '.join(said)}."
+    return f"Against the log-likelihood UUM is, {'; '.join(sentences)}."
 
 
 def _without_labels(rows: Sequence[Row]) -> str:

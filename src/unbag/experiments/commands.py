@@ -109,8 +109,8 @@ def _tell(summary: Summary, console: Terminal) -> None:
         "in the hands of another run": summary.elsewhere,
         "still missing": summary.missing,
     }
-    said = [f"{len(work)} {what}" for what, work in counts.items() if work]
-    console.print(", ".join(said) or "nothing is missing")
+    parts = [f"{len(work)} {what}" for what, work in counts.items() if work]
+    console.print(", ".join(parts) or "nothing is missing")
     if summary.missing:
         following = name_cell(summary.missing[0].cell)
         console.print(f"time is up, and everything is saved; the same command goes on with {following}")

@@ -1,4 +1,4 @@
-"""Our results beside the paper's: means, intervals, tests, and what falls short.
+"""Our results beside the paper's: means, intervals and tests.
 
 Accuracies are in percent here, as the paper prints them. A mean is compared with the paper's in the two decimals that
 both are shown with, so that nobody sees two equal figures of which one is called short.
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from unbag.experiments.paper import PaperCell
 
 Standing = Literal["reached", "within", "below"]
-
-FAMILIES = ("UCI", "multiple instances", "MNIST family", "CIFAR-10", "SVHN", "no warm-up", "training-set sizes")
 
 
 class Key(NamedTuple):
@@ -161,17 +159,6 @@ class Comparison:
     set_aside: tuple[Line, ...] = ()  # trials of another plan, of changed code, or with seeds that are not planned
 
 
-@dataclass(frozen=True)
-class Family:
-    """How UUM stands against the paper on the cells of one family of data."""
-
-    name: str
-    cells: int
-    run: int
-    reached: int
-    within: int  # those reached are among them
-
-
 def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence[Cell]) -> Comparison:
     """Put trials beside the paper's figures, one row for each cell that was run, is planned, or is in the paper.
 
@@ -221,15 +208,15 @@ def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence
         of_cell[name].append(line)
 
     def row(name: Key) -> Row:
-        found = of_cell.get(name, [])
+        trials = of_cell.get(name, [])
         return Row(
             name,
-            {selection: _selected(found, selection) for selection in SELECTIONS if found},
+            {selection: _selected(trials, selection) for selection in SELECTIONS if trials},
             figures.get(name),
             planned=len(cells[name].seeds()) if name in cells else 0,
-            runs=tuple(sorted({number[run_of(line)] for line in found})),
-            copied=sum("copied_from" in line for line in found),
-            seconds=sum(line.get("seconds") or 0.0 for line in found if "copied_from" not in line),
+            runs=tuple(sorted({number[run_of(line)] for line in trials})),
+            copied=sum("copied_from" in line for line in trials),
+            seconds=sum(line.get("seconds") or 0.0 for line in trials if "copied_from" not in line),
             machine_seconds=machine[name],
             cell=cells.get(name),
         )
@@ -253,8 +240,8 @@ def _cell_of(line: Line) -> Cell | None:
 
 def _selected(lines: Sequence[Line], selection: str) -> Selected:
     def mean(measure: str) -> float | None:
-        found = [line["by"][selection].get(measure) for line in lines]
-        known = [100 * value for value in found if value is not None]
+        values = [line["by"][selection].get(measure) for line in lines]
+        known = [100 * value for value in values if value is not None]
         return round(float(np.mean(known)), 2) if known else None
 
     return Selected(
@@ -274,9 +261,9 @@ def _marked(rows: Mapping[Key, Row]) -> dict[Key, Row]:
             uum = rows.get(name._replace(method="uum"))
             if name.method == "uum" or uum is None or selection not in row.by or selection not in uum.by:
                 continue
-            found = paired_p(uum.by[selection].accuracies, row.by[selection].accuracies, row.by[selection].overlap)
-            if found is not None:
-                tests[name.table][name] = found
+            p_value = paired_p(uum.by[selection].accuracies, row.by[selection].accuracies, row.by[selection].overlap)
+            if p_value is not None:
+                tests[name.table][name] = p_value
         for of_table in tests.values():
             corrected = holm([p for _, p in of_table.values()])
             for (name, (difference, _)), p in zip(of_table.items(), corrected, strict=True):
@@ -284,60 +271,6 @@ def _marked(rows: Mapping[Key, Row]) -> dict[Key, Row]:
                 own = replace(row.by[selection], mark=mark(difference, p))
                 marked[name] = replace(row, by={**row.by, selection: own})
     return marked
-
-
-def family(key: Key) -> str:
-    """Name the family of data that a cell of the paper belongs to, one of `FAMILIES`.
-
-    Examples
-    --------
-    >>> family(Key("llp_benchmark", "label_proportions", "fashion-mnist", "uum"))
-    'MNIST family'
-    """
-    table = key.table
-    by_table = {"mil": "multiple instances", "similarity_noinit": "no warm-up"}
-    if table.endswith("_uci"):
-        return "UCI"
-    if table.endswith("_sizes"):
-        return "training-set sizes"
-    return by_table.get(table) or {"cifar10": "CIFAR-10", "svhn": "SVHN"}.get(key.dataset, "MNIST family")
-
-
-def families(rows: Iterable[Row]) -> list[Family]:
-    """Count, family by family, on how many cells UUM reaches the paper's mean, or comes within its deviation.
-
-    Examples
-    --------
-    >>> families([])
-    []
-    """
-    of: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.key.method == "uum" and row.paper is not None:
-            of[family(row.key)].append(row)
-    return [
-        Family(
-            name,
-            cells=len(of[name]),
-            run=sum(row.standing is not None for row in of[name]),
-            reached=sum(row.standing == "reached" for row in of[name]),
-            within=sum(row.standing in ("reached", "within") for row in of[name]),
-        )
-        for name in FAMILIES
-        if name in of
-    ]
-
-
-def shortfalls(rows: Iterable[Row]) -> list[Row]:
-    """List the cells where UUM is below the paper's mean, the largest gap first.
-
-    Examples
-    --------
-    >>> shortfalls([])
-    []
-    """
-    short = [row for row in rows if row.key.method == "uum" and row.standing in ("within", "below")]
-    return sorted(short, key=lambda row: (row.difference or 0.0, row.key[:3]))
 
 
 def _in_order(keys: Iterable[Key], known: Sequence[Key]) -> list[Key]:

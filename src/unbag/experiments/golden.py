@@ -67,14 +67,14 @@ def _check(name: str, cell: Cell) -> None:
     expected = known().get(name)
     if expected is None:
         return
-    found = compute(cell)
-    same = len(found) == len(expected) and all(
+    numbers = compute(cell)
+    same = len(numbers) == len(expected) and all(
         math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        for one, other in zip(found, expected, strict=True)
+        for one, other in zip(numbers, expected, strict=True)
     )
     if not same:
         raise ChangedCode(
-            f"the code of trials of {name} has changed: a short run gives {found}, and gave {expected}; its trials "
+            f"the code of trials of {name} has changed: a short run gives {numbers}, and gave {expected}; its trials "
             "would not be comparable with those of before, so undo the change, or make a new plan with other seeds"
         )
 

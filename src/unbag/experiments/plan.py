@@ -329,7 +329,7 @@ def select(
         for name in asked[option]:
             check_choice(option, name, allowed)
     placed = {name for part in PARTS for name in part.datasets}
-    found: dict[Cell, None] = {}
+    cells: dict[Cell, None] = {}
     for part in PARTS:
         if tables and part.table not in tables:
             continue
@@ -343,7 +343,7 @@ def select(
                 and (not protocols or cell.protocol in protocols)
                 and (not groups or cell.n_groups in groups)
             ):
-                found[replace(cell, epochs=epochs)] = None
-    if not found:
+                cells[replace(cell, epochs=epochs)] = None
+    if not cells:
         raise ValueError("no cell of any table fits all of these options; see them all with unbag reproduce list")
-    return list(found)
+    return list(cells)

@@ -38,19 +38,19 @@ def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     >>> dot_plot([row], {"uum": "UUM"}).startswith("<svg ")
     True
     """
-    panels = [(name, list(found)) for name, found in groupby(rows, key=lambda row: row.key.dataset)]
+    panels = [(name, list(of_dataset)) for name, of_dataset in groupby(rows, key=lambda row: row.key.dataset)]
     labels = {row.key.method: titles.get(row.key.method, row.key.method) for row in rows}
     left = 0.15 + LETTER * max(map(len, labels.values()))
     right = 0.1 if all(row.accuracies for row in rows) else 0.5
 
     def draw(figure: Figure) -> None:
         top = LEGEND
-        for name, found in panels:
-            axes = _axes(figure, left, right, top + TITLE, LINE * len(found))
+        for name, of_dataset in panels:
+            axes = _axes(figure, left, right, top + TITLE, LINE * len(of_dataset))
             axes.set_title(name, loc="left", fontweight="bold", pad=4)
-            _dots(axes, found)
-            axes.set_yticks(range(len(found)), [labels[row.key.method] for row in found])
-            top += TITLE + LINE * len(found) + TICKS
+            _dots(axes, of_dataset)
+            axes.set_yticks(range(len(of_dataset)), [labels[row.key.method] for row in of_dataset])
+            top += TITLE + LINE * len(of_dataset) + TICKS
         axes.set_xlabel("accuracy in percent")
         handles = [_handle("o", OURS, "ours"), _handle("D", PAPER, "the paper's", filled=False)]
         _legend(figure, handles if any(row.paper for row in rows) else handles[:1])
@@ -122,8 +122,8 @@ def strip_plot(points: Mapping[str, Mapping[str, Sequence[float]]], label: str, 
             colour, marker = looks[kind]
             aside = 0.3 * (place - (len(looks) - 1) / 2)
             for row, name in enumerate(rows):
-                found = points[name][kind]
-                axes.plot(found, [row + aside] * len(found), linestyle="", marker=marker, color=colour, markersize=3)
+                values = points[name][kind]
+                axes.plot(values, [row + aside] * len(values), linestyle="", marker=marker, color=colour, markersize=3)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="x", color=GRID, alpha=0.35, linewidth=0.6)

@@ -101,14 +101,14 @@ def provenance(lines: Iterable[Line]) -> tuple[Provenance, ...]:
     trials: dict[Run, list[Line]] = defaultdict(list)
     for line in lines:
         trials[run_of(line)].append(line)
-    found = []
+    sources = []
     for run, of_run in trials.items():
         moments = sorted(map(_moment, of_run))
         first, last = (moment.date().isoformat() for moment in (moments[0], moments[-1]))
         tables = tuple(sorted({str(line["table"]) for line in of_run}))
         seconds = sum(line.get("seconds") or 0.0 for line in of_run)
-        found.append((moments[0], run, Provenance(run, len(of_run), tables, first, last, seconds)))
-    return tuple(origin for *_, origin in sorted(found, key=lambda item: item[:2]))
+        sources.append((moments[0], run, Provenance(run, len(of_run), tables, first, last, seconds)))
+    return tuple(origin for *_, origin in sorted(sources, key=lambda item: item[:2]))
 
 
 def machine_seconds(lines: Sequence[Line]) -> list[float]:
@@ -122,7 +122,7 @@ def machine_seconds(lines: Sequence[Line]) -> list[float]:
     >>> machine_seconds([one, {"seconds": 2.0, "date": "2026-01-31T12:00:06"}])
     [5.0, 1.0]
     """
-    found = [0.0] * len(lines)
+    seconds = [0.0] * len(lines)
     for machine in {run_of(line).hardware for line in lines}:
         own = [place for place, line in enumerate(lines) if run_of(line).hardware == machine]
         beside = np.array([lines[place].get("beside") or 1 for place in own])
@@ -138,8 +138,8 @@ def machine_seconds(lines: Sequence[Line]) -> list[float]:
         so_far = np.concatenate([[0.0], each.cumsum()])
         shares = (so_far[np.searchsorted(moments, ends)] - so_far[np.searchsorted(moments, starts)]) / beside
         for place, share in zip(own, shares.tolist(), strict=True):
-            found[place] = share
-    return found
+            seconds[place] = share
+    return seconds
 
 
 def _moment(line: Line) -> datetime:

@@ -37,13 +37,6 @@ def write(results: Path, docs: Path) -> list[Path]:
     """Write the comparison with the paper as Markdown, as one HTML page and as plots, and return their paths.
 
     The same results give the same bytes. What ``NOTES.md`` beside the results says becomes part of both pages.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> [path.name for path in write(folder, folder / "docs")][:3]
-    ['results.md', 'tables.html', 'similarity_benchmark.svg']
     """
     notes, page = results / NOTES, docs / "results.md"
     if page.exists() and MADE not in page.read_text("utf-8", errors="replace"):

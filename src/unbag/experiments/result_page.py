@@ -132,12 +132,12 @@ def view(comparison: Comparison, titles: Mapping[str, str], before: Sequence[Map
     """
     rows = comparison.rows
     of_table = {name: [row for row in rows if row.key.table == name] for name in TABLES}
-    of_table |= {name: list(found) for name, found in groupby(rows, key=lambda row: row.key.table)}
+    of_table |= {name: list(of_name) for name, of_name in groupby(rows, key=lambda row: row.key.table)}
     return View(
         claims=claims(rows),
         summary=summary_table(rows),
         shortfalls=shortfall_table(rows),
-        sections=tuple(_section(name, found, titles) for name, found in of_table.items()),
+        sections=tuple(_section(name, of_name, titles) for name, of_name in of_table.items()),
         provenance=provenance_table(comparison.provenance),
         cost=cost_table(rows),
         apart=apart_table({"results": comparison.set_aside, "results/before": before}),
@@ -150,10 +150,10 @@ def _section(name: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Secti
     many_problems = len({row.key.problem for row in rows}) > 1
     many_protocols = len({row.key.protocol for row in rows}) > 1
     parts = []
-    for (problem, protocol), found in groupby(rows, key=lambda row: (row.key.problem, row.key.protocol)):
+    for (problem, protocol), of_problem in groupby(rows, key=lambda row: (row.key.problem, row.key.protocol)):
         varying = [problem] * many_problems + [protocol] * many_protocols
         words = [PARTS.get(word, word) for word in varying]
-        cells = list(found)
+        cells = list(of_problem)
         parts.append(
             Part(
                 title=", ".join(words),

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from unbag.experiments.cell_text import command
-from unbag.experiments.comparison import Row, Selected, families, shortfalls
+from unbag.experiments.comparison import Row, Selected
 from unbag.experiments.provenance import Line as Trial
 from unbag.experiments.provenance import Provenance
+from unbag.experiments.standings import families, shortfalls
 from unbag.pages.tables import NONE, Cell, Table
 
 TEXT, FIGURE = "text", "figure"
@@ -153,18 +154,18 @@ def cost_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         of_table.setdefault(row.key.table, []).append(row)
 
-    def seconds(found: Sequence[Row]) -> float | None:
+    def seconds(some: Sequence[Row]) -> float | None:
         """Return the mean of a trial that was not copied."""
-        trials = sum(row.trials - row.copied for row in found)
-        return sum(row.seconds for row in found) / trials if trials else None
+        trials = sum(row.trials - row.copied for row in some)
+        return sum(row.seconds for row in some) / trials if trials else None
 
-    def missing(found: Sequence[Row]) -> int:
-        return sum(max(0, row.planned - row.trials) for row in found)
+    def missing(some: Sequence[Row]) -> int:
+        return sum(max(0, row.planned - row.trials) for row in some)
 
-    def to_come(found: Sequence[Row]) -> float | None:
+    def to_come(some: Sequence[Row]) -> float | None:
         """Return what missing trials take, if each takes as long as others of its cell, or else of its table."""
-        usual = seconds(found)
-        return None if usual is None else sum(missing([row]) * (seconds([row]) or usual) for row in found)
+        usual = seconds(some)
+        return None if usual is None else sum(missing([row]) * (seconds([row]) or usual) for row in some)
 
     def hours(value: float | None) -> Cell:
         return Cell(NONE) if value is None else Cell(f"{value / 3600:.2f}", value)
@@ -186,10 +187,10 @@ def cost_table(rows: Sequence[Row]) -> Table:
 
 def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
     """List trials that do not count, by where they are and by table."""
-    found: dict[tuple[str, str], list[Trial]] = {}
+    trials: dict[tuple[str, str], list[Trial]] = {}
     for place, lines in places.items():
         for line in lines:
-            found.setdefault((place, line["table"]), []).append(line)
+            trials.setdefault((place, line["table"]), []).append(line)
     names = ("problem", "dataset", "method", "protocol", "n_groups")
 
     def cells(lines: Sequence[Trial]) -> int:
@@ -200,7 +201,7 @@ def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
 
     return _table(
         "Trials that do not count",
-        sorted(found.items()),
+        sorted(trials.items()),
         [
             ("Where", TEXT, lambda item: Cell(item[0][0])),
             ("Table", TEXT, lambda item: Cell(item[0][1])),
@@ -248,8 +249,8 @@ def _figure(selected: Selected) -> Cell:
     return Cell(figure(selected.mean, selected.std), selected.mean)
 
 
-def _interval(found: tuple[float, float] | None) -> Cell:
-    return Cell(NONE) if found is None else Cell(f"{found[0]:.2f} to {found[1]:.2f}", found[0])
+def _interval(bounds: tuple[float, float] | None) -> Cell:
+    return Cell(NONE) if bounds is None else Cell(f"{bounds[0]:.2f} to {bounds[1]:.2f}", bounds[0])
 
 
 def _count(value: int) -> Cell:

@@ -58,7 +58,7 @@ def read_file(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
 
     A line that is no trial, as a killed writer leaves it, is named in the log and left out.
     """
-    found = []
+    trials = []
     content = path.read_text("utf-8", errors="replace") if path.exists() else ""
     for number, text in enumerate(content.split("\n"), 1):
         if not text.strip():
@@ -73,8 +73,8 @@ def read_file(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
             continue
         if missing:
             raise ValueError(f"{path}, line {number}, has no {', '.join(missing)}; mend the line or remove it")
-        found.append(line)
-    return found
+        trials.append(line)
+    return trials
 
 
 def belongs(line: Mapping[str, Any], cell: Cell) -> bool:

@@ -70,11 +70,11 @@ def sort_groups(X: np.ndarray, rows: np.ndarray, n_groups: int, size: int, rng: 
     rows = np.tile(rows, -(-size // len(rows)))
     values = X[rows].reshape(len(rows), -1).astype(np.float64)
     value = values.mean(1) if X.ndim > 2 else values[:, values.var(0).argmax()]
-    found: list[np.ndarray] = []
-    while len(found) < n_groups:
+    parts: list[np.ndarray] = []
+    while len(parts) < n_groups:
         order = rows[np.argsort(value + rng.normal(0, value.std(), len(value)))]
-        found += np.split(order[: len(order) // size * size], len(order) // size)
-    return np.stack(found[:n_groups])
+        parts += np.split(order[: len(order) // size * size], len(order) // size)
+    return np.stack(parts[:n_groups])
 
 
 def tasks_of(cell: Cell, data: Dataset | OrderedTable, seeds: Sequence[int], device: torch.device) -> list[Task]:

@@ -114,7 +114,7 @@ def welch(values: Sequence[float], mean: float, std: float | None) -> Mark | Non
     difference = float(np.mean(values)) - mean
     if ours == std == 0:
         return mark(difference, float(abs(difference) < 1e-9))
-    found = stats.ttest_ind_from_stats(
+    test = stats.ttest_ind_from_stats(
         float(np.mean(values)), ours, len(values), mean, std, PAPER_TRIALS, equal_var=False
     )
-    return mark(difference, float(found.pvalue))
+    return mark(difference, float(test.pvalue))

@@ -126,13 +126,13 @@ def _candidates(
     cell: Cell, seed: int, selection: int, runs: Sequence[tuple[Sequence[tuple[int, Choice]], Trained]]
 ) -> list[_Candidate]:
     """Return what a trial has to choose among by one of the selections, in the order of the cell's choices."""
-    found = {
+    candidates = {
         cell.choices.index(choice): _Candidate(choice, [trained, *trained.others][selection], place)
         for replicas, trained in runs
         for place, (own, choice) in enumerate(replicas)
         if own == seed
     }
-    return [found[number] for number in range(len(cell.choices))]
+    return [candidates[number] for number in range(len(cell.choices))]
 
 
 def stack(tasks: Sequence[Task]) -> list[Task]:
@@ -234,11 +234,11 @@ def _score(cell: Cell, method: Method, tasks: Sequence[Task]) -> Score:
 
     def score(predict: Predict) -> Tensor:
         outputs = predict(inputs).float()  # (replicas, rows of any trial, width)
-        found = [
+        scores = [
             _accuracy(cell, own[place], task.validation, task)
             for own, place, task in zip(outputs, places, tasks, strict=True)
         ]
-        by_labels = torch.tensor(found, dtype=torch.float64, device=rows.device)
+        by_labels = torch.tensor(scores, dtype=torch.float64, device=rows.device)
         return torch.stack([by_labels, of_groups(outputs)])
 
     return score
@@ -294,10 +294,10 @@ def _accuracy(cell: Cell, outputs: Tensor, judged: Judged, task: Task) -> float:
     if not bool(outputs.isfinite().all()):  # a model that diverged is never the best one
         return math.nan
     guessed = METHODS[cell.method].predict(outputs, judged, task)
-    found = accuracy(guessed, judged.truth, task.permuted)
+    value = accuracy(guessed, judged.truth, task.permuted)
     if symmetry(cell.problem, task.n_classes) == "reversal":
-        return max(found, accuracy(task.n_classes - 1 - guessed, judged.truth, task.permuted))
-    return found
+        return max(value, accuracy(task.n_classes - 1 - guessed, judged.truth, task.permuted))
+    return value
 
 
 def _auc(cell: Cell, outputs: Tensor, task: Task) -> float | None:

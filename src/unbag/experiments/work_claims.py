@@ -7,11 +7,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from unbag.experiments.plan import Work
 from unbag.files import write_atomic
+
+if TYPE_CHECKING:
+    from unbag.experiments.plan import Work
 
 
 @contextmanager

@@ -37,27 +37,27 @@ def boxes(z: Tensor, size: int) -> list[Box]:
     [Box(which=tensor([0, 1, 2]), largest=(2, 3, 6), by_transform=True)]
     """
     kinds, kind_of_group, n_groups = (
-        found.cpu().numpy() for found in z.long().unique(dim=0, return_inverse=True, return_counts=True)
+        one.cpu().numpy() for one in z.long().unique(dim=0, return_inverse=True, return_counts=True)
     )
     cost = _costs(kinds, n_groups, size).min(0)
-    found, groups_in, cost_of = kinds[:0], n_groups[:0], cost[:0]
+    bounds, groups_in, cost_of = kinds[:0], n_groups[:0], cost[:0]
     box_of_kind = np.empty(len(kinds), dtype=np.int64)
     for kind in cost.argsort()[::-1]:
-        joined, together = np.maximum(found, kinds[kind]), groups_in + n_groups[kind]
+        joined, together = np.maximum(bounds, kinds[kind]), groups_in + n_groups[kind]
         cost_joined = _costs(joined, together, size).min(0)
         extra = cost_joined - cost_of - cost[kind]
-        if len(found) and extra.min() < 0:
+        if len(bounds) and extra.min() < 0:
             best = box_of_kind[kind] = extra.argmin()
-            found[best], groups_in[best], cost_of[best] = joined[best], together[best], cost_joined[best]
+            bounds[best], groups_in[best], cost_of[best] = joined[best], together[best], cost_joined[best]
         else:
-            box_of_kind[kind] = len(found)
-            found = np.concatenate([found, kinds[kind, None]])
+            box_of_kind[kind] = len(bounds)
+            bounds = np.concatenate([bounds, kinds[kind, None]])
             groups_in, cost_of = np.append(groups_in, n_groups[kind]), np.append(cost_of, cost[kind])
-    by_transform, by_states = _costs(found, groups_in, size)
+    by_transform, by_states = _costs(bounds, groups_in, size)
     box_of_group = torch.from_numpy(box_of_kind[kind_of_group]).to(z.device)
     return [
         Box((box_of_group == number).nonzero().flatten(), tuple(n for n in largest if n), bool(transform))
-        for number, (largest, transform) in enumerate(zip(found.tolist(), by_transform <= by_states, strict=True))
+        for number, (largest, transform) in enumerate(zip(bounds.tolist(), by_transform <= by_states, strict=True))
     ]
 
 

@@ -59,13 +59,13 @@ class ReachableStates:
         here = self.levels[-1]
         reached: dict[Hashable, int] = {}
         table = [[self._number(reached, state, label) for label in range(self.n_classes)] for state in here]
-        found = list(reached)
+        states = list(reached)
         numbers = torch.tensor(table)
-        if set(found) == set(here):
+        if set(states) == set(here):
             in_order = {state: number for number, state in enumerate(here)}
-            numbers = torch.tensor([in_order[state] for state in found])[numbers]
-            found = here
-        self.levels.append(found)
+            numbers = torch.tensor([in_order[state] for state in states])[numbers]
+            states = here
+        self.levels.append(states)
         self.tables.append(numbers)
 
     def _number(self, reached: dict[Hashable, int], state: Hashable, label: int) -> int:

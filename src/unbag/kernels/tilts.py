@@ -75,18 +75,18 @@ def find_tilt(
     """
     start = torch.zeros_like(z) if start is None else start
     allowed = tolerance * z.sum(1)
-    found = _newton(scores, weights, z, start, allowed)
+    tilt = _newton(scores, weights, z, start, allowed)
     for search in (_minimise, _cool):
-        if bool(found.converged.all()):
+        if bool(tilt.converged.all()):
             break
-        again = (~found.converged).nonzero().flatten()
+        again = (~tilt.converged).nonzero().flatten()
         better = search(
-            scores[again], None if weights is None else weights[again], z[again], found.shift[again], allowed[again]
+            scores[again], None if weights is None else weights[again], z[again], tilt.shift[again], allowed[again]
         )
-        found.shift[again], found.converged[again] = better.shift, better.converged
-        for old, new in zip(found.moments, better.moments, strict=True):
+        tilt.shift[again], tilt.converged[again] = better.shift, better.converged
+        for old, new in zip(tilt.moments, better.moments, strict=True):
             old[again] = new
-    return found
+    return tilt
 
 
 def _newton(scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, allowed: Tensor) -> Tilt:

@@ -78,8 +78,8 @@ def _find_peak(
         mean = torch.where(todo, segments.sum((odds + segments.expand(own)).sigmoid()), mean)
         more, less = todo & (mean > count + 1), todo & (mean < count)
         first, last = torch.where(more, count + 1, first), torch.where(less, count, last)
-        found = todo & ~more & ~less
-        tilt, between, first = torch.where(found, own, tilt), between | found, torch.where(found, count, first)
+        reached = todo & ~more & ~less
+        tilt, between, first = torch.where(reached, own, tilt), between | reached, torch.where(reached, count, first)
     at_count = find_tilt(odds, segments, torch.where(between, mean, first))
     # At the bounds nothing limits the slope to one side; beside the limits the weights would peak elsewhere.
     least = torch.where(first < high, slope(first.minimum(high - 1)), float("-inf"))

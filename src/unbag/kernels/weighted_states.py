@@ -29,10 +29,10 @@ def simplex(largest: tuple[int, ...], m: int, device: torch.device) -> Simplex:
     for _ in range(m):
         following = levels[-1][:, None] + np.eye(k, dtype=np.int64)  # (states, moves, columns)
         fits = (following <= largest).all(2)
-        found, number = np.unique(following[fits], axis=0, return_inverse=True)
-        table = np.full(fits.shape, len(found))
+        distinct, number = np.unique(following[fits], axis=0, return_inverse=True)
+        table = np.full(fits.shape, len(distinct))
         table[fits] = number.ravel()
-        levels.append(found)
+        levels.append(distinct)
         moves.append(torch.from_numpy(table).to(device))
     counts = {level: torch.from_numpy(states).to(device) for level, states in enumerate(levels)}
     return Simplex(Lattice(moves, [len(states) for states in levels]), counts)

@@ -19,20 +19,20 @@ def importance(summary: dict[str, Any]) -> Section | None:
     """Show how much worse groups are explained without each column; None where there are no columns."""
     if not summary.get("columns"):  # images, or a summary of an earlier version
         return None
-    section, found = Section("importance", "Which columns matter"), summary["importance"]
-    if found is None:
+    section, measured = Section("importance", "Which columns matter"), summary["importance"]
+    if measured is None:
         section.text.append(
             "Groups are too large, or the time limit is too short, to try one column after the other, or the model "
             "rules all groups out."
         )
         return section
-    columns = found["columns"]
-    judged = "that were left out of training" if found["held_out"] else "that were trained on, as none was held out"
+    columns = measured["columns"]
+    judged = "that were left out of training" if measured["held_out"] else "that were trained on, as none was held out"
     section.text.append(
-        f"Values of one column at a time were shuffled among {count(found['rows'], 'row')} of "
-        f"{count(found['groups'], 'group')} {judged}, {count(found['permutations'], 'time')}: the more log-likelihood "
-        "per group is lost, the more the predictions rest on that column. Columns that tell the same share their "
-        "importance, so that each may look dispensable; and what predicts is not what causes."
+        f"Values of one column at a time were shuffled among {count(measured['rows'], 'row')} of "
+        f"{count(measured['groups'], 'group')} {judged}, {count(measured['permutations'], 'time')}: the more "
+        "log-likelihood per group is lost, the more the predictions rest on that column. Columns that tell the same "
+        "share their importance, so that each may look dispensable; and what predicts is not what causes."
     )
     if (total := summary["columns"]) > len(columns):
         section.text.append(

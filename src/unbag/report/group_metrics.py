@@ -168,12 +168,12 @@ def _calibration(
     """
     shown = slice(1, None) if observed.shape[1] == 2 else slice(None)
     members = np.broadcast_to(sizes[:, None], observed[:, shown].shape).ravel()
-    seen, said, chance = (one[:, shown].ravel() for one in (observed, expected, variance))
-    tenth = np.minimum((said / members * 10).astype(np.int64), 9)
+    seen, predicted, chance = (one[:, shown].ravel() for one in (observed, expected, variance))
+    tenth = np.minimum((predicted / members * 10).astype(np.int64), 9)
     return [
         {
             "n": int(own.sum()),
-            "predicted": float(said[own].sum() / members[own].sum()),
+            "predicted": float(predicted[own].sum() / members[own].sum()),
             "happened": float(seen[own].sum() / members[own].sum()),
             "spread": float(chance[own].sum() ** 0.5 / members[own].sum()),
         }

@@ -108,18 +108,18 @@ def _known_observation(
 ) -> list[Any]:
     """Return for each set how many labelled members are right before and after the observation is known."""
     label_of_row = torch.full((n_rows,), -1).index_copy_(0, rows, numbers)
-    found: list[dict[str, Any] | None] = []
+    observations: list[dict[str, Any] | None] = []
     for one in sets:
         truth = label_of_row[one.observations.groups.members]
         use = (truth >= 0) & ~one.posterior.isnan().any(1)
         if not bool(use.any()):
-            found.append(None)
+            observations.append(None)
             continue
         before = one.log_probs[use][:, order].argmax(1) == truth[use]
         after = one.posterior[use][:, order].argmax(1) == truth[use]
         shares = {"before": before.double().mean().item(), "after": after.double().mean().item()}
-        found.append({"memberships": int(use.sum()), **shares})
-    return found
+        observations.append({"memberships": int(use.sum()), **shares})
+    return observations
 
 
 def _by_class(matrix: Tensor, names: list[str]) -> list[dict[str, Any]]:

@@ -55,13 +55,13 @@ def labels(summary: dict[str, Any]) -> Section | None:
 
 def say_accuracy(given: dict[str, Any]) -> str:
     """Say how many labelled rows are right."""
-    said = (
+    sentence = (
         f"Of {count(given['rows'], 'labelled row')}, {percent(given['accuracy'])} are classified right; the most "
         f"common label every time would be right for {percent(given['most_common'])}."
     )
     if given["rows_in_groups"] == 0:
-        return f"{said} None of these rows is in a group that was learned from."
-    return f"{said} {number(given['rows_in_groups'])} of these rows are in groups that were learned from."
+        return f"{sentence} None of these rows is in a group that was learned from."
+    return f"{sentence} {number(given['rows_in_groups'])} of these rows are in groups that were learned from."
 
 
 def _say_known(summary: dict[str, Any]) -> list[str]:

@@ -66,7 +66,7 @@ def _counts(one: dict[str, Any], name: str, section: Section) -> None:
 
 def _answers(one: dict[str, Any], name: str, section: Section) -> None:
     outcome, kind = one["outcome"], Wording(**one["wording"])
-    said = (
+    sentence = (
         f"Called by the more likely answer, {percent(outcome['right'])} of the {kind.groups} are right; the most "
         f"common answer every time would be right for {percent(outcome['most_common'])}."
     )
@@ -76,7 +76,7 @@ def _answers(one: dict[str, Any], name: str, section: Section) -> None:
         Picture(
             plots.two_histograms(name, outcome["edges"], counts, axis),
             f"Histograms: predicted probability of “{kind.yes}” where “{kind.no}” and where “{kind.yes}” was observed",
-            f"{said} The less the two histograms overlap, the better.",
+            f"{sentence} The less the two histograms overlap, the better.",
         ),
         Picture(
             plots.reliability(f"{name}-reliability", outcome["bins"], axis, "share observed"),

@@ -31,15 +31,15 @@ def judge(
     one: Observations, log_probs: Tensor, trivial: Tensor, held_out: Tensor | None, folds: Tensor | None = None
 ) -> Judged:
     """Compute likelihood and posterior of all groups, a part at a time."""
-    found = []
+    scored = []
     with torch.no_grad():
         for which, entries, segments in one.groups.segments.runs(MEMBERS_AT_ONCE):
-            found.append(one.aggregate.checked_evidence(log_probs[entries], segments, one.checked[which]))
+            scored.append(one.aggregate.checked_evidence(log_probs[entries], segments, one.checked[which]))
     return Judged(
         observations=one,
         log_probs=log_probs,
-        log_likelihood=torch.cat([evidence.log_likelihood for evidence in found]),
-        posterior=torch.cat([evidence.posterior for evidence in found]),
+        log_likelihood=torch.cat([evidence.log_likelihood for evidence in scored]),
+        posterior=torch.cat([evidence.posterior for evidence in scored]),
         trivial=trivial,
         chosen=one.weights.nonzero().flatten() if held_out is None else held_out,
         held_out=held_out is not None,

@@ -146,10 +146,10 @@ def _say_loss(history: list[dict[str, Any]]) -> str:
     known = [entry["loss"] for entry in history if entry["loss"] is not None]
     if not known:
         return "The loss was no number in any epoch."
-    said = f"The loss went from {number(known[0])} to {number(known[-1])}."
+    sentence = f"The loss went from {number(known[0])} to {number(known[-1])}."
     if len({entry["phase"] for entry in history}) > 1:
-        said += " The dotted line marks where another loss took over: values before and after it do not compare."
-    return said
+        sentence += " The dotted line marks where another loss took over: values before and after it do not compare."
+    return sentence
 
 
 def _say_score(history: list[dict[str, Any]], best: int) -> str:

@@ -134,7 +134,7 @@ def summarise(
             "least_confident": least_confident(rows, shown, sets),
             "labels": of_labels,
             "diagnosis": [
-                {"kind": found.kind, "message": found.message, "fatal": found.fatal} for found in clf.diagnosis_
+                {"kind": finding.kind, "message": finding.message, "fatal": finding.fatal} for finding in clf.diagnosis_
             ],
             "problems": [one.as_dict() for one in problems],
             "settings": _settings(clf),

@@ -43,11 +43,11 @@ from unbag.problems import TableError as TableError
 from unbag.run_folder import Run as Run
 from unbag.tables.checking import Checked as Checked
 from unbag.tables.checking import check_tables as check_tables
+from unbag.tables.disaggregate import disaggregate_table as disaggregate_table
 from unbag.tables.fit import Learned as Learned
 from unbag.tables.fit import fit_tables as fit_tables
 from unbag.tables.plan import make_plan as make_plan
 from unbag.tables.plan import read_config as read_config
-from unbag.tables.predict import disaggregate_table as disaggregate_table
 from unbag.tables.predict import predict_table as predict_table
 from unbag.tables.predict_groups import predict_groups_table as predict_groups_table
 from unbag.tables.read import read_table as read_table

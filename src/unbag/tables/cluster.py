@@ -25,8 +25,9 @@ from unbag.features import Tally
 from unbag.files import raise_if_input
 from unbag.problems import Problem, fail
 from unbag.run_folder import Run
+from unbag.tables.disaggregate import disaggregate_with
 from unbag.tables.parquet_files import ParquetFiles, parts_of
-from unbag.tables.predict import Predicted, Rows, disaggregate_with, load_run, predict_part, read_rows, shift_notes
+from unbag.tables.predict import Predicted, Rows, load_run, predict_part, read_rows, shift_notes
 from unbag.tables.read import TableFile, open_table
 
 RETRIES = 10
@@ -50,10 +51,10 @@ def predict_on_cluster(
     given = {"id": id, "keep": keep, "raw_text": True}
     names = [part.name if part.suffix == ".parquet" else f"{part.name}.parquet" for part in parts]
     asked = [(own, part, (out / name).absolute(), given, device) for part, name in zip(parts, names, strict=True)]
-    found = map_tasks(_predict_part, asked, device)
-    tally = _add_up(found)
-    shifts = shift_notes(clf, reduce(add, (one.seen for one in found)), instances)
-    return sum(one.rows for one in found), [*tally.as_problems(str(instances)), *shifts]
+    predicted = map_tasks(_predict_part, asked, device)
+    tally = _add_up(predicted)
+    shifts = shift_notes(clf, reduce(add, (one.seen for one in predicted)), instances)
+    return sum(one.rows for one in predicted), [*tally.as_problems(str(instances)), *shifts]
 
 
 def disaggregate_on_cluster(
@@ -75,9 +76,9 @@ def disaggregate_on_cluster(
     content, clf = load_run(own, "cpu")
 
     def read(file: TableFile, keys: list[str]) -> Rows:
-        found = map_tasks(_read_part, [(own, part, keys, device) for part in _parts(instances)], device)
-        kept = pa.concat_tables([one.keys.data for one in found])
-        return Rows(Table(instances, kept), np.concatenate([one.log_probs for one in found]), _add_up(found))
+        parts = map_tasks(_read_part, [(own, part, keys, device) for part in _parts(instances)], device)
+        kept = pa.concat_tables([one.keys.data for one in parts])
+        return Rows(Table(instances, kept), np.concatenate([one.log_probs for one in parts]), _add_up(parts))
 
     told: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
     return disaggregate_with(read, (own, content, clf), instances, groups, out, **told)

@@ -118,24 +118,24 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     ids: dict[str, Any] = {"group": keys[0]} if kind.size is None else {"members": tuple(keys)}
     if rate is not None and kind.outcome != "yes_no":
         raise fail(f"--error-rate is about answers of yes or no, but {written} observes none", file)
-    found = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
+    columns = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
     counted = kind.outcome in ("class_counts", "published_counts")
-    found = _counted(found, names, source, plan) if counted else _answered(found, names, source)
-    used = {*found.keys, found.observed, found.size, *found.classes, *found.scales}
+    columns = _counted(columns, names, source, plan) if counted else _answered(columns, names, source)
+    used = {*columns.keys, columns.observed, columns.size, *columns.classes, *columns.scales}
     unused = tuple(name for name in names if name not in used)
     if kind.size is None and instances.group is None:
         raise fail(
             f"no column tells which group a row belongs to; call it group, or name it with --group, and write the "
-            f"same ids as in column {found.group} of {file}",
+            f"same ids as in column {columns.group} of {file}",
             str(plan.instances),
         )
     if kind.size is not None and instances.id is None:
         raise fail(
-            f"no column says by its name that it holds the ids that {', '.join(found.members)} of {file} refer to; the "
-            f"columns are {list_some(instances.features)}; name the right one with --id, or call it id",
+            f"no column says by its name that it holds the ids that {', '.join(columns.members)} of {file} refer to; "
+            f"the columns are {list_some(instances.features)}; name the right one with --id, or call it id",
             str(plan.instances),
         )
-    return replace(found, unused=unused)
+    return replace(columns, unused=unused)
 
 
 def read_error_rate(written: str | float | None) -> str | float | None:
@@ -188,19 +188,19 @@ def find_column(
     return like[0] if like else None
 
 
-def _counted(found: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
+def _counted(columns: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
     """Find the columns that count classes."""
-    file, taken = str(source.file), (*found.keys, *(plan.classes or ()), *source.noise_scale)
+    file, taken = str(source.file), (*columns.keys, *(plan.classes or ()), *source.noise_scale)
     for name in source.noise_scale:
         _refuse_unknown(name, names, file, "--noise-scale")
     size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=taken)
     for name in plan.classes or ():
         _refuse_unknown(name, names, file, "--classes")
-    classes = plan.classes or tuple(name for name in names if name not in {*found.keys, size, *source.noise_scale})
+    classes = plan.classes or tuple(name for name in names if name not in {*columns.keys, size, *source.noise_scale})
     if len(classes) < 2:
         raise fail(
             f"proportions need a column of counts for each of at least two classes, but besides "
-            f"{', '.join(found.keys)} there is "
+            f"{', '.join(columns.keys)} there is "
             f"{'only ' + classes[0] if classes else 'none'}; for one column of 0 and 1 use --aggregate "
             "multiple_instance",
             file,
@@ -211,18 +211,18 @@ def _counted(found: SourceColumns, names: Sequence[str], source: Source, plan: P
             f"{len(source.noise_scale)}",
             file,
         )
-    return replace(found, size=size, classes=tuple(classes), scales=source.noise_scale)
+    return replace(columns, size=size, classes=tuple(classes), scales=source.noise_scale)
 
 
-def _answered(found: SourceColumns, names: Sequence[str], source: Source) -> SourceColumns:
+def _answered(columns: SourceColumns, names: Sequence[str], source: Source) -> SourceColumns:
     """Find the column of what was observed, and what 1 means in it."""
-    words, members = found.kind.column or NO_WORDS, found.members
-    observed = _observed(words, names, found.keys, source)
+    words, members = columns.kind.column or NO_WORDS, columns.members
+    observed = _observed(words, names, columns.keys, source)
     plain = [_plain(name) for name in members]
-    reading = read_name(found.kind, observed, _plain(observed).split("_"), plain, source)
+    reading = read_name(columns.kind, observed, _plain(observed).split("_"), plain, source)
     if words.contrary_order is not None and reading.contrary:  # what is said of the second holds of the third
         members = tuple(members[place] for place in words.contrary_order)
-    return replace(found, members=members, observed=observed, reading=reading)
+    return replace(columns, members=members, observed=observed, reading=reading)
 
 
 def _members_in_source(names: Sequence[str], source: Source, count: int) -> tuple[str, ...]:
@@ -253,15 +253,15 @@ def _group_in_source(names: Sequence[str], source: Source, instances: InstanceCo
     if source.group is None and own in names:
         return str(own)
     called = () if own is None else (_plain(own),)
-    found = find_column(names, called, given=source.group, file=file, option="--group-in-groups")
-    found = found or find_column(names, GROUP, given=None, file=file, option="--group-in-groups")
-    if found is None:
+    column = find_column(names, called, given=source.group, file=file, option="--group-in-groups")
+    column = column or find_column(names, GROUP, given=None, file=file, option="--group-in-groups")
+    if column is None:
         raise fail(
             f"no column holds the id of the group; the columns are {list_some(names)}; call it as in the file of "
             "instances, or name it with --group-in-groups",
             file,
         )
-    return found
+    return column
 
 
 def _observed(own: AnswerColumn, names: Sequence[str], taken: Collection[str], source: Source) -> str:
@@ -269,10 +269,10 @@ def _observed(own: AnswerColumn, names: Sequence[str], taken: Collection[str], s
     known = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
     words = {*NEUTRAL, "relation", *(word for one in (own, *known) for word in one.yes), *own.contrary}
     free = [name for name in names if name not in taken]
-    found = find_column(names, words, given=source.observed, file=file, option="--observed", taken=taken)
-    if found is None and len(free) == 1:
-        found = free[0]
-    if found is None:
+    column = find_column(names, words, given=source.observed, file=file, option="--observed", taken=taken)
+    if column is None and len(free) == 1:
+        column = free[0]
+    if column is None:
         raise fail(
             f"no column says what was observed; the others are {list_some(free)}; call it label, or name it with "
             "--observed"
@@ -280,7 +280,7 @@ def _observed(own: AnswerColumn, names: Sequence[str], taken: Collection[str], s
             else "no column says what was observed; add one of 0 and 1 and call it label",
             file,
         )
-    return found
+    return column
 
 
 def _guess(names: Sequence[str], source: Source, instances: InstanceColumns) -> tuple[str, bool]:

@@ -65,34 +65,34 @@ class PreparedRows:
     folder: Path
     preparation: Preparation
     rows: MappedRows
-    found: Gathered
+    gathered: Gathered
     position: np.ndarray | None
     """Where each row of the table is; None: at the same place."""
 
 
-def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
+def prepare_on_disk(gathered: Gathered, folder: Path) -> PreparedRows:
     """Write the rows of a plan to a folder, or find them there, and number the rows of all groups by their places."""
-    order = _order_by_group(found)
+    order = _order_by_group(gathered)
     position = None if order is None else np.argsort(order, kind="stable")
-    names = list(found.columns.features)
-    members = found.member_rows
-    rows = None if len(members) == len(found.instances) else members
-    asked: dict[str, Any] = {"format": FORMAT, "parts": found.on_disk, "types": _types(found), "features": names}
-    asked |= {"categorical": sorted(found.plan.categorical), "order": _digest(order), "learned from": _digest(rows)}
+    names = list(gathered.columns.features)
+    members = gathered.member_rows
+    rows = None if len(members) == len(gathered.instances) else members
+    asked: dict[str, Any] = {"format": FORMAT, "parts": gathered.on_disk, "types": _types(gathered), "features": names}
+    asked |= {"categorical": sorted(gathered.plan.categorical), "order": _digest(order), "learned from": _digest(rows)}
     place = folder / hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-    raise_if_input(place, [found.plan.instances])
+    raise_if_input(place, [gathered.plan.instances])
     place.mkdir(parents=True, exist_ok=True)
     with locked(place):
         if not (place / "manifest.json").exists():
-            table = ColumnTable(found.plan.instances, found.instances.data, found.plan.categorical)
+            table = ColumnTable(gathered.plan.instances, gathered.instances.data, gathered.plan.categorical)
             preparation = fit_preparation(table, names, rows)
             for one in preparation.features:
                 if len(one.values) > MOST_CATEGORIES:
                     message = f"the column holds {len(one.values):,} different texts; leave it out with --exclude"
-                    raise fail(f"{message} {one.name}", found.instances.file, None, one.name)
+                    raise fail(f"{message} {one.name}", gathered.instances.file, None, one.name)
             write_atomic(place / "preparation.json", json.dumps(preparation.as_plain(), indent=1).encode())
-            _write_rows(found, preparation, position, place / "rows.npy")
-            if changed := {*state_of_parts(found.plan.instances)} ^ {*(found.on_disk or [])}:
+            _write_rows(gathered, preparation, position, place / "rows.npy")
+            if changed := {*state_of_parts(gathered.plan.instances)} ^ {*(gathered.on_disk or [])}:
                 message = "the part has changed, come or gone while rows were read; begin again once all are complete"
                 raise fail(message, min(changed)[0])
             written = {**asked, "size": (place / "rows.npy").stat().st_size}
@@ -102,30 +102,30 @@ def prepare_on_disk(found: Gathered, folder: Path) -> PreparedRows:
             raise fail(f"prepared rows are cut short or gone; remove the folder {place}", str(place / "rows.npy"))
         preparation = Preparation.from_plain(json.loads(read_regular(place / "preparation.json")))
         prepared = preparation, MappedRows((place / "rows.npy").absolute())
-    return PreparedRows(place, *prepared, found if position is None else _renumber(found, position), position)
+    return PreparedRows(place, *prepared, gathered if position is None else _renumber(gathered, position), position)
 
 
-def excerpt_of(found: Gathered) -> tuple[Gathered, Problem]:
+def excerpt_of(gathered: Gathered) -> tuple[Gathered, Problem]:
     """Return the same with some groups and the rows of these alone, with all columns in memory, and a note of it."""
-    names = list(found.columns.features)
-    with open_table(found.plan.instances) as file:
+    names = list(gathered.columns.features)
+    with open_table(gathered.plan.instances) as file:
         (first,) = next(iter(file.stream(names, {}))).slice(0, 1).to_pylist()
     width = sum(len(value) if isinstance(value, list) else 1 for value in first.values())
     observed = []
-    for one in found.observed:
+    for one in gathered.observed:
         if one.checked is None:
             observed.append(one)
             continue
-        which = some_groups(one.checked.groups, min(EXAMINED_ROWS, EXCERPT_NUMBERS // width) // len(found.observed))
+        which = some_groups(one.checked.groups, min(EXAMINED_ROWS, EXCERPT_NUMBERS // width) // len(gathered.observed))
         chosen = which.numpy()
         turned = None if one.turned is None else one.turned[chosen]
         own = {"source_rows": one.source_rows[chosen], "turned": turned}
         observed.append(replace(one, checked=one.checked.take(which), **own))
-    some = replace(found, observed=observed, labels=None, labelled_rows=None, learned_labels=None)
+    some = replace(gathered, observed=observed, labels=None, labelled_rows=None, learned_labels=None)
     rows = some.member_rows if any(one.groups is not None for one in observed) else np.arange(0)
     pieces, done = [], 0
-    keys = found.instances.data.take(pa.array(rows))
-    with open_table(found.plan.instances) as file:
+    keys = gathered.instances.data.take(pa.array(rows))
+    with open_table(gathered.plan.instances) as file:
         for piece in file.stream(names, {}):
             inside = rows[np.searchsorted(rows, done) : np.searchsorted(rows, done + len(piece))] - done
             pieces.append(piece.take(pa.array(inside)))
@@ -133,45 +133,47 @@ def excerpt_of(found: Gathered) -> tuple[Gathered, Problem]:
     table = pa.concat_tables(pieces)
     for name in keys.column_names:
         table = table if name in table.column_names else table.append_column(name, keys.column(name))
-    position = np.full(len(found.instances), -1)
+    position = np.full(len(gathered.instances), -1)
     position[rows] = np.arange(len(rows))
-    message = f"columns were examined in {len(rows):,} of {len(found.instances):,} rows, of groups chosen at random"
-    examined = with_categories(Table(found.plan.instances, table), found.plan.categorical)
+    message = f"columns were examined in {len(rows):,} of {len(gathered.instances):,} rows, of groups chosen at random"
+    examined = with_categories(Table(gathered.plan.instances, table), gathered.plan.categorical)
     looked = replace(_renumber(some, position, len(rows)), instances=examined)
-    return looked, Problem("note", message, found.instances.file)
+    return looked, Problem("note", message, gathered.instances.file)
 
 
-def _order_by_group(found: Gathered) -> np.ndarray | None:
+def _order_by_group(gathered: Gathered) -> np.ndarray | None:
     """Return the rows in an order in which those of each group of the first file stand together; None: they do."""
-    groups = found.observed[0].groups
-    if groups is None or found.observed[0].columns.members:  # a row may be in several pairs
+    groups = gathered.observed[0].groups
+    if groups is None or gathered.observed[0].columns.members:  # a row may be in several pairs
         return None
     members = groups.members.numpy()
     apart = np.diff(members) != 1
     apart[groups.offsets.numpy()[1:-1] - 1] = False
     if not apart.any():
         return None
-    others = np.ones(len(found.instances), dtype=bool)
+    others = np.ones(len(gathered.instances), dtype=bool)
     others[members] = False
     return np.concatenate([members, np.flatnonzero(others)])
 
 
-def _renumber(found: Gathered, position: np.ndarray, n_rows: int | None = None) -> Gathered:
+def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = None) -> Gathered:
     observed = []
-    for one in found.observed:
+    for one in gathered.observed:
         checked = one.checked
         if checked is not None:
             members = torch.from_numpy(position)[checked.groups.members]
             n = n_rows or checked.groups.n_rows
             checked = checked.with_groups(replace(checked.groups, members=members, n_rows=n))
         observed.append(replace(one, checked=checked))
-    labelled = None if found.labelled_rows is None else position[found.labelled_rows]
-    learned = None if found.learned_labels is None else (found.learned_labels[0], position[found.learned_labels[1]])
-    return replace(found, observed=observed, labelled_rows=labelled, learned_labels=learned)
+    labelled = None if gathered.labelled_rows is None else position[gathered.labelled_rows]
+    learned = (
+        None if gathered.learned_labels is None else (gathered.learned_labels[0], position[gathered.learned_labels[1]])
+    )
+    return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned)
 
 
-def _write_rows(found: Gathered, preparation: Preparation, position: np.ndarray | None, path: Path) -> None:
-    shape, kind = (len(found.instances), len(preparation.encoded_names)), preparation.dtype
+def _write_rows(gathered: Gathered, preparation: Preparation, position: np.ndarray | None, path: Path) -> None:
+    shape, kind = (len(gathered.instances), len(preparation.encoded_names)), preparation.dtype
     row, needed = shape[1] * kind.itemsize, shape[0] * shape[1] * kind.itemsize
     at_once = shape[0] if position is None else max(1, int(min(shape[0], memory_size() / 2 / row)))
     remove_drafts(path)
@@ -186,9 +188,9 @@ def _write_rows(found: Gathered, preparation: Preparation, position: np.ndarray 
                 raise _no_room(path.parent, needed, free) from error
         for first in range(0, shape[0], at_once):
             done, written = 0, 0
-            with open_table(found.plan.instances) as file:
+            with open_table(gathered.plan.instances) as file:
                 for piece in file.stream(preparation.names, preparation.csv_types):
-                    table = Table(found.plan.instances, piece)
+                    table = Table(gathered.plan.instances, piece)
                     if done + len(table) > shape[0]:
                         return  # parts have changed, which the caller tells
                     X, own = preparation.encode(table, first_row=done), slice(done, done + len(table))
@@ -211,8 +213,8 @@ def _no_room(folder: Path, needed: int, free: int) -> Exception:
     )
 
 
-def _types(found: Gathered) -> list[str]:
-    with open_table(found.plan.instances) as file:
+def _types(gathered: Gathered) -> list[str]:
+    with open_table(gathered.plan.instances) as file:
         assert isinstance(file.content, ParquetFiles)
         return [f"{name} {kind}" for name, kind in file.content.types.items()]
 

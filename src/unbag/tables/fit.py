@@ -46,7 +46,7 @@ def fit_tables(
     force: bool = False,
     verbose: bool = False,
     rows: Path | None = None,
-    say_read: Callable[[Gathered], None] = lambda found: None,
+    say_read: Callable[[Gathered], None] = lambda gathered: None,
 ) -> Learned:
     r"""Learn from the files of a plan, and keep everything in the folder of a run.
 
@@ -76,19 +76,19 @@ def fit_tables(
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.quality import say_failures  # noqa: PLC0415
 
-        found, looked, problems = read_plan(plan)
-        of_rows = examine_rows(found, looked)
+        gathered, looked, problems = read_plan(plan)
+        of_rows = examine_rows(gathered, looked)
         del looked
         on_disk: PreparedRows | None = None
-        if found.on_disk:
-            on_disk = prepare_on_disk(found, plan.disk or rows or run.rows)
-            found = on_disk.found
-            problems.append(Problem("note", f"rows are read from {on_disk.folder}", found.instances.file))
+        if gathered.on_disk:
+            on_disk = prepare_on_disk(gathered, plan.disk or rows or run.rows)
+            gathered = on_disk.gathered
+            problems.append(Problem("note", f"rows are read from {on_disk.folder}", gathered.instances.file))
             if plan.training.model == "auto":
                 message = "rows are on disk: --model auto is a network, mlp; trees and mixtures need them in memory"
                 problems.append(Problem("note", message))
-        data = as_tables(found, problems, on_disk.rows if on_disk else None)
-        inputs = describe_inputs(found)
+        data = as_tables(gathered, problems, on_disk.rows if on_disk else None)
+        inputs = describe_inputs(gathered)
         X, y, groups = data.X, data.y, data.groups
         clf = AggregateClassifier(
             **data.parameters,
@@ -98,15 +98,15 @@ def fit_tables(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems already
-            findings = [*(finding for one in found.findings for finding in one), *of_rows]
+            findings = [*(finding for one in gathered.findings for finding in one), *of_rows]
             # What is refused here leaves the folder as it was.
             train = clf._prepare_fit(X, y, groups, findings=findings)
             run.start(plan.as_dict(), inputs, resumed=resumed)
-            say_read(found)
+            say_read(gathered)
             before = len(clf.diagnosis_)
             train()
         if plan.names is not None:
-            _name_classes(clf, X, found.instances, plan.names, on_disk.position if on_disk else None)
+            _name_classes(clf, X, gathered.instances, plan.names, on_disk.position if on_disk else None)
         if on_disk:
             adopt_preparation(clf, on_disk.preparation)
         clf.set_params(checkpoint=None, verbose=0)
@@ -118,8 +118,8 @@ def fit_tables(
             groups,
             title=f"{plan.instances.stem} from {', '.join(one.file.stem for one in plan.sources)}",
             inputs=_in_words(inputs) | {"features made": len(clf.get_feature_names_out())},
-            labels=found.labels,
-            labelled_rows=found.labelled_rows,
+            labels=gathered.labels,
+            labelled_rows=gathered.labelled_rows,
             problems=problems,
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
@@ -129,19 +129,19 @@ def fit_tables(
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
 
-def describe_inputs(found: Gathered) -> dict[str, Any]:
+def describe_inputs(gathered: Gathered) -> dict[str, Any]:
     """Return where the data come from, for people and for later commands."""
     return {
-        "instances": found.instances.file,
-        "rows": len(found.instances),
-        "id": found.columns.id,
-        "group": found.columns.group,
-        "label": found.columns.label,
-        **({} if found.plan.labelled is None else {"labelled": found.plan.labelled}),
-        **({} if found.plan.class_shares is None else {"class shares": ", ".join(found.plan.class_shares)}),
-        "features": list(found.columns.features),
-        "observations": [_describe_source(*one) for one in zip(found.observed, found.plan.sources, strict=True)],
-        "left out": [str(one) for one in found.problems if one.left_out],
+        "instances": gathered.instances.file,
+        "rows": len(gathered.instances),
+        "id": gathered.columns.id,
+        "group": gathered.columns.group,
+        "label": gathered.columns.label,
+        **({} if gathered.plan.labelled is None else {"labelled": gathered.plan.labelled}),
+        **({} if gathered.plan.class_shares is None else {"class shares": ", ".join(gathered.plan.class_shares)}),
+        "features": list(gathered.columns.features),
+        "observations": [_describe_source(*one) for one in zip(gathered.observed, gathered.plan.sources, strict=True)],
+        "left out": [str(one) for one in gathered.problems if one.left_out],
     }
 
 
@@ -161,7 +161,7 @@ def _describe_source(one: Observed, source: Source) -> dict[str, Any]:
 
 def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the same for people alone."""
-    said = [
+    sentences = [
         f"{one['file']}: {one['aggregate']} by {', '.join(one['columns'])}"
         + (f", weighted by {one['weight']}" if "weight" in one else "")
         + (f", chosen by answer at {', '.join(one['sampling'])}" if "sampling" in one else "")
@@ -172,7 +172,7 @@ def _in_words(inputs: dict[str, Any]) -> dict[str, Any]:
         for one in inputs["observations"]
         for read in one["read"]
     ]
-    return {**inputs, "observations": said, "columns read as": read}
+    return {**inputs, "observations": sentences, "columns read as": read}
 
 
 def _name_classes(clf: Any, X: Any, table: Table, column: str, position: np.ndarray | None) -> None:

@@ -39,16 +39,16 @@ def read_grouped(match: Match) -> tuple[Groups | None, Values, np.ndarray, list[
     lacks = f"is not in column {group} of {table.file}"
     problems += Strangers(instances, own, of_rows, unknown, of_groups, lacks).problems(drop)
     problems += without_group(match, nowhere)
-    found = match.read_observed(of_groups, sizes)
-    problems += found.problems
-    if found.left_out is not None:
-        which = np.where((which >= 0) & found.left_out[which], -1, which)
-        sizes = np.where(found.left_out, 0, sizes)
+    observed = match.read_observed(of_groups, sizes)
+    problems += observed.problems
+    if observed.left_out is not None:
+        which = np.where((which >= 0) & observed.left_out[which], -1, which)
+        sizes = np.where(observed.left_out, 0, sizes)
     kept = np.flatnonzero(sizes > 0)
-    if found.z is None or any(one.severity == "error" for one in problems):
-        return None, found, kept, problems
+    if observed.z is None or any(one.severity == "error" for one in problems):
+        return None, observed, kept, problems
     members = np.argsort(which, kind="stable")[np.count_nonzero(which < 0) :]
     offsets = np.append(0, np.cumsum(sizes[kept]))
     ids = of_groups.take(pa.array(kept)).to_pylist()
     groups = Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(instances), ids=ids)
-    return groups, replace(found, z=found.z[kept]), kept, problems
+    return groups, replace(observed, z=observed.z[kept]), kept, problems

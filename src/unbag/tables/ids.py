@@ -90,10 +90,10 @@ def written_differently(unknown: pa.Array, known: pa.Array) -> str | None:
     if unknown.type != pa.string() or known.type != pa.string():
         return None
     place = pc.index_in(_loosely(unknown), value_set=_loosely(known), skip_nulls=True)
-    found = np.flatnonzero(whole_numbers(place) >= 0)
-    if len(found) == 0:
+    rows = np.flatnonzero(whole_numbers(place) >= 0)
+    if len(rows) == 0:
         return None
-    one = int(found[0])
+    one = int(rows[0])
     return (
         f"{unknown[one].as_py()!r} here may be {known[place[one].as_py()].as_py()!r} there: "
         "write ids in the same way in both files"

@@ -49,15 +49,15 @@ class Match:
             return read_counts(self.columns, self.source, ids, sizes, self.options)
         if outcome == "yes_no":
             z, problems = read_answers(self.source, column, relations="relation" in parameters(self.columns.kind))
-            said = "answer: 1, yes or true, and 0, no or false"
+            expected = "answer: 1, yes or true, and 0, no or false"
         elif outcome == "class":
             z, problems = _read_classes(self.source, column, self.classes)
-            said = "class"
+            expected = "class"
         else:
             z, problems = read_numbers(self.source, column, "what was observed")
-            said = "number"
-        said = "relation of ranks" if z is not None and z.dtype == object else said
-        return Values(z, problems, [ColumnRead(column, said, len(self.source))])
+            expected = "number"
+        expected = "relation of ranks" if z is not None and z.dtype == object else expected
+        return Values(z, problems, [ColumnRead(column, expected, len(self.source))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,13 +151,13 @@ def read_answers(table: Table, column: str, *, relations: bool = False) -> tuple
 def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> tuple[np.ndarray | None, list[Problem]]:
     """Return a column of names of classes as their numbers, or say which rows hold others."""
     texts = label_texts(table, column)
-    found = find(texts, pa.array(classes))
+    numbers = find(texts, pa.array(classes))
 
     def say(row: int) -> str:
         return f"what was observed must be one of the classes {list_some(classes)}, got {texts[row].as_py()!r}"
 
-    problems = list(in_rows(found < 0, say, file=table.file, column=column))
-    return (None, problems) if problems else (found.astype(np.int64), [])
+    problems = list(in_rows(numbers < 0, say, file=table.file, column=column))
+    return (None, problems) if problems else (numbers.astype(np.int64), [])
 
 
 def read_numbers(table: Table, column: str, what: str) -> tuple[np.ndarray | None, list[Problem]]:

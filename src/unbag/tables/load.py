@@ -95,10 +95,10 @@ def gather(plan: Plan, *, in_memory: bool = False) -> Gathered:
     >>> people, wards = folder / "people.csv", folder / "wards.csv"
     >>> _ = people.write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\n")
     >>> _ = wards.write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
-    >>> found = gather(make_plan({"instances": people, "groups": wards}))
-    >>> found.classes, found.observed[0].columns.aggregate
+    >>> gathered = gather(make_plan({"instances": people, "groups": wards}))
+    >>> gathered.classes, gathered.observed[0].columns.aggregate
     (('ill', 'well'), 'label_proportions')
-    >>> print(found.problems[0].message)  # doctest: +ELLIPSIS
+    >>> print(gathered.problems[0].message)  # doctest: +ELLIPSIS
     the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
@@ -175,13 +175,13 @@ def gather_opened(
     problems = [problem for one in observed for problem in one.problems]
     # Where classes can be interchanged, labels for evaluation may bring their own names.
     unnamed = all(symmetry_of(one.aggregate, len(classes)) == "any" for one in observed)
-    labels, found = _labels(instances, of_instances.label, classes, own_names=unnamed)
+    labels, label_problems = _labels(instances, of_instances.label, classes, own_names=unnamed)
     learned, wrong = _labels(instances, plan.labelled, classes, own_names=False)
     if plan.labelled is not None and learned is None:
         raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
     values, rows = (None, None) if labels is None else labels
     return Gathered(
-        plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *found, *wrong]
+        plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *label_problems, *wrong]
     )
 
 
@@ -209,8 +209,8 @@ def _classes(
     told |= {one.aggregate: one.kind.n_classes for one in sources}
     counts = {count for count in told.values() if count is not None}
     if len(counts) > 1:
-        said = ", ".join(f"{count} by {name}" for name, count in told.items() if count is not None)
-        raise fail(f"the number of classes is told in different ways: {said}")
+        numbers = ", ".join(f"{count} by {name}" for name, count in told.items() if count is not None)
+        raise fail(f"the number of classes is told in different ways: {numbers}")
     if not counts:
         hint = ""
         if column := of_instances.label or plan.labelled or plan.names:

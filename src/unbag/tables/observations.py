@@ -60,8 +60,8 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
     with failing(table.file):
         aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation or reading.relation())
     notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
-    groups, found, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
-    z, turned = found.z, None
+    groups, observed, source_rows, problems = (read_tuples if columns.members else read_grouped)(match)
+    z, turned = observed.z, None
     if z is not None and z.ndim == 3 and aggregate.outcome == "class_counts":  # not all counts are known
         aggregate = PublishedCounts()
     if groups is not None and z is not None and z.dtype == object:  # relations, not answers
@@ -71,7 +71,7 @@ def read_observations(match: Match, relation: Any = None) -> Observed:
         notes += reading.note(columns.kind, table.file, columns.observed)
         if z is not None and not ranks and _is_exchanged(columns):
             z = 1 - z
-    read = found.read
+    read = observed.read
     if columns.error_rate is not None:
         aggregate, rates, wrong = _with_error_rate(aggregate, columns, table)
         problems += wrong

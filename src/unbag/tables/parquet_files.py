@@ -92,8 +92,8 @@ def parts_of(path: Path) -> list[Path]:
 
 def state_of_parts(path: Path) -> list[tuple[str, int, int]]:
     """Return name, size and time of change of each file of a table, by which it can be told from another one."""
-    found = [(str(part.absolute()), part.stat()) for part in parts_of(path)]
-    return [(name, state.st_size, state.st_mtime_ns) for name, state in found]
+    parts = [(str(part.absolute()), part.stat()) for part in parts_of(path)]
+    return [(name, state.st_size, state.st_mtime_ns) for name, state in parts]
 
 
 def _open(path: Path, file: BinaryIO | None = None) -> pq.ParquetFile:

@@ -1,4 +1,4 @@
-"""Predict rows with a finished run: any, piece by piece, and those in observed groups given the observations."""
+"""Predict rows with a finished run, piece by piece."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-import torch
 
 from unbag.aggregates.registry import is_built_in
 from unbag.columns import Table
 from unbag.features import Preparation, Tally
 from unbag.files import atomic_file, raise_if_input, remove_drafts
 from unbag.options import Plan
-from unbag.problems import Problem, fail, list_some, raise_errors
+from unbag.problems import Problem, fail, list_some
 from unbag.run_folder import Run
 from unbag.shift import Moments, find_shift
 from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.load import gather_opened, open_files
-from unbag.tables.observations import Observed
-from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.read import TableFile, open_table
 
@@ -97,9 +92,9 @@ def predict_table(
     content, clf = load_run(run, device)
     given: dict[str, Any] = {"id": id, "keep": keep, "raw_text": raw_text, "progress": progress}
     raise_if_input(out, [instances, *run.inputs])
-    found = predict_part(content, clf, instances, out, **given)
-    shifts = shift_notes(clf, found.seen, instances)
-    return found.rows, [*found.tally.as_problems(str(instances)), *found.notes, *shifts]
+    predicted = predict_part(content, clf, instances, out, **given)
+    shifts = shift_notes(clf, predicted.seen, instances)
+    return predicted.rows, [*predicted.tally.as_problems(str(instances)), *predicted.notes, *shifts]
 
 
 def predict_part(
@@ -150,107 +145,7 @@ def predict_part(
 def shift_notes(clf: Any, seen: Moments, instances: Path) -> list[Problem]:
     """Return warnings of columns that differ from those of fit."""
     shifts = find_shift(clf.feature_statistics_, seen, clf.preparation_.encoded_names)
-    return [Problem("warning", found.message, str(instances)) for found in shifts]
-
-
-def disaggregate_table(
-    run: Run,
-    instances: Path,
-    groups: Path,
-    out: Path,
-    *,
-    aggregate: str | None = None,
-    drop_unmatched: bool = False,
-    raw_text: bool = False,
-    device: str = "cpu",
-) -> tuple[int, list[Problem]]:
-    """Write the probability of each class for rows in observed groups, given what was observed of these.
-
-    Of proportions and bags, one line per row that is in a group, in the order of the rows; of pairs and triplets, one
-    line per member, in the order of the pairs. Features are read and predicted piece by piece: what is held of each row
-    are its ids and the probabilities of its classes.
-
-    Parameters
-    ----------
-    run
-        A finished run.
-    instances, groups
-        Files with the columns that fit had; the rows of fit, or others.
-    out
-        A file that ends in .csv or .parquet.
-    aggregate
-        Which kind of observation the file of groups holds, where the run has learned from several.
-    drop_unmatched
-        Go on without rows and groups that have no partner in the other file.
-    raw_text
-        Write text to CSV as it is, also where a spreadsheet would run it as a formula.
-    device
-        Where to predict.
-
-    Returns
-    -------
-    tuple
-        How many lines were written, and notes.
-    """
-    content, clf = load_run(run, device)
-    told: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
-    return disaggregate_with(partial(read_rows, clf), (run, content, clf), instances, groups, out, **told)
-
-
-def disaggregate_with(
-    read_rows: Callable[[TableFile, list[str]], Rows],
-    loaded: tuple[Run, dict[str, Any], Any],
-    instances: Path,
-    groups: Path,
-    out: Path,
-    *,
-    aggregate: str | None,
-    drop_unmatched: bool,
-    raw_text: bool,
-) -> tuple[int, list[Problem]]:
-    """Write what :func:`disaggregate_table` does, with rows that a function reads and predicts, given their keys."""
-    run, content, clf = loaded
-    preparation = clf.preparation_
-    check_format(out)
-    raise_if_input(out, [instances, groups, *run.inputs])
-    plan, _ = plan_for(content, clf, instances, groups, aggregate)
-    plan = replace(plan, features=tuple(preparation.names), drop_unmatched=drop_unmatched, label=None)
-    rows: list[Rows] = []
-
-    def read(file: TableFile, keys: list[str]) -> Table:
-        rows.append(read_rows(file, keys))
-        return rows[0].keys
-
-    with open_files(plan) as files:
-        check_columns(files[0].names, preparation, [], str(instances))
-        found = gather_opened(plan, files, read)
-    raise_errors(found.problems)
-    one = found.observed[0]
-    if one.checked is None:
-        raise fail("no group is left", one.table.file)
-    from unbag.predictor import posterior_of  # noqa: PLC0415 (scikit-learn is slow to import)
-
-    posterior = posterior_of(one.checked, torch.from_numpy(rows[0].log_probs)).numpy()
-    tally = rows.pop().tally  # what the model says of all rows is needed no more, and takes much memory
-    lines = _Lines(one, found.instances, found.columns.id, found.columns.group)
-    results = result_names(clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
-    formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
-    with writing(out) as write:
-        for first in range(0, len(posterior), ROWS_AT_ONCE):
-            part = slice(first, first + ROWS_AT_ONCE)
-            probs = posterior[lines.order[part]]
-            write(formulas.escape(with_results(lines.take(part), probs, clf.classes_, results)))
-    problems = [*(p for p in found.problems if p.severity != "error"), *tally.as_problems(str(instances))]
-    problems += formulas.as_problems(str(out))
-    if impossible := int(np.isnan(posterior).any(1).sum()):
-        problems.append(
-            Problem(
-                "warning",
-                f"{impossible:,} lines have no probabilities: the model rules out what was observed",
-                str(out),
-            )
-        )
-    return len(posterior), problems
+    return [Problem("warning", shift.message, str(instances)) for shift in shifts]
 
 
 def result_names(classes: Any, kept: Sequence[str], file: str) -> list[str]:
@@ -278,17 +173,17 @@ def read_rows(clf: Any, file: TableFile, keys: list[str]) -> Rows:
     """Read a table piece by piece, keep some of its columns, and predict its rows."""
     preparation, of_numbers = clf.preparation_, without_preparation(clf)
     # One block that grows: many small arrays, between the large ones that come and go, would leave holes in the memory.
-    tally, kept, said, done = Tally(), [], bytearray(), 0
+    tally, kept, buffer, done = Tally(), [], bytearray(), 0
     types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
     for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
         table = Table(file.path, _as_numbers(piece, preparation, keys, file.path, done))
         log_probs = of_numbers.predict_log_proba(preparation.encode(table, tally, done))
-        said += log_probs.tobytes()
+        buffer += log_probs.tobytes()
         kept.append(piece.select(keys))
         done += len(table)
     if not done:
         raise fail("there are no rows, only names of columns", str(file.path))
-    whole = np.frombuffer(said, log_probs.dtype).reshape(done, -1)
+    whole = np.frombuffer(buffer, log_probs.dtype).reshape(done, -1)
     return Rows(Table(file.path, pa.concat_tables(kept)), whole, tally)
 
 
@@ -332,10 +227,10 @@ def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:
 
 def without_preparation(clf: Any) -> Any:
     """Return a classifier of columns that are numbers already; files have their own places to name in errors."""
-    found = copy.copy(clf)
-    found.preparation_, found.n_features_in_ = None, clf.input_shape_[0]
-    vars(found).pop("feature_names_in_", None)
-    return found
+    copied = copy.copy(clf)
+    copied.preparation_, copied.n_features_in_ = None, clf.input_shape_[0]
+    vars(copied).pop("feature_names_in_", None)
+    return copied
 
 
 def check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
@@ -383,30 +278,3 @@ def plan_for(
     names = tuple(map(str, clf.classes_.tolist()))
     others: dict[str, Any] = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
     return replace(plan, instances=instances, sources=(source,), **others), place
-
-
-class _Lines:
-    """Columns that say which row each line is about, and the memberships in the order of the lines."""
-
-    def __init__(self, one: Observed, instances: Table, own_id: str | None, group: str | None) -> None:
-        assert one.groups is not None
-        self._one, self._members = one, one.groups.members.numpy()
-        by_row = one.columns.group is not None
-        self.order = np.argsort(self._members, kind="stable") if by_row else np.arange(len(self._members))
-        self._keys = instances.data.select([name for name in (own_id, group if by_row else None) if name is not None])
-
-    def take(self, part: slice) -> pa.Table:
-        """Return those of some lines."""
-        one, which = self._one, self.order[part]
-        kept = self._keys.take(pa.array(self._members[which]))
-        if one.columns.group is not None:
-            return kept
-        size = len(one.columns.members)
-        pair, place = which // size, which % size
-        if one.turned is not None:
-            place = np.where(one.turned[pair], size - 1 - place, place)
-        names = np.array(one.columns.members, dtype=object)[place]
-        return pa.table(
-            [pa.array(one.source_rows[pair] + 1), pa.array(names), *kept.columns],
-            names=["observation", "member", *kept.column_names],
-        )

@@ -95,18 +95,18 @@ def predict_groups_table(
         key = str(getattr(columns, name))
         table = of_groups.read(as_text=keys)
         rows = file.read(as_text=[key, *plan.categorical])
-    found, kept, problems = (_read_groups if kind.size is None else _read_tuples)(rows, key, table, keys)
+    new_groups, kept, problems = (_read_groups if kind.size is None else _read_tuples)(rows, key, table, keys)
     tally = Tally()
     X = clf.preparation_.encode(rows, tally)
     of_numbers = without_preparation(clf)
     of_sets = clf.aggregate_ if isinstance(clf.aggregate_, list) else [clf.aggregate_]
     built_in = ":" not in str(source.aggregate)
     meant = of_sets[place] if built_in else make_aggregate(str(source.aggregate), list(map(str, clf.classes_)))
-    results = _predict(of_numbers, meant, X, found, kept=kept, file=str(groups))
+    results = _predict(of_numbers, meant, X, new_groups, kept=kept, file=str(groups))
     formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
     with writing(out) as write:
         write(formulas.escape(results))
-    return len(found), [*problems, *tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
+    return len(new_groups), [*problems, *tally.as_problems(str(instances)), *formulas.as_problems(str(out))]
 
 
 def _predict(clf: Any, aggregate: Aggregate, X: np.ndarray, groups: Groups, *, kept: pa.Table, file: str) -> pa.Table:

@@ -121,9 +121,9 @@ def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
 
     A column of numbers is taken for nothing but counts without being told: what is taken for ids is not protected.
     """
-    found = find_column(table.names, GROUP, given=given, file=table.file, option="--group")
-    if found is not None:
-        return found
+    column = find_column(table.names, GROUP, given=given, file=table.file, option="--group")
+    if column is not None:
+        return column
     words = [name for name in free if not (read_cells(table.column(name)).kind == NUMBER).any()]
     for only in (free, words):
         if len(only) == 1:

@@ -80,11 +80,11 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     known = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
     check_keys(options, known, "read_tables")
     plan = make_plan({"instances": instances, "groups": groups, **options})
-    found, _, problems = read_plan(plan, in_memory=True)
+    gathered, _, problems = read_plan(plan, in_memory=True)
     for one in problems:
         if one.severity == "warning":
             warnings.warn(str(one), UnbagWarning, stacklevel=2)
-    return as_tables(found, problems)
+    return as_tables(gathered, problems)
 
 
 def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[Gathered, Gathered, list[Problem]]:
@@ -92,40 +92,40 @@ def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[Gathered, Gathered
 
     ``in_memory`` is that of :func:`unbag.tables.load.gather`.
     """
-    found = gather(plan, in_memory=in_memory)
-    refuse_doubt(found)
-    looked, notes = look_at(found)
-    problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
+    gathered = gather(plan, in_memory=in_memory)
+    refuse_doubt(gathered)
+    looked, notes = look_at(gathered)
+    problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
     raise_errors(problems)
-    return found, looked, problems
+    return gathered, looked, problems
 
 
-def as_tables(found: Gathered, problems: list[Problem], X: Any = None) -> Tables:
+def as_tables(gathered: Gathered, problems: list[Problem], X: Any = None) -> Tables:
     """Return files that were read as the estimator takes them; labels to learn from are one more set.
 
     ``X`` are the rows on disk, where features are not in memory.
     """
-    plan = found.plan
+    plan = gathered.plan
     sets: list[tuple[Any, Any, Any, Any]] = [
         (one.aggregate, one.checked, None, source.rates)
-        for one, source in zip(found.observed, plan.sources, strict=True)
+        for one, source in zip(gathered.observed, plan.sources, strict=True)
     ]
-    if found.learned_labels is not None:
-        labels, rows = found.learned_labels
-        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(found.instances))
-        places = find(pa.array(labels), pa.array(found.classes))
-        counts = one_hot(torch.from_numpy(places), len(found.classes))
+    if gathered.learned_labels is not None:
+        labels, rows = gathered.learned_labels
+        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(gathered.instances))
+        places = find(pa.array(labels), pa.array(gathered.classes))
+        counts = one_hot(torch.from_numpy(places), len(gathered.classes))
         aggregate = LabelProportions()
-        sets.append((aggregate, Observations(aggregate, of_one, counts, len(found.classes)), None, None))
+        sets.append((aggregate, Observations(aggregate, of_one, counts, len(gathered.classes)), None, None))
     own: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
     aggregate, y, groups, sampling = own
     parameters = {
         "aggregate": aggregate,
-        "n_classes": len(found.classes),
+        "n_classes": len(gathered.classes),
         # Names that a column of labels tells are given when the model is fitted.
-        "classes": None if plan.names is not None and plan.classes is None else list(found.classes),
+        "classes": None if plan.names is not None and plan.classes is None else list(gathered.classes),
         "sampling": sampling,
         "class_shares": plan.shares,
     }
-    X = found.instances.data.select(found.columns.features) if X is None else X
-    return Tables(X, y, groups, parameters, found.labels, found.labelled_rows, found.instances.data, problems)
+    X = gathered.instances.data.select(gathered.columns.features) if X is None else X
+    return Tables(X, y, groups, parameters, gathered.labels, gathered.labelled_rows, gathered.instances.data, problems)

@@ -45,15 +45,15 @@ def read_tuples(match: Match) -> tuple[Groups | None, Values, np.ndarray, list[P
     )
     kept = np.flatnonzero(known)
     sizes = np.full(len(table), places.shape[1])
-    found = match.read_observed(pa.array(range(1, len(table) + 1)), sizes)
-    problems += found.problems
-    if found.left_out is not None:
-        kept = kept[~found.left_out[kept]]
-    if found.z is None or any(one.severity == "error" for one in problems):
-        return None, found, kept, problems
-    found = replace(found, z=found.z[kept])
-    problems += _repetitions(places[kept], found.z, table, kept)
-    return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), found, kept, problems
+    observed = match.read_observed(pa.array(range(1, len(table) + 1)), sizes)
+    problems += observed.problems
+    if observed.left_out is not None:
+        kept = kept[~observed.left_out[kept]]
+    if observed.z is None or any(one.severity == "error" for one in problems):
+        return None, observed, kept, problems
+    observed = replace(observed, z=observed.z[kept])
+    problems += _repetitions(places[kept], observed.z, table, kept)
+    return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), observed, kept, problems
 
 
 def as_lower(groups: Groups, relations: np.ndarray) -> tuple[Groups, np.ndarray, np.ndarray]:

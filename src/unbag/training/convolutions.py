@@ -28,10 +28,10 @@ class _Im2Col(nn.Conv2d):
         # One product for each image: a single one would add up the slopes of all of them one after the other.
         patches = patches.permute(0, 2, 3, 4, 5, 1).reshape(n, rows * columns, -1)
         weight = self.weight.permute(2, 3, 1, 0).reshape(1, -1, self.out_channels).expand(n, -1, -1)
-        found = torch.bmm(patches, weight)  # (n, places, channels)
+        outputs = torch.bmm(patches, weight)  # (n, places, channels)
         if self.bias is not None:
-            found = found + self.bias
-        return found.view(n, rows, columns, -1).permute(0, 3, 1, 2)
+            outputs = outputs + self.bias
+        return outputs.view(n, rows, columns, -1).permute(0, 3, 1, 2)
 
 
 def use_im2col(model: nn.Module) -> None:

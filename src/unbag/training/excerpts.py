@@ -40,11 +40,11 @@ def take_groups(
     sets = [one.take(which) for one, which in zip(sets, chosen, strict=True)]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
     local = members.split([len(one.groups.members) for one in sets])
-    found = [
+    taken = [
         one.with_groups(replace(one.groups, members=own, n_rows=len(rows)))
         for one, own in zip(sets, local, strict=True)
     ]
-    return rows, gather_rows(X, rows), found
+    return rows, gather_rows(X, rows), taken
 
 
 def some_groups(groups: Groups, most_rows: int, first: Tensor | None = None) -> Tensor:

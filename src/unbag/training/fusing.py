@@ -41,8 +41,8 @@ def fuse_objective(measure: Measure, inputs: tuple[Tensor, ...]) -> Measure:
     scale = measure(*inputs)[1].scale
 
     def as_tensors(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        log_probs, found = measure(*inputs)
-        return log_probs, found.values, found.grad
+        log_probs, objective = measure(*inputs)
+        return log_probs, objective.values, objective.grad
 
     def run(*inputs: Tensor) -> tuple[Tensor, ValueAndGrad]:
         log_probs, values, grad = fused(*inputs)

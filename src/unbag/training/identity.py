@@ -212,13 +212,13 @@ class _Writer:
             self._code(function.__code__)
             self._items("defaults", function.__defaults__ or ())
             self._named("keyword defaults", function.__kwdefaults__ or {})
-            found = names_read(function.__code__)
+            names = names_read(function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                 with self._inside(name):
-                    self._cell(cell, found.attributes)
+                    self._cell(cell, names.attributes)
             if not library:
                 self._named("attributes", function.__dict__)
-                self._globals(function, found)
+                self._globals(function, names)
 
     def _cell(self, cell: CellType, attributes: set[str]) -> None:
         try:
@@ -228,21 +228,21 @@ class _Writer:
         else:
             self._write_read(value, attributes)
 
-    def _globals(self, function: FunctionType, found: Names) -> None:
+    def _globals(self, function: FunctionType, names: Names) -> None:
         """Write the globals that a function reads, and what it imports."""
         known = function.__globals__
-        for name in sorted(found.globals):
+        for name in sorted(names.globals):
             self._emit("global", name)
             with self._inside(name):
                 if name in known:
-                    self._write_read(known[name], found.attributes)
+                    self._write_read(known[name], names.attributes)
                 elif name in READ_BY_NAME:
                     raise self.refusal(f"{name} reads what no code names")
-        for name, level in sorted(found.imports):
+        for name, level in sorted(names.imports):
             with self._inside(f"import {name}"):
                 try:
                     full = importlib.util.resolve_name("." * level + name, known.get("__package__"))
-                    self._module(importlib.import_module(full), found.attributes)
+                    self._module(importlib.import_module(full), names.attributes)
                 except ImportError as error:
                     raise self.refusal(str(error)) from error
 

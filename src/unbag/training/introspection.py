@@ -29,20 +29,20 @@ def names_read(code: CodeType) -> Names:
     >>> sorted(names_read((lambda x: max(x.size, dis.HAVE_ARGUMENT)).__code__).globals)
     ['dis', 'max']
     """
-    found, waiting = Names(), [code]
+    names, waiting = Names(), [code]
     while waiting:
         code = waiting.pop()
         waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
         instructions = list(dis.get_instructions(code))
         for place, one in enumerate(instructions):
             if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-                found.globals.add(one.argval)
+                names.globals.add(one.argval)
             elif one.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
-                found.attributes.add(one.argval)
+                names.attributes.add(one.argval)
             elif one.opname == "IMPORT_NAME":
-                found.imports.add((one.argval, instructions[place - 2].argval))
-                found.attributes.update(one.argval.split("."))
-    return found
+                names.imports.add((one.argval, instructions[place - 2].argval))
+                names.attributes.update(one.argval.split("."))
+    return names
 
 
 def without_line(code: CodeType) -> tuple[bytes, list[Any]]:
@@ -68,10 +68,10 @@ def is_authored(name: str, member: Any) -> bool:
 
 def is_found_by_name(kind: type) -> bool:
     """Whether a class is the one that its module has under its name, and not one that was made on the way."""
-    found: Any = sys.modules.get(kind.__module__)
+    value: Any = sys.modules.get(kind.__module__)
     for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is kind
+        value = getattr(value, name, None)
+    return value is kind
 
 
 @lru_cache(maxsize=4096)

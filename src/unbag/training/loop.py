@@ -131,7 +131,7 @@ def train(
             "training %d in turn",
             len(models),
         )
-    found = []
+    results = []
     for places in [range(len(seeds))] if together else [[place] for place in range(len(seeds))]:
         run = Run(
             [models[place] for place in places],
@@ -148,5 +148,5 @@ def train(
         )
         own = checkpoint if checkpoint is None or together else checkpoint.part(f"replica {places[0]}")
         run.train(own, progress or LogProgress())
-        found.append(run.result(run.models, keep_diverged=keep_diverged))
-    return found[0] if together else side_by_side(found)
+        results.append(run.result(run.models, keep_diverged=keep_diverged))
+    return results[0] if together else side_by_side(results)

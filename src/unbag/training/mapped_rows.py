@@ -87,15 +87,15 @@ class MappedRows:
         """Return the rows of these numbers, (n,), in their order, (n, ...)."""
         numbers = rows.numpy(force=True)
         if len(self.paths) == 1:
-            found = self._file(0)[numbers]
+            taken = self._file(0)[numbers]
         else:
-            found = np.empty((len(numbers), *self.shape[1:]), self._kind)
+            taken = np.empty((len(numbers), *self.shape[1:]), self._kind)
             of_file = np.searchsorted(self._starts, numbers, "right") - 1
             for place in np.unique(of_file).tolist():
                 own = of_file == place
-                found[own] = self._file(place)[numbers[own] - self._starts[place]]
-        self._release(found.nbytes)
-        return torch.from_numpy(found).to(self.device, self.dtype)
+                taken[own] = self._file(place)[numbers[own] - self._starts[place]]
+        self._release(taken.nbytes)
+        return torch.from_numpy(taken).to(self.device, self.dtype)
 
     def split(self, at_once: int) -> Iterator[Tensor]:
         """Yield all rows in their order, so many at a time."""
@@ -128,22 +128,22 @@ class MappedRows:
 
 def _files_of(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     if not isinstance(paths, str | Path):
-        found = [Path(path) for path in paths]
+        files = [Path(path) for path in paths]
     elif Path(paths).is_dir():
-        found = sorted(path for path in Path(paths).iterdir() if path.suffix in SUFFIXES and path.name[0] not in "._")
+        files = sorted(path for path in Path(paths).iterdir() if path.suffix in SUFFIXES and path.name[0] not in "._")
     else:
-        found = [Path(paths)]
-    if not found:
+        files = [Path(paths)]
+    if not files:
         raise ValueError(f"there are no rows: {paths} holds no file that ends in {' or '.join(SUFFIXES)}")
-    return found
+    return files
 
 
 def _state_of(path: Path) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; it holds rows to learn from, put it back") from None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def _read_header(path: Path) -> tuple[np.dtype, Sequence[int], int]:

@@ -100,17 +100,17 @@ class Optimisation:
 
     def state(self) -> dict[str, Tensor]:
         """Return what the optimiser keeps of each parameter, by its number and a name."""
-        found = {}
+        states = {}
         for place, parameter in enumerate(self._parameters):
             for name, value in self.optimiser.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
-                    found[f"{place}.{name}"] = value
+                    states[f"{place}.{name}"] = value
                 elif value is not None:
                     raise TypeError(
                         f"{type(self.optimiser).__name__} keeps {name} of a parameter as {describe(value)}, which a "
                         "checkpoint cannot hold; use an optimiser that keeps tensors, or leave checkpoint= out"
                     )
-        return found
+        return states
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Set what :meth:`state` has returned."""

@@ -53,8 +53,8 @@ def run_in_parts(
     buffers = {name: buffer.clone() for name, buffer in replicas.buffers().items()}
     start = None if random is None else random.now()
     # With gradients, which are not used: without them, some layers choose other ways to compute, and to draw.
-    said = (replicas(inputs(rows), batch.replicas).detach() for rows in parts)
-    outputs = join((_by_replica(one, n) for one in said), batch.rows.shape[1], 1)
+    predicted = (replicas(inputs(rows), batch.replicas).detach() for rows in parts)
+    outputs = join((_by_replica(one, n) for one in predicted), batch.rows.shape[1], 1)
 
     def backward(slope: Tensor) -> None:
         for name, buffer in replicas.buffers().items():

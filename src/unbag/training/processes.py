@@ -93,9 +93,9 @@ class Processes:
         """Say of each flag whether it is set in any process."""
         if self.size == 1:
             return [*flags]
-        said = torch.tensor(flags, dtype=torch.float32, device=self.device)
-        self.sum_([said])
-        return [bool(one) for one in said.tolist()]
+        answers = torch.tensor(flags, dtype=torch.float32, device=self.device)
+        self.sum_([answers])
+        return [bool(one) for one in answers.tolist()]
 
     def copy_first_(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by those of the first process."""
@@ -109,10 +109,10 @@ class Processes:
         """Return what a function returns in the first process, where alone it is called."""
         if self.size == 1:
             return make()
-        found = [make() if self.first else None]
+        objects = [make() if self.first else None]
         with _others_answer():
-            torch.distributed.broadcast_object_list(found, 0)
-        return found[0]  # type: ignore[return-value]  # that of the first
+            torch.distributed.broadcast_object_list(objects, 0)
+        return objects[0]  # type: ignore[return-value]  # that of the first
 
 
 @contextmanager

@@ -73,15 +73,15 @@ def summary(history: Sequence[dict[str, Any]]) -> str:
     'loss 0.5, score -1.375, best -1.25 in epoch 1'
     """
     entry = history[-1]
-    said = f"loss {sum(entry['loss']) / len(entry['loss']):.4g}"
+    text = f"loss {sum(entry['loss']) / len(entry['loss']):.4g}"
     if entry["score"] is None:
-        return said
+        return text
     scored = [(score, one) for one in history if not math.isnan(score := _best_score(one))]
-    said += f", score {_best_score(entry):.4g}"
+    text += f", score {_best_score(entry):.4g}"
     if not scored:
-        return said
+        return text
     best, of = max(reversed(scored), key=lambda one: one[0])
-    return f"{said}, the best so far" if of is entry else f"{said}, best {best:.4g} in epoch {of['epoch'] + 1}"
+    return f"{text}, the best so far" if of is entry else f"{text}, best {best:.4g} in epoch {of['epoch'] + 1}"
 
 
 def _best_score(entry: dict[str, Any]) -> float:

@@ -48,13 +48,18 @@ def gather_rows(X: Rows, rows: Tensor) -> Tensor:
     """
     if isinstance(X, Tensor):  # on a processor, a fraction of the time of an index with two dimensions
         return X.index_select(0, rows.flatten()).view(*rows.shape, *X.shape[1:])
-    found = X.gather(rows.flatten())
-    if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != rows.numel() or found.device != rows.device:
+    gathered = X.gather(rows.flatten())
+    if (
+        not isinstance(gathered, Tensor)
+        or gathered.ndim < 2
+        or len(gathered) != rows.numel()
+        or gathered.device != rows.device
+    ):
         raise ValueError(
             f"gather must return a tensor with a row for each of {rows.numel()} numbers, on {rows.device}; "
-            f"got {describe(found)}{f' on {found.device}' if isinstance(found, Tensor) else ''}"
+            f"got {describe(gathered)}{f' on {gathered.device}' if isinstance(gathered, Tensor) else ''}"
         )
-    return found.view(*rows.shape, *found.shape[1:])
+    return gathered.view(*rows.shape, *gathered.shape[1:])
 
 
 def put_on(X: Rows, device: torch.device | str) -> Rows:
@@ -97,10 +102,10 @@ def some_of(numbers: Tensor, most: int) -> Tensor:
 
 def make_views(views: Views, gathered: Tensor) -> Tensor:
     """Return the inputs of a step from gathered rows of each replica, (replicas, n, ...)."""
-    found = views(gathered.flatten(0, 1))
-    if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != gathered.shape[:2].numel():
+    made = views(gathered.flatten(0, 1))
+    if not isinstance(made, Tensor) or made.ndim < 2 or len(made) != gathered.shape[:2].numel():
         raise ValueError(
             f"views must return a tensor with as many rows as it is given, {gathered.shape[:2].numel()}; "
-            f"got {describe(found)}"
+            f"got {describe(made)}"
         )
-    return found.view(*gathered.shape[:2], *found.shape[1:])
+    return made.view(*gathered.shape[:2], *made.shape[1:])

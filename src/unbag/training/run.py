@@ -210,13 +210,13 @@ class Run:
             batches = self.batches[place]
             outputs, backward = self._forward(batch)
             with full_precision(outputs.device.type):
-                found = self._objective(phase, place, batch, outputs)
+                objective = self._objective(phase, place, batch, outputs)
             if batch.weights is not None:
-                found = found.weighted(batch.weights, batch.segments)
+                objective = objective.weighted(batch.weights, batch.segments)
             # The mean over the groups of each replica.
-            share = found.scale * batches.weight * len(self.seeds) / batch.n_groups
-            backward(found.grad.mul_(share))
-            values = found.values.view(len(batch.rows), -1).sum(1)
+            share = objective.scale * batches.weight * len(self.seeds) / batch.n_groups
+            backward(objective.grad.mul_(share))
+            values = objective.values.view(len(batch.rows), -1).sum(1)
             self.loss_sum[batch.replicas] += share * values
         if self.share.parts > 1:
             add_up_step(self)
@@ -246,10 +246,10 @@ class Run:
         measure: Measure = partial(self._measure(phase), self.batches[place].aggregate, batch.segments)
         if self._fuses:
             measure = self._fused(measure, (phase, place, len(batch.segments)), inputs)
-        log_probs, found = measure(*inputs)
+        log_probs, objective = measure(*inputs)
         if len(memory):
             memory.index_copy_(0, batch.memory, log_probs)
-        return found
+        return objective
 
     def _measure(self, phase: Phase) -> Measure:
         if self.objective is not None:
@@ -320,7 +320,7 @@ class Run:
 
     def result(self, models: Sequence[nn.Module], *, keep_diverged: bool = False) -> Trained:
         """Return the models at their best by each criterion."""
-        found = []
+        results = []
         for number, best in enumerate(self.best):
             diverged = best.diverged()
             if bool(diverged.any()) and not keep_diverged:
@@ -332,5 +332,5 @@ class Run:
                 )
             own = models if number == 0 else copy.deepcopy(models)
             score = None if self.score is None else best.score.tolist()
-            found.append(Trained(unstack(own, best.weights), self.history, best.epoch.tolist(), score))
-        return replace(found[0], others=found[1:])
+            results.append(Trained(unstack(own, best.weights), self.history, best.epoch.tolist(), score))
+        return replace(results[0], others=results[1:])

@@ -183,10 +183,10 @@ def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tens
         return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
 
     count, n_parts = math.prod(X.shape) // columns, -(-X.shape[0] // ROWS_AT_ONCE)
-    found = join(
+    moments = join(
         (torch.stack([part.double().sum((0, 2)), part.amin((0, 2)), part.amax((0, 2))])[None] for part in parts()),
         n_parts,
     )  # (parts, 3, columns)
-    mean = found[:, 0].sum(0) / count  # (columns,)
+    mean = moments[:, 0].sum(0) / count  # (columns,)
     squares = join(((part.double() - mean[:, None]).square().sum((0, 2))[None] for part in parts()), n_parts)
-    return mean, (squares.sum(0) / count).sqrt(), found[:, 1].amin(0), found[:, 2].amax(0)
+    return mean, (squares.sum(0) / count).sqrt(), moments[:, 1].amin(0), moments[:, 2].amax(0)

@@ -85,8 +85,8 @@ def _mean_log_likelihood(logits: Tensor, sets: Sequence[Observations], members: 
         of_members = logits[own].float()
         if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
             return math.nan
-        found = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
-        total += one.weight * float(one.mean(found))
+        log_likelihood = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
+        total += one.weight * float(one.mean(log_likelihood))
     return total / sum(one.weight for one in sets)
 
 

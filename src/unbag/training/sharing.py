@@ -22,11 +22,11 @@ def add_up_step(run: Run) -> None:
         for memory, batches in zip(run.memory, run.batches, strict=True)
         if len(memory)
     ]
-    said = [memory.index_select(0, which).masked_fill_(~own[:, None], 0) for memory, which, own in visited]
-    run.processes.sum_([used, *grads, *said])
+    remembered = [memory.index_select(0, which).masked_fill_(~own[:, None], 0) for memory, which, own in visited]
+    run.processes.sum_([used, *grads, *remembered])
     for one, grad, n in zip(parameters, grads, used.tolist(), strict=True):
         one.grad = grad if n else None
-    for (memory, which, _), log_probs in zip(visited, said, strict=True):
+    for (memory, which, _), log_probs in zip(visited, remembered, strict=True):
         memory.index_copy_(0, which, log_probs)
 
 
@@ -36,9 +36,9 @@ def predict(run: Run, X: Tensor, chunk: int = 8192, *, own: bool = False) -> Ten
     if run.processes.size == 1 or n < share.parts:
         return run.replicas.predict(X, chunk, own=own)
     rows = share.of_range(n)
-    said = run.replicas.predict(X[share.replicas, rows] if own else X[rows], chunk, own=own)
-    logits = said.new_zeros(len(run.seeds), n, said.shape[2])
-    logits[share.replicas, rows] = said
+    outputs = run.replicas.predict(X[share.replicas, rows] if own else X[rows], chunk, own=own)
+    logits = outputs.new_zeros(len(run.seeds), n, outputs.shape[2])
+    logits[share.replicas, rows] = outputs
     run.processes.sum_([logits])
     return logits
 

@@ -66,15 +66,15 @@ def fuse_conv_relu_pool(model: nn.Module) -> bool:
     """Fuse convolutions of few channels with the ReLU and the max pooling after them; return if there were any."""
     from unbag.experiments.kernels.convolve_and_pool import ConvolveAndPool  # noqa: PLC0415  # not everyone has triton
 
-    found = False
+    fused = False
     for layers in [part for part in model.modules() if isinstance(part, nn.Sequential)]:
         parts = list(layers)
         for place, (convolution, rectifier, pooling) in enumerate(zip(parts, parts[1:], parts[2:], strict=False)):
             if _can_be_fused(convolution) and type(rectifier) is nn.ReLU and _is_two_by_two(pooling):
                 convolution.__class__ = ConvolveAndPool
                 layers[place + 1], layers[place + 2] = nn.Identity(), nn.Identity()
-                found = True
-    return found
+                fused = True
+    return fused
 
 
 def _can_be_fused(part: nn.Module) -> bool:

@@ -124,7 +124,7 @@ def _forward(
     place = tl.program_id(0) * rows + tl.arange(0, rows)
     inside = place < n_places_all
     columns = tl.arange(0, 4 * wide)
-    found = tl.zeros((rows, 4 * wide), dtype=tl.float32)
+    outputs = tl.zeros((rows, 4 * wide), dtype=tl.float32)
     for start in range(0, depth, step):
         tap = start + tl.arange(0, step)
         seen = _window(
@@ -143,8 +143,8 @@ def _forward(
         weights = _corner_weights(
             weight, bias, tap[:, None], columns[None, :] % wide, columns[None, :] // wide, n_channels, n_outputs, side
         )
-        found = tl.dot(seen, weights, found, input_precision=precision)
-    best, corner = tl.max(tl.reshape(found, (rows, 4, wide)), axis=1, return_indices=True)
+        outputs = tl.dot(seen, weights, outputs, input_precision=precision)
+    best, corner = tl.max(tl.reshape(outputs, (rows, 4, wide)), axis=1, return_indices=True)
     output = tl.arange(0, wide)[None, :]
     n_places = out_height * out_width
     at = (place[:, None] // n_places * n_outputs + output) * n_places + place[:, None] % n_places
@@ -183,7 +183,7 @@ def _slopes_of_weights(
     corner_of += replica * n_places_all * n_outputs
     tap = tl.program_id(0) * step + tl.arange(0, step)
     columns = tl.arange(0, 4 * wide)
-    found = tl.zeros((step, 4 * wide), dtype=tl.float32)
+    totals = tl.zeros((step, 4 * wide), dtype=tl.float32)
     for block in range(per_part):
         place = (part * per_part + block) * rows + tl.arange(0, rows)
         inside = place < n_places_all
@@ -210,9 +210,9 @@ def _slopes_of_weights(
             n_outputs,
             out_height * out_width,
         )
-        found = tl.dot(seen, slopes, found, input_precision=precision)
+        totals = tl.dot(seen, slopes, totals, input_precision=precision)
     partial += (replica * tl.num_programs(1) + part) * depth * 4 * wide
-    tl.store(partial + tap[:, None] * (4 * wide) + columns[None, :], found, mask=tap[:, None] < depth)
+    tl.store(partial + tap[:, None] * (4 * wide) + columns[None, :], totals, mask=tap[:, None] < depth)
 
 
 @triton.jit
@@ -244,11 +244,11 @@ def _collect(
             tap = tl.where(is_bias, n_channels * side * side, tap)
             at = ((replica * n_parts + part) * depth + tap) * (4 * wide) + corner * wide + output
             total += tl.load(partial + at, mask=(part < n_parts) & (output < n_outputs), other=0.0)
-    found = tl.sum(total, axis=0)
+    summed = tl.sum(total, axis=0)
     output = tl.arange(0, wide)
     real = output < n_outputs
-    tl.store(weight_slope + (replica * n_outputs + output) * n_weights + which, found, mask=real & (which < n_weights))
-    tl.store(bias_slope + replica * n_outputs + output, found, mask=real & is_bias)
+    tl.store(weight_slope + (replica * n_outputs + output) * n_weights + which, summed, mask=real & (which < n_weights))
+    tl.store(bias_slope + replica * n_outputs + output, summed, mask=real & is_bias)
 
 
 @triton.jit
@@ -293,7 +293,7 @@ def _slopes_of_images(
     columns = tl.arange(0, 4 * wide)
     target = tl.arange(0, 4 * deep)  # which of the four pixels, and channel
     odd, channel = target // deep, target % deep
-    found = tl.zeros((rows, 4 * deep), dtype=tl.float32)
+    totals = tl.zeros((rows, 4 * deep), dtype=tl.float32)
     for back in range(reach * reach):
         out_row, out_column = cell_row - back // reach, cell_column - back % reach
         inside = (cell < n_cells_all) & (out_row >= 0) & (out_row < out_height)
@@ -315,7 +315,7 @@ def _slopes_of_images(
         weights = _corner_weights(
             weight, bias, tap[None, :], columns[:, None] % wide, columns[:, None] // wide, n_channels, n_outputs, side
         )
-        found = tl.dot(slopes, weights, found, input_precision=precision)
+        totals = tl.dot(slopes, weights, totals, input_precision=precision)
     row = 2 * cell_row[:, None] - pad + odd[None, :] // 2
     column = 2 * cell_column[:, None] - pad + odd[None, :] % 2
     real = (cell[:, None] < n_cells_all) & (channel[None, :] < n_channels)
@@ -323,7 +323,7 @@ def _slopes_of_images(
     at = (
         ((replica * (n_cells_all // n_cells) + image[:, None]) * n_channels + channel[None, :]) * height + row
     ) * width
-    tl.store(image_slope + at + column, found, mask=real)
+    tl.store(image_slope + at + column, totals, mask=real)
 
 
 class _Shape:

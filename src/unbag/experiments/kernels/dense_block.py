@@ -321,8 +321,8 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int]:
     c, height, width = tensor.shape[1:]
     step = tensor.stride(3) if width > 1 else c
     wanted = (height * width * step, 1, width * step, step)
-    found = tensor.stride()
-    if step >= c and all(size == 1 or found[dim] == wanted[dim] for dim, size in enumerate(tensor.shape)):
+    strides = tensor.stride()
+    if step >= c and all(size == 1 or strides[dim] == wanted[dim] for dim, size in enumerate(tensor.shape)):
         return tensor, step
     # Not contiguous(memory_format=...), which takes several orders of dimensions of size 1 for the same.
     return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), c
@@ -474,10 +474,10 @@ def _normalise(
             source + position[:, None] * SOURCE_STRIDE + channel[None, :], mask=here[:, None] & real[None, :], other=0.0
         )
         # beyond CHANNELS mean and x are zero
-        found = (x.to(tl.float32) - mean[None, :]) * inverse[None, :]
+        normalised = (x.to(tl.float32) - mean[None, :]) * inverse[None, :]
         tl.store(
             xhat + position[:, None] * STRIDE + place * ALIGN + channel[None, :],
-            found.to(xhat.dtype.element_ty),
+            normalised.to(xhat.dtype.element_ty),
             mask=here[:, None] & (channel < END)[None, :],
         )
 
@@ -498,8 +498,8 @@ def _activate(x, scale, shift, inside, PACKED: tl.constexpr):
             pack=2,
         )
     else:
-        found = x.to(tl.float32) * scale[None, :].to(tl.float32) + shift[None, :].to(tl.float32)
-        return tl.where(inside, tl.maximum(found, 0.0), 0.0).to(x.dtype)
+        activated = x.to(tl.float32) * scale[None, :].to(tl.float32) + shift[None, :].to(tl.float32)
+        return tl.where(inside, tl.maximum(activated, 0.0), 0.0).to(x.dtype)
 
 
 @triton.jit(do_not_specialize=["each", "blocks"])
@@ -540,7 +540,7 @@ def _convolve(
         if PACKED:
             wide_kept = tl.where(wide_inside, -1, 0).to(tl.int16)
             kept = tl.where(inside, -1, 0).to(tl.int16)
-        found = tl.zeros((BLOCK_P, PADDED), tl.float32)
+        outputs = tl.zeros((BLOCK_P, PADDED), tl.float32)
         for block in range(blocks):
             start = block * FEW
             wide_x = tl.load(xhat + wide_at + start)
@@ -553,11 +553,13 @@ def _convolve(
             shift = tl.load(affine + CHANNELS + start + few)
             wide_a = _activate(wide_x, wide_scale, wide_shift, wide_kept, PACKED)
             a = _activate(x, scale, shift, kept, PACKED)
-            found = tl.dot(wide_a, wide_weight, found, input_precision="ieee")
-            found = tl.dot(a, last_weight, found, input_precision="ieee")
-        tl.store(made + position[:, None] * PADDED + out[None, :], found.to(made.dtype.element_ty), mask=here[:, None])
-        total += found  # zero beyond the last position
-        squares += found * found
+            outputs = tl.dot(wide_a, wide_weight, outputs, input_precision="ieee")
+            outputs = tl.dot(a, last_weight, outputs, input_precision="ieee")
+        tl.store(
+            made + position[:, None] * PADDED + out[None, :], outputs.to(made.dtype.element_ty), mask=here[:, None]
+        )
+        total += outputs  # zero beyond the last position
+        squares += outputs * outputs
     tl.store(partial + program * 2 * PADDED + out, tl.sum(total, 0))
     tl.store(partial + (program * 2 + 1) * PADDED + out, tl.sum(squares, 0))
 
@@ -590,10 +592,10 @@ def _normalise_back(
         first = place * ALIGN + channel[None, :]
         slope = tl.load(source + position[:, None] * SOURCE_STRIDE + first, mask=mask, other=0.0).to(tl.float32)
         x = tl.load(xhat + position[:, None] * STRIDE + first, mask=mask, other=0.0).to(tl.float32)
-        found = (slope - mean[None, :] - x * product[None, :]) * factor[None, :]
+        slopes = (slope - mean[None, :] - x * product[None, :]) * factor[None, :]
         tl.store(
             target + position[:, None] * TARGET_STRIDE + channel[None, :],
-            found.to(target.dtype.element_ty),
+            slopes.to(target.dtype.element_ty),
             mask=here[:, None] & (channel < TARGET_STRIDE)[None, :],
         )
 

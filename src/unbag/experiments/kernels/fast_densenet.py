@@ -64,10 +64,10 @@ def _run(block: list[DenseLayer], end: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 def use_fast_densenet(model: nn.Module) -> bool:
     """Have the DenseNets with batch norm in a model run by these kernels; say whether there were any."""
-    found = [part for part in model.modules() if type(part) is DenseNet and _is_plain(part.features[-2])]
-    for part in found:
+    densenets = [part for part in model.modules() if type(part) is DenseNet and _is_plain(part.features[-2])]
+    for part in densenets:
         part.__class__ = FastDenseNet
-    return bool(found)
+    return bool(densenets)
 
 
 def _is_plain(norm: nn.Module) -> bool:
