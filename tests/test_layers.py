@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
 from pathlib import Path
 
 import pytest
 
 import unbag
+from unbag import aggregates
 
 DOCS = Path(__file__).parents[1] / "docs"
 LAYERS = runpy.run_path(str(DOCS / "layers.py"))
@@ -39,6 +41,19 @@ def test_only_the_command_line_imports_experiments_and_waits_until_it_must(impor
     found = [one for one in imports if one.units[1] == "experiments" != one.units[0]]
     assert {one.units[0] for one in found} == {"cli"}
     assert all(one.lazy for one in found)
+
+
+def test_kinds_of_observation_are_told_apart_by_type_in_their_own_package_alone():
+    kinds = {kind.__name__ for kind in vars(aggregates).values() if isinstance(kind, type)} - {"Aggregate", "Evidence"}
+    asked = [
+        (path.name, node.lineno)
+        for path in PACKAGE.rglob("*.py")
+        if "aggregates" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+        if kinds & {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+    ]
+    assert not asked, "ask the aggregate for what it knows of itself"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from torch import Tensor
 
-from unbag.aggregates import Aggregate, Noisy
+from unbag.aggregates import Aggregate
+from unbag.aggregates.noisy import fits_rate
 from unbag.families import is_network
 from unbag.families.choice import AUTO, TREES
 from unbag.families.cross_fit import Align
@@ -22,11 +23,6 @@ from unbag.training.row_source import Rows
 SETTLED, MOST_ROUNDS = 0.02, 4
 LARGEST = 0.49
 """Of one half, answers would tell nothing, and nothing could be learned."""
-
-
-def fits_rate(aggregate: Aggregate) -> TypeGuard[Noisy]:
-    """Whether answers are wrong at a rate that is to be found."""
-    return isinstance(aggregate, Noisy) and aggregate.fits_rate
 
 
 def with_rate(aggregate: Aggregate, rate: float | None) -> Aggregate:

@@ -12,11 +12,12 @@ import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
+from unbag.aggregates.noisy import fits_rate
 from unbag.bag_model import fit_bags, takes_pooled
 from unbag.checks import check_device
 from unbag.class_shares import ClassShares, read_class_shares
 from unbag.constant import best_constant
-from unbag.error_rates import fit_error_rates, fits_rate, with_rates
+from unbag.error_rates import fit_error_rates, with_rates
 from unbag.families import is_network
 from unbag.families.components import describe_width
 from unbag.families.cross_fit import OutOfFold

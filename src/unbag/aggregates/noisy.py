@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor
@@ -168,3 +168,8 @@ class Noisy(Aggregate):
     def with_rate(self, rate: float) -> Noisy:
         """Return the same with another rate."""
         return Noisy(self.aggregate, rate, self.seed)
+
+
+def fits_rate(aggregate: Aggregate) -> TypeGuard[Noisy]:
+    """Whether answers are wrong at a rate that is to be found."""
+    return isinstance(aggregate, Noisy) and aggregate.fits_rate
