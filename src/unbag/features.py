@@ -229,11 +229,10 @@ def as_numbers(column: pa.Array) -> np.ndarray:
 
 
 def _fit(table: Table, name: str, rows: np.ndarray | None, keep_missing: bool) -> Feature:
-    kind = kind_of(table.data.schema.field(name))
-    if kind == "array":
-        first = table.first(name)
-        return Feature(name, kind, None, width=read_arrays(first, None, table.file, 0, name).shape[1])
+    if is_array((first := table.first(name)).type):
+        return Feature(name, "array", None, width=read_arrays(first, None, table.file, 0, name).shape[1])
     column = table.column(name)
+    kind = kind_of(column)
     if kind == "category":
         column = column if rows is None else column.take(pa.array(rows))
         values: list[str | None] = sorted(column.drop_null().unique().to_pylist())
