@@ -222,3 +222,26 @@ def test_codings_within_bounds_are_those_that_a_search_finds(rows, data):
     coding = find_coding_within(codes, sizes, low, high)
     assert (coding is not None) == (k > 1 and len(fits) > 0)
     assert coding is None or tuple(coding.classes) in fits
+
+
+MEASURED = {
+    "measured": RNG.normal(size=len(Y)),
+    "divides": RNG.random(len(Y)) + 2.5 * Y,
+    "of the group": np.repeat(RNG.normal(size=N_GROUPS), SIZE),
+    "nearly of the group": np.repeat(RNG.normal(size=N_GROUPS), SIZE) + np.where(np.arange(len(Y)) == 5, 0.5, 0),
+    "few values": np.array([0.5, 1.25, 3.75])[RNG.integers(0, 3, len(Y))],
+    "the answer": 0.5 + Y,
+    "ids": np.arange(len(Y)) + 0.5,
+    "shuffled ids": SHUFFLED + 0.5,
+    "missing": np.where(np.arange(len(Y)) % 7 == 0, np.nan, RNG.normal(size=len(Y))),
+    "large": 1e300 * RNG.normal(size=len(Y)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_measured_columns_are_those_in_which_nothing_would_be_found(source, tmp_path, monkeypatch):
+    columns = [",".join(map(str, row)) for row in zip(*MEASURED.values(), strict=True)]
+    screened = check(tmp_path, source, columns, name=",".join(MEASURED))
+    monkeypatch.setattr("unbag.tables.checking.measured_columns", lambda gathered, group: set())
+    assert screened == check(tmp_path, source, columns, name=",".join(MEASURED))
+    assert screened
