@@ -178,7 +178,8 @@ class Training:
     ] = 0.1
     patience: Annotated[StrictInt | Auto | None, Setting("Stop after so many epochs without progress.")] = "auto"
     time_limit: Annotated[
-        StrictFloat | None, Setting("Seconds that training may take; without it, as long as it needs.")
+        StrictFloat | None,
+        Setting("Seconds that training and what follows it may take; without it, as long as it needs."),
     ] = None
     seed: Annotated[StrictInt, Setting("Seed of all random numbers.")] = 0
     device: Annotated[str, Where("The processor, cpu, or a GPU, cuda.")] = "cpu"
