@@ -113,5 +113,5 @@ def _search(sets: Sequence[Distinct], n_classes: int, n_starts: int) -> Tensor:
     starts = [np.linspace(0, 1, n_classes), *random.normal(size=(n_starts - 1, n_classes))]
     bounds = [(-BOUND, BOUND)] * n_classes
     options = {"ftol": TOLERANCE}
-    found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for start in starts]
-    return torch.from_numpy(min(found, key=lambda one: one.fun).x).softmax(0)
+    results = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for start in starts]
+    return torch.from_numpy(min(results, key=lambda one: one.fun).x).softmax(0)

@@ -101,8 +101,8 @@ def drop_answered(findings: Sequence[Finding], *, names: bool, borders: bool) ->
     names, borders
         Whether labelled rows, shares of the classes or another set tell these.
     """
-    told = {"unnamed_classes": names, "unknown_borders": borders}
-    return [finding for finding in findings if not told.get(finding.kind, False)]
+    answered = {"unnamed_classes": names, "unknown_borders": borders}
+    return [finding for finding in findings if not answered.get(finding.kind, False)]
 
 
 def _single_group(groups: Groups) -> Iterator[Finding]:

@@ -349,8 +349,8 @@ class AggregateClassifier(Predictor):
         if findings is None:
             findings = diagnose_sets(sets, observations, rows, names)
         self.diagnosis_: list[Finding] = []
-        known = {"names": named, "borders": shares is not None}
-        self._report(combine_findings(findings, sets, observations, len(rows), **known))
+        answered = {"names": named, "borders": shares is not None}
+        self._report(combine_findings(findings, sets, observations, len(rows), **answered))
         if not read_launcher(choices).several:  # each of several processes has a device of its own
             rows, observations = put_on(rows, device), [one.to(device) for one in observations]
         if takes_pooled(self, rows, observations) and self.time_limit is not None:

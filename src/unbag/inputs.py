@@ -234,11 +234,11 @@ def choose_classes(
 ) -> np.ndarray:
     """Return the names of the classes: those given, those of the labels, or numbers from 0 on."""
     names = None if classes is None else _as_names(classes)
-    told = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
-    told += [("classes", None if names is None else check_n_classes(len(names)))]
-    told += [("class_shares", count_of_shares(class_shares))]
-    told += [(type(one.aggregate).__name__, one.tells_n_classes()) for one in sets]
-    counts = [(count, name) for name, count in told if count is not None]
+    by_source = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
+    by_source += [("classes", None if names is None else check_n_classes(len(names)))]
+    by_source += [("class_shares", count_of_shares(class_shares))]
+    by_source += [(type(one.aggregate).__name__, one.tells_n_classes()) for one in sets]
+    counts = [(count, name) for name, count in by_source if count is not None]
     if len({count for count, _ in counts}) > 1:
         numbers = ", ".join(f"{count} by {name}" for count, name in counts)
         raise ValueError(f"the number of classes is told in different ways: {numbers}")

@@ -133,8 +133,8 @@ class Source:
         if self.sampling is None:
             return None
         words = [f"share={word}" if "=" not in word else word for word in self.sampling]
-        found = numbers_by_name(words, "--sampling", "0=0.1,1=1 or 0.04")
-        return found["share"] if [*found] == ["share"] else found
+        rates = numbers_by_name(words, "--sampling", "0=0.1,1=1 or 0.04")
+        return rates["share"] if [*rates] == ["share"] else rates
 
 
 @model(frozen=True)
@@ -273,17 +273,17 @@ def numbers_by_name(words: Iterable[str], option: str, example: str) -> dict[str
     >>> numbers_by_name(["ill=0.1", "well=0.9"], "--class-shares", "ill=0.1,well=0.9")
     {'ill': 0.1, 'well': 0.9}
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for word in words:
         name, _, number = word.rpartition("=")
         try:
             value = float(number)
         except ValueError:
             value = float("nan")
-        if not name or name in found or not isfinite(value):
+        if not name or name in numbers or not isfinite(value):
             raise ValueError(f"{option} must be like {example}, each name once, got {word!r}")
-        found[name.strip()] = value
-    return found
+        numbers[name.strip()] = value
+    return numbers
 
 
 def options_of(kind: type) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def log_likelihoods(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -
 
 def mean_log_likelihood(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> float:
     """Return the mean log-likelihood per group; sets of observations count by their weights."""
-    found = log_likelihoods(sets, log_probs)
-    total = sum(one.weight * float(one.mean(own)) for one, own in zip(sets, found, strict=True))
+    values = log_likelihoods(sets, log_probs)
+    total = sum(one.weight * float(one.mean(own)) for one, own in zip(sets, values, strict=True))
     return total / sum(one.weight for one in sets)
 
 
@@ -62,15 +62,15 @@ def fit_temperature(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -
 
     def loss(log_factor: float) -> float:
         factor = float(torch.tensor(log_factor, dtype=torch.float64).exp())
-        found = -mean_log_likelihood(sets, [temper(own, 1 / factor) for own in log_probs])
-        return torch.inf if isnan(found) else found  # no result is the worst
+        value = -mean_log_likelihood(sets, [temper(own, 1 / factor) for own in log_probs])
+        return torch.inf if isnan(value) else value  # no result is the worst
 
     grid = torch.linspace(-LARGEST_LOG_FACTOR, LARGEST_LOG_FACTOR, 2 * STEPS + 1, dtype=torch.float64)
     losses = torch.tensor([loss(float(one)) for one in grid], dtype=torch.float64)
     best = int(losses.argmin())
     around = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-2})
-    log_factor = found.x if found.fun < losses[best] else float(grid[best])
+    refined = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-2})
+    log_factor = refined.x if refined.fun < losses[best] else float(grid[best])
     return float(torch.tensor(-log_factor, dtype=torch.float64).exp())
 
 
@@ -105,7 +105,7 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     best = -torch.inf
     for _ in range(ROUNDS):
         tried = [[n + (c == added) for c, n in enumerate(counts)] for added in range(len(candidates))]
-        scores = [-torch.inf if isnan(found := explain(one)) else found for one in tried]  # no result is the worst
+        scores = [-torch.inf if isnan(score := explain(one)) else score for one in tried]  # no result is the worst
         chosen = max(range(len(tried)), key=scores.__getitem__)
         if any(counts) and not scores[chosen] > best:
             break

@@ -370,7 +370,7 @@ def test_the_default_is_compared_with_the_best_single_method():
     assert whole.worst == (pytest.approx(-24), far)
     assert whole.to_match == (pytest.approx((5 - 15) / 2), 1, 2)
     # 6 and 5 points too much, and 11 without a warning.
-    assert (whole.said, whole.said_near, whole.silent) == (3, 1, 1)
+    assert (whole.estimated, whole.estimated_near, whole.silent) == (3, 1, 1)
     by_scope = {name: standing(chosen) for name, chosen in scopes(found).items()}
     assert [one.compared for one in by_scope.values()] == [2, 1, 1]
     assert sum(one.planned for one in by_scope.values()) == 2 * whole.planned

@@ -59,16 +59,16 @@ def _as_typer(name: str, hint: Any) -> Any:
     flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
     shown = False if default in (None, ()) or kind is bool else str(default)
     words = words_of(hint)
-    told: dict[str, Any] = {"metavar": "<str,...>"} if kind is tuple else {}
+    extra: dict[str, Any] = {"metavar": "<str,...>"} if kind is tuple else {}
     if words:
-        told = {"parser": partial(_read, kind, words), "metavar": f"<{'|'.join([kind.__name__, *words])}>"}
+        extra = {"parser": partial(_read, kind, words), "metavar": f"<{'|'.join([kind.__name__, *words])}>"}
     info = typer.Option(
         *flags,
         help=f"{option.help}: {', '.join(option.choices)}." if option.choices else option.help,
         rich_help_panel=option.panel,
         show_default=shown,
         autocompletion=(lambda: list(option.choices)) if option.choices else None,
-        **told,
+        **extra,
     )
     return Annotated[(str if kind is tuple else kind) | None, info]
 

@@ -103,8 +103,8 @@ def run(  # noqa: PLR0917 (as above)
     with plain_errors(debug=ctx.obj):
         cells = _select(table, dataset, method, problem, protocol, groups, epochs)
         folder = import_module("unbag.experiments.overview").folder_for(results, epochs)
-        asked = {"trials": trials, "seeds": seed or (), "device": device, "budget": budget}
-        _exit(import_module("unbag.experiments.commands").run(cells, folder, **asked, start=start))
+        options = {"trials": trials, "seeds": seed or (), "device": device, "budget": budget}
+        _exit(import_module("unbag.experiments.commands").run(cells, folder, **options, start=start))
 
 
 @app.command(cls=Command, epilog="Example: unbag reproduce render")
@@ -143,8 +143,8 @@ def _select(  # noqa: PLR0917 (in the order of the options)
     groups: list[int] | None,
     epochs: int | None = None,
 ) -> Any:
-    asked = {"tables": tables, "names": names, "methods": methods, "problems": problems, "protocols": protocols}
-    chosen = {name: one or () for name, one in {**asked, "groups": groups}.items()}
+    filters = {"tables": tables, "names": names, "methods": methods, "problems": problems, "protocols": protocols}
+    chosen = {name: one or () for name, one in {**filters, "groups": groups}.items()}
     return import_module("unbag.experiments.plan").select(**chosen, epochs=epochs)
 
 

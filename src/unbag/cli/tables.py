@@ -188,16 +188,16 @@ def predict(
             say_written(rows, "rows", out, problems, as_json)
             return
         check_writable(out)
-        told: dict[str, Any] = {"raw_text": raw_text, **given(options)}
+        arguments: dict[str, Any] = {"raw_text": raw_text, **given(options)}
         if groups is not None:
             if keep is not None:
                 raise fail("--keep copies columns of rows, which are not written with --groups; leave it out")
-            done, problems = predict_groups_table(Run(run), instances, groups, out, **told)
+            done, problems = predict_groups_table(Run(run), instances, groups, out, **arguments)
             say_written(done, "groups", out, problems, as_json)
             return
-        if only := [f"--{name}" for name in ("group", "aggregate") if name in told]:
+        if only := [f"--{name}" for name in ("group", "aggregate") if name in arguments]:
             raise fail(f"{only[0]} is about groups; name their file with --groups")
-        rows, problems = predict_table(Run(run), instances, out, keep=split(keep or ""), **told)
+        rows, problems = predict_table(Run(run), instances, out, keep=split(keep or ""), **arguments)
         say_written(rows, "rows", out, problems, as_json)
 
 
@@ -226,12 +226,12 @@ def disaggregate(
         say_written(rows, "lines", out, problems, as_json)
 
 
-def _say_read(found: Any) -> None:
-    for one in found.observed:
+def _say_read(gathered: Any) -> None:
+    for one in gathered.observed:
         show_columns(Terminal(stderr=True), one.table.file, [read._asdict() for read in one.read])
 
 
-def _no_words(found: Any) -> None:
+def _no_words(gathered: Any) -> None:
     """Print nothing: the output is for machines."""
 
 
@@ -244,10 +244,10 @@ def _as_one_of_several(arguments: list[str]) -> list[str]:
 def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
     if given is None:
         return None
-    found = [re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", one) for one in given]
-    if wrong := [one for one, parts in zip(given, found, strict=True) if parts is None]:
+    matches = [re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", one) for one in given]
+    if wrong := [one for one, parts in zip(given, matches, strict=True) if parts is None]:
         raise typer.BadParameter(f"--also takes KIND=FILE, for example pairwise_similarity=pairs.csv; got {wrong[0]!r}")
-    return [{"aggregate": parts[1], "file": parts[2]} for parts in found if parts is not None]
+    return [{"aggregate": parts[1], "file": parts[2]} for parts in matches if parts is not None]
 
 
 def _say_how_to_go_on(run: Run) -> None:

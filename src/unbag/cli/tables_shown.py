@@ -92,7 +92,7 @@ def show_learned(console: Console, learned: Any) -> None:
         for one in training["candidates"]:
             table.add_row(one["model"], _number(one["score"]), f"{one['weight']:.0%}")
         console.print(table)
-    said = [
+    sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
         f"Trained for {count(training['epochs'], 'epoch')}"
         + (", going on with an unfinished run." if learned.resumed else ".")
@@ -101,16 +101,16 @@ def show_learned(console: Console, learned: Any) -> None:
         *say_unfinished(summary),
     ]
     if counted:
-        said.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
+        sentences.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
     if training["candidates"]:
-        said.append(f"Every group was left out once, in {training['folds']} folds.")
+        sentences.append(f"Every group was left out once, in {training['folds']} folds.")
     if (labels := summary["labels"]) is not None:
         renamed = " (under the best names for the classes)" if labels["renamed"] else ""
-        said.append(
+        sentences.append(
             f"Accuracy on {labels['rows']:,} labelled rows: {labels['accuracy']:.1%}{renamed}; "
             f"the most frequent class alone has {labels['most_common']:.1%}."
         )
-    for sentence in said:
+    for sentence in sentences:
         console.print(plain(sentence), highlight=False)
     folder = visible(shlex.quote(str(learned.run.folder)))
     console.print(

@@ -95,8 +95,8 @@ def _tell_duration(
     except (OSError, ValueError):  # data that cannot be read are named when their turn comes
         seconds = None
     n_trials = sum(len(one.seeds) for one in work)
-    known = "time unknown" if seconds is None else estimates.in_words(seconds)
-    console.print(f"{n_trials} trials of {len({one.cell for one in work})} cells are missing: {known}")
+    duration = "time unknown" if seconds is None else estimates.in_words(seconds)
+    console.print(f"{n_trials} trials of {len({one.cell for one in work})} cells are missing: {duration}")
 
 
 def _tell(summary: Summary, console: Terminal) -> None:

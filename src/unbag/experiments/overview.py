@@ -26,8 +26,8 @@ def show_list(cells: Sequence[Cell], folder: Path, *, trials: int | None) -> Non
     for cell in dict.fromkeys(work.cell for work in Work.in_order(Work(cell, (0,)) for cell in cells)):
         wanted = cell.seeds(trials)
         done = finished(lines, cell)
-        told = tell_result(cell, done.values()) if done else name_cell(cell)
-        console.print(f"{len(done.keys() & set(wanted))}/{len(wanted)}  {told}")
+        text = tell_result(cell, done.values()) if done else name_cell(cell)
+        console.print(f"{len(done.keys() & set(wanted))}/{len(wanted)}  {text}")
 
 
 def make_console() -> Terminal:

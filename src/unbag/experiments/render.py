@@ -155,7 +155,7 @@ def _demoted(notes: str) -> str:
     for token in _reader.parse("\n".join(lines)):
         if token.type == "heading_open" and token.map is not None and token.markup.startswith("#"):
             place = token.map[0]
-            lines[place] = re.sub(r"#+", lambda found: "#" * min(len(found[0]) + 2, 6), lines[place], count=1)
+            lines[place] = re.sub(r"#+", lambda match: "#" * min(len(match[0]) + 2, 6), lines[place], count=1)
     return "\n".join(lines)
 
 

@@ -61,10 +61,9 @@ class WeightedClassifier:
 
     def log_probs(self, X: Tensor) -> Tensor:
         """Return the log-probability of each class for each row, ``(n, classes)``, in float64 on the CPU."""
-        found = np.zeros((len(X), self.n_classes))
-        found[:, self.classifier.classes_] = self.classifier.predict_proba(as_table(X))
-        probs = torch.from_numpy(found)
-        return ((1 - SMOOTHING) * probs + SMOOTHING / self.n_classes).log()
+        probs = np.zeros((len(X), self.n_classes))
+        probs[:, self.classifier.classes_] = self.classifier.predict_proba(as_table(X))
+        return ((1 - SMOOTHING) * torch.from_numpy(probs) + SMOOTHING / self.n_classes).log()
 
 
 @dataclass(frozen=True)

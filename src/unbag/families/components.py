@@ -40,11 +40,11 @@ def describe_width(X: Rows, model: object) -> str | None:
     """Say what is not tried, or not looked at, in a very wide table."""
     if not is_wide(X) or not isinstance(model, str):
         return None
-    said = f"X has {X.shape[1]:,} columns for {len(X):,} rows: "
+    start = f"X has {X.shape[1]:,} columns for {len(X):,} rows: "
     if model == AUTO and X.shape[1] > MOST_COLUMNS:
-        return f"{said}only a linear model is tried; name model='mlp' or 'trees' to have another"
+        return f"{start}only a linear model is tried; name model='mlp' or 'trees' to have another"
     if model in (AUTO, *LINEAR_FIRST) and len(X) > MOST_COMPONENTS:
-        return f"{said}linear models and networks learn from {MOST_COMPONENTS:,} components of these, chosen at random"
+        return f"{start}linear models and networks learn from {MOST_COMPONENTS:,} components of these, chosen at random"
     return None
 
 
@@ -90,10 +90,10 @@ class ComponentNetworks:
         scaling = fit_scaling(X[rows], self.scaling)
         basis = find_components(scaling(X[rows]), seed)
         components = join((scaling(part) @ basis for part in X.split(ROWS_AT_ONCE)), len(X))
-        found = self.make_networks(basis.shape[1]).fit_folds(components, folds, seed, time_limit, goal=goal)
-        for one in found:
+        fitted = self.make_networks(basis.shape[1]).fit_folds(components, folds, seed, time_limit, goal=goal)
+        for one in fitted:
             one.trained.models[:] = [self._widen(model, scaling, basis) for model in one.trained.models]
-        return [Fitted(one.trained, [self.scaling] * len(one.scalings), one.scores) for one in found]
+        return [Fitted(one.trained, [self.scaling] * len(one.scalings), one.scores) for one in fitted]
 
     def _widen(self, model: Network, scaling: Scaling, basis: Tensor) -> Network:
         """Return a network of columns that says the same as one of components."""

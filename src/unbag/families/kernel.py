@@ -73,12 +73,12 @@ def fit_kernel(kernel: Tensor, labels: Tensor, weights: Tensor, ridge: float) ->
     logits = torch.zeros_like(labels)
     ones = torch.ones(1, n, dtype=kernel.dtype)
     corner = torch.zeros(1, 1, dtype=kernel.dtype)
-    found = torch.zeros(n + 1, dtype=kernel.dtype)
+    solution = torch.zeros(n + 1, dtype=kernel.dtype)
     for _ in range(STEPS):
         probs = logits.sigmoid()
         curvature = (probs * (1 - probs)).clamp_min(LEAST_CURVATURE)
         aims = torch.cat([logits + (labels - probs) / curvature, corner[0]])
         system = torch.cat([kernel + (ridge / (weights * curvature)).diag(), ones])
-        found = torch.linalg.solve(torch.cat([system, torch.cat([ones.T, corner])], 1), aims)
-        logits = kernel @ found[:n] + found[n]
-    return found[:n], found[n]
+        solution = torch.linalg.solve(torch.cat([system, torch.cat([ones.T, corner])], 1), aims)
+        logits = kernel @ solution[:n] + solution[n]
+    return solution[:n], solution[n]

@@ -111,10 +111,10 @@ class Networks:
         """Train one replica for each fold and scaling, all side by side."""
         if not self.launcher.several:
             return self._fit_folds(X, folds, seed, time_limit, Processes(), goal=goal)
-        found: list[Fitted] = self.launcher.run(partial(self._fit_in_process, goal=goal), X, folds, seed, time_limit)
-        for one in found:
+        fitted: list[Fitted] = self.launcher.run(partial(self._fit_in_process, goal=goal), X, folds, seed, time_limit)
+        for one in fitted:
             one.trained.models[:] = [model.to(self.launcher.device) for model in one.trained.models]
-        return found
+        return fitted
 
     def _fit_in_process(
         self,
@@ -129,10 +129,10 @@ class Networks:
         """Train together with other processes; models come back from the device of each."""
         if str(X.device) != processes.device:
             X, folds = put_on(X, processes.device), [fold.to(processes.device) for fold in folds]
-        found = self._fit_folds(X, folds, seed, time_limit, processes, goal=goal)
-        for one in found:
+        fitted = self._fit_folds(X, folds, seed, time_limit, processes, goal=goal)
+        for one in fitted:
             one.trained.models[:] = [model.cpu() for model in one.trained.models]
-        return found
+        return fitted
 
     def _fit_folds(
         self,

@@ -58,9 +58,9 @@ class RowEvidence:
         for one, places, weights in zip(self.sets, self.members, self.weights, strict=True):
             segments = one.groups.segments
             with torch.no_grad():
-                found = one.aggregate.checked_evidence(logits[places], segments, one.checked)
-            posterior.index_add_(0, places, found.posterior.double() * segments.expand(weights)[:, None])
-            log_likelihood += float(found.log_likelihood.double() @ weights)
+                evidence = one.aggregate.checked_evidence(logits[places], segments, one.checked)
+            posterior.index_add_(0, places, evidence.posterior.double() * segments.expand(weights)[:, None])
+            log_likelihood += float(evidence.log_likelihood.double() @ weights)
         if not bool(posterior.isfinite().all()):
             raise ArithmeticError("a group has no posterior: the model rules out what was observed of it")
         return log_likelihood / self.total, posterior

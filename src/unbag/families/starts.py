@@ -89,8 +89,8 @@ def guess_classes(
     best: _Shares | None = None
     for start in range(STARTS):
         if best is None or time.monotonic() < deadline:
-            found = _Clusters.of(rows, evidence, judges, k, seed + start, deadline).fit()
-            best = found if best is None or found.score > best.score else best
+            shares = _Clusters.of(rows, evidence, judges, k, seed + start, deadline).fit()
+            best = shares if best is None or shares.score > best.score else best
     assert best is not None
     best = best.clusters.split_and_merge(best)
     by_clusters = best.table[torch.from_numpy(best.clusters.model.predict(rows[members])).long()]
@@ -156,8 +156,8 @@ class _Clusters:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = KMeans(n_clusters, n_init=1, max_iter=30, random_state=seed % 2**32).fit(some)
-        found = [torch.from_numpy(model.predict(part)).long() for part in (own, rows[judges.rows.numpy()])]
-        return cls(model, evidence, judges, found[0], found[1], n_classes, deadline)
+        assignments = [torch.from_numpy(model.predict(part)).long() for part in (own, rows[judges.rows.numpy()])]
+        return cls(model, evidence, judges, assignments[0], assignments[1], n_classes, deadline)
 
     def fit(self) -> _Shares:
         """Begin with clusters that lie together as classes."""
@@ -197,8 +197,8 @@ class _Clusters:
             if time.monotonic() > self.deadline or self.n_classes < 3:
                 break
             moved = sorted(self._moves(best), key=lambda table: -self.infer(table)[0])[:FOLLOWED]
-            found = [self.maximise(table, ROUNDS_AFTER_MOVE) for table in moved]
-            better = max(found, key=lambda one: one.score, default=best)
+            candidates = [self.maximise(table, ROUNDS_AFTER_MOVE) for table in moved]
+            better = max(candidates, key=lambda one: one.score, default=best)
             if better.score <= best.score:
                 break
             best = better

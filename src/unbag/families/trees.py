@@ -184,14 +184,14 @@ class _Boosting:
 
     def logits(self, *, held_out: bool) -> Tensor:
         """Return the logits of the rows, as LightGBM keeps them."""
-        found: list[Tensor] = []
+        kept: list[Tensor] = []
 
         def keep(raw: np.ndarray, _: Any) -> tuple[str, float, bool]:
-            found.append(as_logits(raw, self.problem.k))
+            kept.append(as_logits(raw, self.problem.k))
             return "kept", 0.0, True
 
         (self.booster.eval_valid if held_out else self.booster.eval_train)(keep)
-        return found[0]
+        return kept[0]
 
     def held_out_logits(self) -> Tensor | None:
         return None if self.problem.held_out is None else self.logits(held_out=True)

@@ -200,9 +200,9 @@ def _tilted(members: Members, tilt: Tensor) -> Counts:
     else:
         k = probs.shape[1]
         first, second = torch.triu_indices(k, k, 1, device=probs.device)
-        found = segments.sum((probs.t()[first] * weighed.t()[second]).t())
+        upper = segments.sum((probs.t()[first] * weighed.t()[second]).t())
         products = probs.new_zeros(len(segments), k, k)
-        products[:, first, second] = products[:, second, first] = found
+        products[:, first, second] = products[:, second, first] = upper
     # The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
     covariance = -products
     diagonal = covariance.diagonal(dim1=1, dim2=2)
@@ -231,15 +231,15 @@ def _match(factors: Factors, mean: Tensor, variance: Tensor, weights: Weights) -
 def _plain_moments(centre: Tensor, variance: Tensor, most: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return what :func:`_moments` does of all counts up to ``most`` without weights."""
     reach = FAR * variance.sqrt()
-    log_sum, found = (2 * math.pi * variance).log() / 2, (centre.clone(), variance.clone())
+    log_sum, moments = (2 * math.pi * variance).log() / 2, (centre.clone(), variance.clone())
     near = ~((variance >= WIDE) & (centre > reach) & (centre < most - reach))  # NaN, too
     if bool(near.any()):
         centre, variance, reach = centre[near], variance[near], reach[near].nan_to_num(0)
         width = min(int(2 * reach.max()) + 2, most + 1)
         start = (centre - reach).nan_to_num(0).floor().clamp(0, most + 1 - width)
         counts = start[:, None] + torch.arange(width).to(start)
-        log_sum[near], (found[0][near], found[1][near]) = _moments(centre, variance, counts)
-    return log_sum, found
+        log_sum[near], (moments[0][near], moments[1][near]) = _moments(centre, variance, counts)
+    return log_sum, moments
 
 
 def _moments(
@@ -249,8 +249,8 @@ def _moments(
     scores = -(counts - centre[..., None]).square() / (2 * variance[..., None]) + log_weights
     log_sum, shares = normalise(scores)
     mean = (shares * counts).sum(-1)
-    found = (shares * (counts - mean[..., None]).square()).sum(-1)
-    return log_sum, (mean, found.clamp_min(LEAST_VARIANCE))
+    mean_square = (shares * (counts - mean[..., None]).square()).sum(-1)
+    return log_sum, (mean, mean_square.clamp_min(LEAST_VARIANCE))
 
 
 def _times(matrices: Tensor, vectors: Tensor) -> Tensor:

@@ -42,11 +42,11 @@ def encoded_columns(clf: Any) -> list[Encoded]:
         return []
     if clf.preparation_ is None:
         return [(Feature(str(name), "number"), slice(j, j + 1)) for j, name in enumerate(clf.get_feature_names_out())]
-    found, end = [], 0
+    columns, end = [], 0
     for one in clf.preparation_.features:
         start, end = end, end + len(one.encoded_names)
-        found.append((one, slice(start, end)))
-    return found
+        columns.append((one, slice(start, end)))
+    return columns
 
 
 def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]) -> list[Encoded]:
@@ -112,7 +112,7 @@ def permutation_importance(
     distinct, places = members.unique(return_inverse=True)
     generator = np.random.default_rng(0)
     donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
-    found = []
+    importances = []
     for feature, encoded in columns:
         drops = [torch.zeros_like(own) for own in before]
         for donor in donors:
@@ -121,9 +121,9 @@ def permutation_importance(
             after = explain(permuted)
             drops = [drop + (one - two) / len(donors) for drop, one, two in zip(drops, before, after, strict=True)]
         drop, error = _mean_and_error(sample, drops)
-        found.append({"column": feature.name, "drop": drop, "error": error})
+        importances.append({"column": feature.name, "drop": drop, "error": error})
     return {
-        "columns": sorted(found, key=lambda one: -one["drop"]),
+        "columns": sorted(importances, key=lambda one: -one["drop"]),
         "groups": sum(len(one.groups) for one in sample),
         "rows": len(distinct),
         "permutations": n_permutations,
@@ -163,13 +163,13 @@ def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Jud
     members, probs = _sampled_members(sets)
     confidence = probs.max(1).values.numpy()
     fewest = max(FEWEST_ROWS, len(members) // 50)
-    found = [
+    parts = [
         {"column": feature.name, **part, "members": int(inside.sum()), "confidence": float(confidence[inside].mean())}
         for feature, encoded in columns
         for part, inside in _parts(feature, rows[:, encoded][members].numpy())
         if fewest <= inside.sum() < len(members)
     ]
-    return sorted(found, key=lambda one: one["confidence"])[:MOST_PARTS]
+    return sorted(parts, key=lambda one: one["confidence"])[:MOST_PARTS]
 
 
 def _sampled_members(sets: Sequence[Judged]) -> tuple[Tensor, Tensor]:

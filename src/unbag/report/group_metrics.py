@@ -124,10 +124,10 @@ def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict
     """Compare counts with those the model expects when it sees the rows alone, from log-probabilities of members."""
     groups = chosen.groups
     probs = log_probs.exp()
-    told, of_rows = chosen.checked.double(), groups.segments.sum(probs)
+    checked, of_rows = chosen.checked.double(), groups.segments.sum(probs)
     is_published = chosen.aggregate.outcome == "published_counts"
-    observed = (estimate(told) if is_published else told).numpy()  # (groups, k)
-    expected = (of_rows + told[..., MISSING] if is_published else of_rows).numpy()
+    observed = (estimate(checked) if is_published else checked).numpy()  # (groups, k)
+    expected = (of_rows + checked[..., MISSING] if is_published else of_rows).numpy()
     variance = groups.segments.sum(probs * (1 - probs)).numpy()
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
     typical = mean(observed)

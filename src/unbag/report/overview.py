@@ -49,15 +49,15 @@ def careful(summary: dict[str, Any]) -> Section:
 def _problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what was noticed of the files, but for findings that are told as such; warnings come first."""
     findings = [one["message"] for one in summary["diagnosis"]]
-    found = [one for one in summary.get("problems", []) if not any(told in one["message"] for told in findings)]
-    return sorted(found, key=lambda one: one["severity"] != "warning")
+    problems = [one for one in summary.get("problems", []) if not any(own in one["message"] for own in findings)]
+    return sorted(problems, key=lambda one: one["severity"] != "warning")
 
 
 def say_estimate(summary: dict[str, Any]) -> str:
     """Say how often predictions for new rows should be right, as far as groups that were left out tell."""
-    found = summary["estimated_accuracy"]
-    digits = 0 if found["high"] - found["low"] >= 0.02 else 1
-    value, low, high = (f"{100 * found[name]:.{digits}f}" for name in ("value", "low", "high"))
+    estimate = summary["estimated_accuracy"]
+    digits = 0 if estimate["high"] - estimate["low"] >= 0.02 else 1
+    value, low, high = (f"{100 * estimate[name]:.{digits}f}" for name in ("value", "low", "high"))
     constant = most_frequent(summary)
     beside = "" if constant is None else f" Calling all rows {constant[0]} would have {100 * constant[1]:.{digits}f} %."
     names = "" if summary["data"]["symmetry"] == "none" else " once classes have their names,"
@@ -69,7 +69,7 @@ def say_estimate(summary: dict[str, Any]) -> str:
 
 def _learned(summary: dict[str, Any]) -> list[str]:
     data = summary["data"]
-    said = [
+    sentences = [
         f"A classifier of single rows into {count(len(data['classes']), 'class', 'classes')} "
         f"({listed(data['classes'], 6)}), from {count(data['features'], 'feature')}."
     ]
@@ -77,11 +77,11 @@ def _learned(summary: dict[str, Any]) -> list[str]:
         kind, least, most = Wording(**one["wording"]), one["sizes"]["min"], one["sizes"]["max"]
         size = number(least) if least == most else f"{number(least)} to {number(most)}"
         of = "" if most == 1 else f" of {size} rows"
-        said.append(
+        sentences.append(
             f"It learned from {count(one['groups'], kind.group, kind.groups)}{of}; all that was known of each was "
             f"{kind.observed}."
         )
-    return [*said, *say_error_rates(summary)]
+    return [*sentences, *say_error_rates(summary)]
 
 
 def say_error_rates(summary: dict[str, Any]) -> list[str]:
@@ -95,37 +95,37 @@ def say_error_rates(summary: dict[str, Any]) -> list[str]:
 
 
 def _good(summary: dict[str, Any]) -> list[str]:
-    said = [say_estimate(summary)] if summary.get("estimated_accuracy") else []
-    said += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
+    sentences = [say_estimate(summary)] if summary.get("estimated_accuracy") else []
+    sentences += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
     if summary["labels"] is not None:
-        said.append(say_accuracy(summary["labels"]))
+        sentences.append(say_accuracy(summary["labels"]))
     elif summary.get("estimated_accuracy"):
-        said.append("There are no labels of single rows to compare with.")
+        sentences.append("There are no labels of single rows to compare with.")
     else:
-        said.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
-    return said
+        sentences.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
+    return sentences
 
 
 def _careful(summary: dict[str, Any]) -> list[str]:
     """Return sentences, those that concern every reader first."""
-    said = [say_judged(one) for one in summary["sets"]]
+    sentences = [say_judged(one) for one in summary["sets"]]
     unnamed = {
         "any": "The observations do not name the classes: which is which is arbitrary until a few labelled rows tell.",
         "reversal": "The observations do not tell the order of the classes from its reverse: a few labelled rows do.",
     }
     if (symmetry := summary["data"]["symmetry"]) != "none":
-        said.append(unnamed[symmetry])
-    said += [
+        sentences.append(unnamed[symmetry])
+    sentences += [
         f"{one['message'][:1].upper()}{one['message'][1:]}."
         for one in summary["diagnosis"]
         if one["kind"] not in TOLD_ELSEWHERE
     ]
     if any(one["likelihood"]["impossible"] for one in summary["sets"]):
-        said.append("The model rules out some of the observations altogether; see below.")
-    said += say_unfinished(summary)
+        sentences.append("The model rules out some of the observations altogether; see below.")
+    sentences += say_unfinished(summary)
     if warned := [one for one in _problems(summary) if one["severity"] == "warning"]:
-        said.append(f"The files gave {count(len(warned), 'warning')}.")
-    return said
+        sentences.append(f"The files gave {count(len(warned), 'warning')}.")
+    return sentences
 
 
 def say_unfinished(summary: dict[str, Any]) -> list[str]:

@@ -24,12 +24,12 @@ ADVICE = "Do not rely on it: train for longer or with a lower learning rate, and
 def quality(summary: dict[str, Any]) -> Section:
     """Compare the model with what needs no model, by accuracy where it is known, and by likelihood."""
     section = Section("quality", "How good is it", [*map(say_judged, summary["sets"]), *_say_yardsticks(summary)])
-    if (known := _accuracies(summary)) and "model" in known[0]["name"]:
+    if (accuracies := _accuracies(summary)) and "model" in accuracies[0]["name"]:
         section.pictures.append(
             Picture(
-                plots.yardsticks("accuracy", known),
+                plots.yardsticks("accuracy", accuracies),
                 "Bars: accuracy of the model, and of predictions that need no model",
-                _say_accuracies(summary, known),
+                _say_accuracies(summary, accuracies),
             )
         )
         columns = {
@@ -39,7 +39,7 @@ def quality(summary: dict[str, Any]) -> Section:
                 f"{percent(one['low'])} to {percent(one['high'])}" if "low" in one else ""
             ),
         }
-        section.tables.append(table("Accuracy", known, columns))
+        section.tables.append(table("Accuracy", accuracies, columns))
     for place, one in enumerate(summary["sets"]):
         likelihood, kind = one["likelihood"], Wording(**one["wording"])
         if likelihood["model"] is not None:
@@ -57,60 +57,61 @@ def quality(summary: dict[str, Any]) -> Section:
 
 def _accuracies(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Return accuracies that are known or estimated, those of the model first."""
-    found: list[dict[str, Any]] = []
+    accuracies: list[dict[str, Any]] = []
     labels, estimated = summary["labels"], summary.get("estimated_accuracy")
     if estimated is not None:
-        found.append({"name": "this model, estimated", **estimated})
+        accuracies.append({"name": "this model, estimated", **estimated})
     if labels is not None:
-        found.append({"name": f"this model, {count(labels['rows'], 'labelled row')}", "value": labels["accuracy"]})
+        accuracies.append({"name": f"this model, {count(labels['rows'], 'labelled row')}", "value": labels["accuracy"]})
     for one in summary["sets"]:
         if (own := one.get("own_share")) is not None:
             group = Wording(**one["wording"]).group
-            found.append({"name": f"most frequent class of its {group}", "value": own["accuracy"]})
+            accuracies.append({"name": f"most frequent class of its {group}", "value": own["accuracy"]})
     frequent = most_frequent(summary)
     most_common = frequent[1] if frequent else None if labels is None else labels["most_common"]
     if most_common is not None:
-        found.append({"name": "most frequent class of all", "value": most_common})
-    return found
+        accuracies.append({"name": "most frequent class of all", "value": most_common})
+    return accuracies
 
 
 def most_frequent(summary: dict[str, Any]) -> tuple[str, float] | None:
     """Return the class that observations tell to be the most frequent, and its share; None where they tell none."""
-    told = {one["class"]: one["implied"] for one in summary["balance"]}
-    return None if None in told.values() else max(told.items(), key=lambda one: float(one[1]))
+    shares = {one["class"]: one["implied"] for one in summary["balance"]}
+    return None if None in shares.values() else max(shares.items(), key=lambda one: float(one[1]))
 
 
-def _say_accuracies(summary: dict[str, Any], known: list[dict[str, Any]]) -> str:
-    said = "The line is the 95 % interval over groups." if "low" in known[0] else say_accuracy(summary["labels"])
+def _say_accuracies(summary: dict[str, Any], accuracies: list[dict[str, Any]]) -> str:
+    interval = "The line is the 95 % interval over groups."
+    caption = interval if "low" in accuracies[0] else say_accuracy(summary["labels"])
     if any(one.get("own_share") is not None for one in summary["sets"]):
-        said += " The most frequent class of a row's own group is known only to who has the counts of that group."
-    return said
+        caption += " The most frequent class of a row's own group is known only to who has the counts of that group."
+    return caption
 
 
 def _say_yardsticks(summary: dict[str, Any]) -> list[str]:
-    said = [
+    sentences = [
         "The trivial predictor gives every row the same class probabilities: those that explain all groups best, the "
         "held-out ones included, which puts it at an advantage."
     ]
     for one in summary["sets"]:
         likelihood, kind = one["likelihood"], Wording(**one["wording"])
         if (own := one.get("own_share")) is not None:
-            said.append(
+            sentences.append(
                 f"Who knows the counts can give every row the shares of its own {kind.group}: that has a "
                 f"log-likelihood of {number(own['log_likelihood'])} per {kind.group}, and as many rows right as are of "
                 f"the most frequent class of their {kind.group}, {percent(own['accuracy'])}."
             )
         if (match := one.get("match")) is not None:
-            said.append(
+            sentences.append(
                 f"A network that matches the mean prediction of each {kind.group} with its proportions has "
                 f"{number(match)}."
             )
         if likelihood["impossible"]:
-            said.append(
+            sentences.append(
                 f"The model rules out what was observed of {count(likelihood['impossible'], kind.group, kind.groups)}; "
                 "they are in no mean and in no bar."
             )
-    return said
+    return sentences
 
 
 def _likelihoods(summary: dict[str, Any]) -> Table:
@@ -141,14 +142,14 @@ def say_judged(one: dict[str, Any]) -> str:
             f"none was held out. New ones will be explained less well.{weighted}"
         )
     if judged.get("folds"):
-        said = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
+        text = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
     else:
-        said = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
-    said += "; so few make the figures rough." if judged["groups"] < FEW else "."
+        text = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
+    text += "; so few make the figures rough." if judged["groups"] < FEW else "."
     if judged["rows_also_trained_on"]:
         share = percent(judged["rows_also_trained_on"])
-        said += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
-    return said + weighted
+        text += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
+    return text + weighted
 
 
 def say_gain(one: dict[str, Any]) -> str:
@@ -159,17 +160,17 @@ def say_gain(one: dict[str, Any]) -> str:
     gain = likelihood["model"] - likelihood["trivial"]
     ruled_out = likelihood["impossible"]
     verb = "worse" if ruled_out or gain < 0 else "better" if gain > 0 else "no better"
-    said = (
+    sentence = (
         f"The model explains what was observed {verb} than a constant prediction: log-likelihood "
         f"{number(likelihood['model'])} per {kind.group} against {number(likelihood['trivial'])}"
     )
     if ruled_out:
-        said += (
+        sentence += (
             f", and it rules out what was observed of {count(ruled_out, 'more ' + kind.group, 'more ' + kind.groups)}"
         )
     elif 0 < gain < math.log(1e6):
-        said += f", which makes the observations {number(math.exp(gain))} times as likely"
-    return f"{said}. {percent(likelihood['better'])} of the {kind.groups} are explained better."
+        sentence += f", which makes the observations {number(math.exp(gain))} times as likely"
+    return f"{sentence}. {percent(likelihood['better'])} of the {kind.groups} are explained better."
 
 
 def say_failures(summary: dict[str, Any]) -> list[str]:
@@ -178,12 +179,12 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
     That is a constant prediction, or the match of mean proportions, by what they explain; or by its accuracy the most
     frequent class of each row's own group.
     """
-    said = [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
+    sentences = [f"{say_gain(one)} {ADVICE}" for one in summary["sets"] if _is_worse(one["likelihood"])]
     estimated = summary.get("estimated_accuracy")
     for one in summary["sets"]:
         own, kind = one.get("own_share"), Wording(**one["wording"])
         if own is not None and estimated is not None and estimated["value"] <= own["accuracy"]:
-            said.append(
+            sentences.append(
                 f"The model is no better than each {kind.group}'s own share: its accuracy on new rows is estimated at "
                 f"{percent(estimated['value'])}, and whoever knows the counts has {percent(own['accuracy'])} by "
                 f"calling every row by the most frequent class of its {kind.group}. For rows in these {kind.groups}, "
@@ -193,11 +194,11 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
         weights = {named["model"]: named["weight"] for named in summary["training"].get("candidates") or []}
         is_match = weights.get(MATCH, 0.0) == 1.0
         if match is not None and model is not None and model <= match + ROUNDING and not is_match:
-            said.append(
+            sentences.append(
                 "The model is no better than the match of mean predictions to proportions, which explains left-out "
                 f"{kind.groups} as well: log-likelihood {number(match)} per {kind.group}."
             )
-    return said
+    return sentences
 
 
 def _is_worse(likelihood: dict[str, Any]) -> bool:

@@ -143,43 +143,43 @@ def training(summary: dict[str, Any]) -> Section:
 
 
 def _say_loss(history: list[dict[str, Any]]) -> str:
-    known = [entry["loss"] for entry in history if entry["loss"] is not None]
-    if not known:
+    losses = [entry["loss"] for entry in history if entry["loss"] is not None]
+    if not losses:
         return "The loss was no number in any epoch."
-    sentence = f"The loss went from {number(known[0])} to {number(known[-1])}."
+    sentence = f"The loss went from {number(losses[0])} to {number(losses[-1])}."
     if len({entry["phase"] for entry in history}) > 1:
         sentence += " The dotted line marks where another loss took over: values before and after it do not compare."
     return sentence
 
 
 def _say_score(history: list[dict[str, Any]], best: int) -> str:
-    known = {entry["epoch"]: entry["score"] for entry in history if entry["score"] is not None}
-    if best not in known:
+    scores = {entry["epoch"]: entry["score"] for entry in history if entry["score"] is not None}
+    if best not in scores:
         return "Held-out groups chose the epoch."
-    first, last = number(known[min(known)]), number(known[max(known)])
+    first, last = number(scores[min(scores)]), number(scores[max(scores)])
     return (
         f"The log-likelihood of a held-out group, higher is better, went from {first} to "
-        f"{number(known[best])} in epoch {best + 1}, the best, and was {last} at the end."
+        f"{number(scores[best])} in epoch {best + 1}, the best, and was {last} at the end."
     )
 
 
 def balance(summary: dict[str, Any]) -> Section:
     """Compare the shares of the classes."""
     given = summary["balance"]
-    told = given[0]["implied"] is not None
+    has_implied = given[0]["implied"] is not None
     section = Section("balance", "Class balance")
     section.text.append(
         "Shares among the members of all groups: as the model predicts them from the rows alone, with what was "
         "observed of their groups known"
-        + (", and as the observations tell them." if told else ".")
-        + ("" if told else " These observations do not tell how frequent each class is.")
+        + (", and as the observations tell them." if has_implied else ".")
+        + ("" if has_implied else " These observations do not tell how frequent each class is.")
     )
     if summary["data"]["symmetry"] != "none":
         section.text.append("Names of classes are arbitrary unless the classes were named by labelled rows.")
-    columns = ["class", "mean probability", "called so", "observations known"] + ["told by observations"] * told
+    columns = ["class", "mean probability", "called so", "observations known"] + ["told by observations"] * has_implied
     rows = [
         [Cell(one["class"]), in_percent(one["predicted"]), in_percent(one["called"]), in_percent(one["known"])]
-        + [in_percent(one["implied"])] * told
+        + [in_percent(one["implied"])] * has_implied
         for one in given
     ]
     section.tables.append(Table("Shares of the classes", columns, rows))
@@ -187,22 +187,22 @@ def balance(summary: dict[str, Any]) -> Section:
     drawn = sorted(given, key=lambda one: -one["predicted"])[:MOST_CLASSES_DRAWN] if many else given
     series = {"predicted": [one["predicted"] for one in drawn]}
     series["observations known"] = [one["known"] or 0 for one in drawn]
-    if told:
+    if has_implied:
         series["told by observations"] = [one["implied"] for one in drawn]
     section.pictures.append(
         Picture(
             plots.balance("balance", [one["class"] for one in drawn], series),
             "Bars: share of each class, predicted, with observations known"
-            + (", and told by the observations" if told else ""),
-            _say_balance(given, told)
+            + (", and told by the observations" if has_implied else ""),
+            _say_balance(given, has_implied)
             + (f" Drawn are the {len(drawn)} most frequent of {len(given)} classes." if many else ""),
         )
     )
     return section
 
 
-def _say_balance(given: list[dict[str, Any]], told: bool) -> str:
-    if told:
+def _say_balance(given: list[dict[str, Any]], has_implied: bool) -> str:
+    if has_implied:
         off = max(given, key=lambda one: abs(one["predicted"] - one["implied"]))
         if abs(off["predicted"] - off["implied"]) < 0.001:
             return "Prediction and observations agree within a tenth of a percent for every class."

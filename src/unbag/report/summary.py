@@ -211,8 +211,8 @@ def _balance(sets: Sequence[Judged], classes: list[str], constant: np.ndarray) -
     if telling:
         implied = constant if len(telling) == len(sets) else best_constant(telling)[0]
     return [
-        {"class": name, "predicted": mean, "called": share, "known": known, "implied": told}
-        for name, mean, share, known, told in zip(
+        {"class": name, "predicted": mean, "called": share, "known": known, "implied": implied_share}
+        for name, mean, share, known, implied_share in zip(
             classes, predicted.mean(0).tolist(), called.tolist(), after.tolist(), implied, strict=True
         )
     ]

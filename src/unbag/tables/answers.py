@@ -69,33 +69,33 @@ def read_name(
     """
     if kind.column is None:
         _refuse_denial(kind, column, words, source)
-    known, relations = kind.column or NO_WORDS, "relation" in parameters(kind)
-    if not known.contrary:
+    vocabulary, relations = kind.column or NO_WORDS, "relation" in parameters(kind)
+    if not vocabulary.contrary:
         return Reading()
     if relations and (source.relation is not None or "relation" in words):
         return Reading()
-    said = [word for word in words if word in known.yes or word in known.contrary]
-    doubt = any(word in known.doubtful for word in words) or len(said) > 1
-    if said and members:
+    matches = [word for word in words if word in vocabulary.yes or word in vocabulary.contrary]
+    doubt = any(word in vocabulary.doubtful for word in words) or len(matches) > 1
+    if matches and members:
         # Of rows that are compared, a name may also say which is meant.
         until = next((place for place, word in enumerate(words) if word in ("than", "to", "from")), len(words))
         subject = members[0] if len(members) == 2 else members[1]
-        fine = {*said, *NOT, *HARMLESS, *subject.split("_"), *(("second",) if len(members) == 3 else ())}
+        fine = {*matches, *NOT, *HARMLESS, *subject.split("_"), *(("second",) if len(members) == 3 else ())}
         if len(members) == 3:
             fine -= {"first"}
-        doubt = doubt or (not known.symmetric and not fine.issuperset(words[:until]))
+        doubt = doubt or (not vocabulary.symmetric and not fine.issuperset(words[:until]))
     if doubt:
         option = ", or say what 1 means with --relation" if relations else ""
         raise fail(
-            f"the name of the column does not tell what 1 means; call it {known.yes[0]} if it is: {known.meanings[0]}, "
-            f"or {known.contrary[0]} if it is: {known.meanings[1]}{option}",
+            f"the name of the column does not tell what 1 means; call it {vocabulary.yes[0]} if it is: "
+            f"{vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: {vocabulary.meanings[1]}{option}",
             str(source.file),
             None,
             column,
         )
-    if not said:
+    if not matches:
         return Reading()
-    return Reading(said[0] in known.contrary, any(word in NOT for word in words))
+    return Reading(matches[0] in vocabulary.contrary, any(word in NOT for word in words))
 
 
 def _refuse_denial(kind: type[Aggregate], column: str, words: Sequence[str], source: Source) -> None:

@@ -81,12 +81,12 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
     if pa.types.is_floating(column.type):
         return _read_floats(column)
     encoded = column.cast(pa.string()).dictionary_encode()
-    found = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
-    found.append(Cell(UNTOLD))  # of those that are missing: the last one
+    cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
+    cells.append(Cell(UNTOLD))  # of those that are missing: the last one
     place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     names = ("kind", "low", "high", "above", "below", "percent")
-    arrays = {name: np.array([getattr(one, name) for one in found])[place] for name in names}
-    decimals, separated = max(one.decimals for one in found), any(one.separated for one in found)
+    arrays = {name: np.array([getattr(one, name) for one in cells])[place] for name in names}
+    decimals, separated = max(one.decimals for one in cells), any(one.separated for one in cells)
     return Cells(**arrays, decimals=decimals, separated=separated)
 
 
@@ -108,8 +108,8 @@ def read_cell(text: str, mark: str = ".") -> Cell:
         value, decimals, separated = number
         return Cell(NUMBER, value, value, percent=percent, decimals=decimals, separated=separated)
     for pattern, above, below in _BOUNDS:
-        found = re.fullmatch(pattern, plain)
-        ends = {name: _number(end, mark) for name, end in found.groupdict().items()} if found else {}
+        match = re.fullmatch(pattern, plain)
+        ends = {name: _number(end, mark) for name, end in match.groupdict().items()} if match else {}
         if ends and None not in ends.values():
             low, high = (end[0] if (end := ends.get(name)) else default for name, default in _OPEN)
             return Cell(BOUNDS, low, high, above, below, percent)
@@ -141,13 +141,13 @@ def _pattern(mark: str) -> re.Pattern[str]:
 
 def _number(text: str, mark: str) -> tuple[float, int, bool] | None:
     """Return a number, how many decimals it shows, and whether thousands are separated, if it is one."""
-    found = _pattern(mark).fullmatch(text)
-    if found is None:
+    match = _pattern(mark).fullmatch(text)
+    if match is None:
         return None
     (between,) = set(MARKS) - {mark}
     plain, separators = re.subn(rf"[{between} '\u2019]", "", text)
-    number, shown = float(plain.replace(mark, ".").replace("\u2212", "-")), len(found["after"] or found["alone"] or "")
-    return (number, max(0, shown - int(found["power"] or 0)), separators > 0) if isfinite(number) else None
+    number, shown = float(plain.replace(mark, ".").replace("\u2212", "-")), len(match["after"] or match["alone"] or "")
+    return (number, max(0, shown - int(match["power"] or 0)), separators > 0) if isfinite(number) else None
 
 
 def _read_floats(column: pa.Array) -> Cells:

@@ -66,60 +66,60 @@ def check_tables(plan: Plan) -> Checked:
     ('error', 'the file is empty; it needs a line with the names of the columns, and rows below')
     """
     try:
-        found = gather(plan)
+        gathered = gather(plan)
     except TableError as error:
         return Checked({}, error.problems)
-    looked, notes = look_at(found)
-    problems = [*found.problems, *notes, *examine_features(looked), *examine_observations(found)]
+    looked, notes = look_at(gathered)
+    problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
     if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(found, looked))
+        problems += as_problems(examine_rows(gathered, looked))
     order = {"error": 0, "warning": 1, "note": 2}
-    return Checked(_understood(found, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
+    return Checked(_understood(gathered, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
 
 
-def look_at(found: Gathered) -> tuple[Gathered, list[Problem]]:
+def look_at(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
     """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
-    if not found.on_disk:
-        return found, []
+    if not gathered.on_disk:
+        return gathered, []
     from unbag.tables.disk import excerpt_of  # noqa: PLC0415 (slow to import)
 
-    looked, note = excerpt_of(found)
+    looked, note = excerpt_of(gathered)
     return looked, [note]
 
 
-def refuse_doubt(found: Gathered) -> None:
+def refuse_doubt(gathered: Gathered) -> None:
     """Refuse to train on observations whose kind was only guessed."""
-    for one in found.observed:
+    for one in gathered.observed:
         if not one.columns.certain:
             kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
             raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
 
 
-def examine_features(found: Gathered) -> Iterator[Problem]:
+def examine_features(gathered: Gathered) -> Iterator[Problem]:
     """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
-    column = found.columns.group
-    group = None if column is None else codes_of(found.instances.column(column))  # of each row, -1 for none
-    measured = measured_columns(found, group)
-    for name in found.columns.features:
+    column = gathered.columns.group
+    group = None if column is None else codes_of(gathered.instances.column(column))  # of each row, -1 for none
+    measured = measured_columns(gathered, group)
+    for name in gathered.columns.features:
         if name in measured:
             continue
-        errors = list(feature_problems(found.instances, name, f"leave it out with --exclude {name}"))
+        errors = list(feature_problems(gathered.instances, name, f"leave it out with --exclude {name}"))
         yield from errors
-        if not errors and not is_array(found.instances.first(name).type):
-            yield from _suspicious(found, name, group)
+        if not errors and not is_array(gathered.instances.first(name).type):
+            yield from _suspicious(gathered, name, group)
 
 
-def examine_observations(found: Gathered) -> Iterator[Problem]:
+def examine_observations(gathered: Gathered) -> Iterator[Problem]:
     """Yield what the observations cannot tell; a set that tells nothing may still stand beside others."""
-    alone = len(found.observed) == 1
-    for one, findings in zip(found.observed, found.findings, strict=True):
+    alone = len(gathered.observed) == 1
+    for one, findings in zip(gathered.observed, gathered.findings, strict=True):
         for finding in findings:
-            if finding.kind == "unnamed_classes" and found.plan.names is not None:
+            if finding.kind == "unnamed_classes" and gathered.plan.names is not None:
                 continue
             if finding.kind == "unnamed_classes":
                 yield Problem("note", say_finding(finding), one.table.file)
             elif finding.kind == "rows_without_group":
-                yield Problem("note", finding.message, found.instances.file)
+                yield Problem("note", finding.message, gathered.instances.file)
             else:
                 yield Problem("error" if finding.fatal and alone else "warning", say_finding(finding), one.table.file)
 
@@ -130,27 +130,27 @@ def say_finding(finding: Finding) -> str:
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def _encode_rows(found: Gathered) -> np.ndarray:
+def _encode_rows(gathered: Gathered) -> np.ndarray:
     """Return the rows as numbers, as the estimator sees them."""
     from unbag.families import is_network  # noqa: PLC0415 (slow to import)
 
     preparation = fit_preparation(
-        found.instances,
-        found.columns.features,
-        found.member_rows,
-        keep_missing=not is_network(found.plan.training.model),  # trees read them as they are
+        gathered.instances,
+        gathered.columns.features,
+        gathered.member_rows,
+        keep_missing=not is_network(gathered.plan.training.model),  # trees read them as they are
     )
-    return preparation.encode(found.instances)
+    return preparation.encode(gathered.instances)
 
 
-def examine_rows(found: Gathered, looked: Gathered) -> list[Finding]:
+def examine_rows(gathered: Gathered, looked: Gathered) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
 
     ``looked`` is what :func:`look_at` returns.
     """
     rows, sets = read_table(_encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
-    n_groups = sum(len(one.checked.groups) for one in found.observed if one.checked is not None)
+    n_groups = sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None)
     return [*find_few_groups(rows, sets, n_groups), *copies]
 
 
@@ -159,8 +159,8 @@ def as_problems(findings: Sequence[Finding]) -> list[Problem]:
     return [Problem("note" if one.kind == "few_groups" else "warning", say_finding(one)) for one in findings]
 
 
-def _suspicious(found: Gathered, name: str, group: np.ndarray | None) -> Iterator[Problem]:
-    table = found.instances
+def _suspicious(gathered: Gathered, name: str, group: np.ndarray | None) -> Iterator[Problem]:
+    table = gathered.instances
     column = table.column(name)
     missing = is_missing(column)
     if missing.any():
@@ -168,7 +168,7 @@ def _suspicious(found: Gathered, name: str, group: np.ndarray | None) -> Iterato
             "they are a category of their own"
             if kind_of(column) == "category"
             else "trees take them as they are"
-            if found.plan.training.model == "trees"
+            if gathered.plan.training.model == "trees"
             else "the median stands for them, and a further feature marks them"
         )
         yield Problem(
@@ -178,16 +178,16 @@ def _suspicious(found: Gathered, name: str, group: np.ndarray | None) -> Iterato
             None,
             name,
         )
-    candidate = Candidate(found, name, group)
+    candidate = Candidate(gathered, name, group)
     if len(np.unique(candidate.codes)) == 1:
         yield Problem(
             "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
         )
         return
     if pa.types.is_string(column.type):
-        yield from _words_among_numbers(found, name)
+        yield from _words_among_numbers(gathered, name)
     if (leak := next(candidate.leaks(), None)) is not None:
-        yield _refuse(found, name, leak)
+        yield _refuse(gathered, name, leak)
     elif candidate.constant_within_groups():
         yield Problem(
             "warning",
@@ -199,20 +199,20 @@ def _suspicious(found: Gathered, name: str, group: np.ndarray | None) -> Iterato
         )
 
 
-def _refuse(found: Gathered, name: str, leak: str) -> Problem:
+def _refuse(gathered: Gathered, name: str, leak: str) -> Problem:
     """Refuse a column that tells the answer, the row or the group; one that was named is taken with a warning."""
-    if name in {*(found.plan.features or ()), *found.plan.trust}:
+    if name in {*(gathered.plan.features or ()), *gathered.plan.trust}:
         advice = "it is learned from because it was named"
-        return Problem("warning", f"{leak}; {advice}", found.instances.file, None, name)
+        return Problem("warning", f"{leak}; {advice}", gathered.instances.file, None, name)
     advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
-    return Problem("error", f"{leak}; {advice}", found.instances.file, None, name)
+    return Problem("error", f"{leak}; {advice}", gathered.instances.file, None, name)
 
 
-def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
+def _words_among_numbers(gathered: Gathered, name: str) -> Iterator[Problem]:
     """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
-    text = found.instances.column(name)
+    text = gathered.instances.column(name)
     numeric = pc.match_substring_regex(text, NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
-    if name in found.plan.categorical or numeric.mean() < MOSTLY:
+    if name in gathered.plan.categorical or numeric.mean() < MOSTLY:
         return
     if numeric.all():
         message, row = "the column is text, but looks like numbers; write them as such, with a decimal point", None
@@ -222,23 +222,23 @@ def _words_among_numbers(found: Gathered, name: str) -> Iterator[Problem]:
             f"the column is read as categories because of {text[row - 1].as_py()!r}, but {numeric.mean():.0%} are "
             f"numbers; mend it or leave it empty, or say --categorical {name}"
         )
-    yield Problem("warning", message, found.instances.file, row, name)
+    yield Problem("warning", message, gathered.instances.file, row, name)
 
 
-def _understood(found: Gathered, table: Table) -> dict[str, Any]:
+def _understood(gathered: Gathered, table: Table) -> dict[str, Any]:
     """Return how the files were read, as JSON can hold it; the table has features in memory."""
-    kinds = {name: kind_of(table.data.schema.field(name)) for name in found.columns.features}
+    kinds = {name: kind_of(table.data.schema.field(name)) for name in gathered.columns.features}
     return {
         "instances": {
             "file": table.file,
-            "rows": len(found.instances),
-            "id": found.columns.id,
-            "group": found.columns.group,
-            "label": found.columns.label,
+            "rows": len(gathered.instances),
+            "id": gathered.columns.id,
+            "group": gathered.columns.group,
+            "label": gathered.columns.label,
             "features": kinds,
         },
-        "classes": list(found.classes),
-        "observations": [_understood_source(one) for one in found.observed],
+        "classes": list(gathered.classes),
+        "observations": [_understood_source(one) for one in gathered.observed],
     }
 
 

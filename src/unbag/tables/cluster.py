@@ -50,8 +50,8 @@ def predict_on_cluster(
     _, clf = load_run(own, "cpu")
     given = {"id": id, "keep": keep, "raw_text": True}
     names = [part.name if part.suffix == ".parquet" else f"{part.name}.parquet" for part in parts]
-    asked = [(own, part, (out / name).absolute(), given, device) for part, name in zip(parts, names, strict=True)]
-    predicted = map_tasks(_predict_part, asked, device)
+    tasks = [(own, part, (out / name).absolute(), given, device) for part, name in zip(parts, names, strict=True)]
+    predicted = map_tasks(_predict_part, tasks, device)
     tally = _add_up(predicted)
     shifts = shift_notes(clf, reduce(add, (one.seen for one in predicted)), instances)
     return sum(one.rows for one in predicted), [*tally.as_problems(str(instances)), *shifts]
@@ -80,8 +80,8 @@ def disaggregate_on_cluster(
         kept = pa.concat_tables([one.keys.data for one in parts])
         return Rows(Table(instances, kept), np.concatenate([one.log_probs for one in parts]), _add_up(parts))
 
-    told: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
-    return disaggregate_with(read, (own, content, clf), instances, groups, out, **told)
+    options: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
+    return disaggregate_with(read, (own, content, clf), instances, groups, out, **options)
 
 
 def fit_on_cluster(arguments: Sequence[str], n: int, device: str = "cpu") -> str:

@@ -74,13 +74,13 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
     A column that only one of the files of observations, ``sources``, shares may be the group.
     """
     file = str(plan.instances)
-    asked = {*(plan.features or ()), *plan.categorical}
-    own_id = find_column(names, ID, given=plan.id, file=file, option="--id", taken=asked)
-    not_labels = {*asked, *plan.exclude}
+    named = {*(plan.features or ()), *plan.categorical}
+    own_id = find_column(names, ID, given=plan.id, file=file, option="--id", taken=named)
+    not_labels = {*named, *plan.exclude}
     label = find_column(names, LABEL, given=plan.label, file=file, option="--label", taken=not_labels)
-    group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=asked)
+    group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=named)
     if group is None:
-        others = {*asked, own_id, label}
+        others = {*named, own_id, label}
         there = {_plain(name) for own in sources for name in own}
         shared = [name for name in names if name not in others and _plain(name) in there]
         group = shared[0] if len(shared) == 1 else None
@@ -235,11 +235,11 @@ def _members_in_source(names: Sequence[str], source: Source, count: int) -> tupl
         return source.members
     plain = {_plain(name): name for name in names}
     numbered = [tuple(f"{word}_{place + 1}" for place in range(count)) for word in ("id", "row")]
-    known = [words[:count] for words in MEMBERS if len(words) >= count] or numbered
-    for words in known:
+    choices = [words[:count] for words in MEMBERS if len(words) >= count] or numbered
+    for words in choices:
         if all(word in plain for word in words):
             return tuple(plain[word] for word in words)
-    some = " or ".join(",".join(words) for words in known[:2])
+    some = " or ".join(",".join(words) for words in choices[:2])
     raise fail(
         f"no {count} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
         "--members",
@@ -266,8 +266,8 @@ def _group_in_source(names: Sequence[str], source: Source, instances: InstanceCo
 
 def _observed(own: AnswerColumn, names: Sequence[str], taken: Collection[str], source: Source) -> str:
     file = str(source.file)
-    known = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
-    words = {*NEUTRAL, "relation", *(word for one in (own, *known) for word in one.yes), *own.contrary}
+    columns = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
+    words = {*NEUTRAL, "relation", *(word for one in (own, *columns) for word in one.yes), *own.contrary}
     free = [name for name in names if name not in taken]
     column = find_column(names, words, given=source.observed, file=file, option="--observed", taken=taken)
     if column is None and len(free) == 1:

@@ -98,8 +98,8 @@ class CountColumns:
     @property
     def is_whole(self) -> bool:
         """Whether all numbers of classes are whole."""
-        told = self.numbers[(self.kind == NUMBER) & (self.sizes > 0)[:, None]]
-        return bool((told == np.rint(told)).all())
+        numbers = self.numbers[(self.kind == NUMBER) & (self.sizes > 0)[:, None]]
+        return bool((numbers == np.rint(numbers)).all())
 
     def fit(self, unit: str) -> float:
         """Return in which share of the groups with a number for every class these add up as they do in a unit."""
@@ -168,16 +168,16 @@ class CountColumns:
         for name in self.columns.classes:
             column, kind = self.table.column(name), self.cells[name].kind
             untold = name_texts(column, kind == UNTOLD)
-            for what, said in (
+            for what, meaning in (
                 (NUMBER, counted + self._marks(name)),
                 (BOUNDS, f"bounds: {name_texts(column, kind == BOUNDS)}"),
                 (UNTOLD, f"unknown, 0 to the size of the group: {untold}" if few is None else f"below {few}: {untold}"),
             ):
                 if cells := int((kind == what).sum()):
-                    read.append(ColumnRead(name, said, cells))
+                    read.append(ColumnRead(name, meaning, cells))
         if self.columns.size is not None:
-            said = f"size of the group{self._marks(self.columns.size)}"
-            read.append(ColumnRead(self.columns.size, said, len(self.table)))
+            meaning = f"size of the group{self._marks(self.columns.size)}"
+            read.append(ColumnRead(self.columns.size, meaning, len(self.table)))
         return read + [ColumnRead(name, "scale of the noise", len(self.table)) for name in self.columns.scales]
 
     def _marks(self, name: str) -> str:

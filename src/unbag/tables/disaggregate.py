@@ -74,8 +74,8 @@ def disaggregate_table(
         How many lines were written, and notes.
     """
     content, clf = load_run(run, device)
-    told: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
-    return disaggregate_with(partial(read_rows, clf), (run, content, clf), instances, groups, out, **told)
+    options: dict[str, Any] = {"aggregate": aggregate, "drop_unmatched": drop_unmatched, "raw_text": raw_text}
+    return disaggregate_with(partial(read_rows, clf), (run, content, clf), instances, groups, out, **options)
 
 
 def disaggregate_with(

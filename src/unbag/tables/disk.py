@@ -77,9 +77,9 @@ def prepare_on_disk(gathered: Gathered, folder: Path) -> PreparedRows:
     names = list(gathered.columns.features)
     members = gathered.member_rows
     rows = None if len(members) == len(gathered.instances) else members
-    asked: dict[str, Any] = {"format": FORMAT, "parts": gathered.on_disk, "types": _types(gathered), "features": names}
-    asked |= {"categorical": sorted(gathered.plan.categorical), "order": _digest(order), "learned from": _digest(rows)}
-    place = folder / hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    key: dict[str, Any] = {"format": FORMAT, "parts": gathered.on_disk, "types": _types(gathered), "features": names}
+    key |= {"categorical": sorted(gathered.plan.categorical), "order": _digest(order), "learned from": _digest(rows)}
+    place = folder / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     raise_if_input(place, [gathered.plan.instances])
     place.mkdir(parents=True, exist_ok=True)
     with locked(place):
@@ -95,7 +95,7 @@ def prepare_on_disk(gathered: Gathered, folder: Path) -> PreparedRows:
             if changed := {*state_of_parts(gathered.plan.instances)} ^ {*(gathered.on_disk or [])}:
                 message = "the part has changed, come or gone while rows were read; begin again once all are complete"
                 raise fail(message, min(changed)[0])
-            written = {**asked, "size": (place / "rows.npy").stat().st_size}
+            written = {**key, "size": (place / "rows.npy").stat().st_size}
             write_atomic(place / "manifest.json", json.dumps(written, indent=1).encode())
         size = json.loads(read_regular(place / "manifest.json"))["size"]
         if not (place / "rows.npy").exists() or (place / "rows.npy").stat().st_size != size:

@@ -125,16 +125,16 @@ def read_answers(table: Table, column: str, *, relations: bool = False) -> tuple
     expected = "must be 0 or 1, or yes or no"
     if relations and pa.types.is_string(given.type):
         expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
-        values, known = pc.utf8_trim_whitespace(given), pa.array(RELATIONS)
+        values, allowed = pc.utf8_trim_whitespace(given), pa.array(RELATIONS)
     elif pa.types.is_boolean(given.type):
-        values, known = given.cast(pa.int64()), pa.array([0, 1])
+        values, allowed = given.cast(pa.int64()), pa.array([0, 1])
     elif pa.types.is_integer(given.type) or pa.types.is_floating(given.type):
-        values, known = given.cast(pa.float64()), pa.array([0.0, 1.0])
+        values, allowed = given.cast(pa.float64()), pa.array([0.0, 1.0])
     else:
         words = pc.utf8_lower(pc.utf8_trim_whitespace(given.cast(pa.string())))
-        places, known = find(words, pa.array([*NO, *YES])), pa.array([0, 1])
+        places, allowed = find(words, pa.array([*NO, *YES])), pa.array([0, 1])
         values = pa.array(np.where(places < 0, -1, places >= len(NO)))
-    fits = pc.is_in(values, value_set=known, skip_nulls=True).to_numpy(zero_copy_only=False)
+    fits = pc.is_in(values, value_set=allowed, skip_nulls=True).to_numpy(zero_copy_only=False)
     missing = is_missing(given)
 
     def say(row: int) -> str:

@@ -44,14 +44,14 @@ class Candidate:
     ``group`` is the number of the group of each row, -1 for none; None where no column tells groups.
     """
 
-    found: Gathered
+    gathered: Gathered
     name: str
     group: np.ndarray | None
 
     @cached_property
     def column(self) -> pa.Array:
         """The values."""
-        return self.found.instances.column(self.name)
+        return self.gathered.instances.column(self.name)
 
     @cached_property
     def codes(self) -> np.ndarray:
@@ -60,12 +60,12 @@ class Candidate:
 
     def is_unlikely(self, log_chance: float) -> bool:
         """Whether chance would not make any of the columns look like this."""
-        return log_chance + log(len(self.found.columns.features)) < log(CHANCE)
+        return log_chance + log(len(self.gathered.columns.features)) < log(CHANCE)
 
     def leaks(self) -> Iterator[str]:
         """Yield what the column tells that no feature should, with the numbers behind it."""
         yield from self._class_names()
-        for one in self.found.observed:
+        for one in self.gathered.observed:
             if one.groups is None:
                 continue
             if one.aggregate.outcome in ("class_counts", "published_counts"):
@@ -91,7 +91,7 @@ class Candidate:
 
     def _class_names(self) -> Iterator[str]:
         values = as_categories(self.column).drop_null().unique().to_pylist()
-        classes = {_loosely(name) for name in self.found.classes}
+        classes = {_loosely(name) for name in self.gathered.classes}
         if len(values) < 2 or not classes.issuperset(map(_loosely, values)):
             return
         telling = not all(name in COMMON or name.isdecimal() for name in classes)
@@ -162,7 +162,7 @@ class Candidate:
     ) -> tuple[str, str] | None:
         """Name a word that is in all positive bags and no other, or that fills all negative bags and no other."""
         for code in values if 2 <= len(values) <= len(yes) else ():
-            inside, alone = (found.reduceat(codes == code, start) for found in (np.logical_or, np.logical_and))
+            inside, alone = (ufunc.reduceat(codes == code, start) for ufunc in (np.logical_or, np.logical_and))
             word = "a missing value" if code < 0 else repr(self.column[int(np.argmax(self.codes == code))].as_py())
             if np.array_equal(inside, yes):
                 return f"{word} is", "is not"
@@ -174,8 +174,8 @@ class Candidate:
         """Look whether the values, as classes, would give every answer."""
         assert one.groups is not None
         rows = np.unique(one.groups.members.numpy())
-        values = pc.unique(self.column.take(pa.array(rows)))
-        if len(values) < 2 or len(values) > len(self.found.classes) or (self.codes[rows] < 0).any():
+        values, n_classes = pc.unique(self.column.take(pa.array(rows))), len(self.gathered.classes)
+        if len(values) < 2 or len(values) > n_classes or (self.codes[rows] < 0).any():
             return
         z = torch.as_tensor(one.z)
         # Answers about the same few rows are not independent: there are only so many ways to fill the rows.
@@ -185,7 +185,7 @@ class Candidate:
         order = values.take(pc.sort_indices(values))
         classes = pc.index_in(self.column, value_set=order).fill_null(0).to_numpy(zero_copy_only=False)
         for labels in (classes, len(values) - 1 - classes):
-            seen = one.aggregate.observe(torch.from_numpy(labels.astype(np.int64)), one.groups, len(self.found.classes))
+            seen = one.aggregate.observe(torch.from_numpy(labels.astype(np.int64)), one.groups, n_classes)
             if torch.equal(seen.double(), z.double()):
                 yield (
                     f"its {len(values)} values, taken for classes, give all {len(z):,} answers, as chance does "
@@ -194,9 +194,9 @@ class Candidate:
                 return
 
     def _row_ids(self) -> Iterator[str]:
-        n, columns = len(self.codes), self.found.columns
+        n, columns = len(self.codes), self.gathered.columns
         key = columns.id
-        if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
+        if key is not None and as_categories(self.gathered.instances.column(key)).equals(as_categories(self.column)):
             yield f"the column is the id of the row, as in column {key}"
             return
         if n < ENOUGH_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
@@ -219,8 +219,8 @@ class Candidate:
                 )
 
     def _group_ids(self) -> Iterator[str]:
-        key = self.found.columns.group
-        if key is not None and as_categories(self.found.instances.column(key)).equals(as_categories(self.column)):
+        key = self.gathered.columns.group
+        if key is not None and as_categories(self.gathered.instances.column(key)).equals(as_categories(self.column)):
             yield f"the column is the id of the group, as in column {key}"
             return
         if not self.constant_within_groups():
@@ -237,18 +237,18 @@ class Candidate:
             yield f"the column has one value in each of {len(sizes):,} groups, and another in every group, like its id"
 
 
-def measured_columns(found: Gathered, group: np.ndarray | None) -> set[str]:
+def measured_columns(gathered: Gathered, group: np.ndarray | None) -> set[str]:
     """Return features that tell no answer, row or group, because they are measured: all that is slow to look for.
 
     Numbers that are not whole, none of them missing, that differ within a group and have more values than there are
     classes, groups, and codes to look for; and that do not divide positive from negative bags.
     """
-    table, columns = found.instances, found.columns
+    table, columns = gathered.instances, gathered.columns
     names = [name for name in columns.features if pa.types.is_floating(table.data.schema.field(name).type)]
     if columns.id is not None and pa.types.is_floating(table.data.schema.field(columns.id).type):
         return set()
-    fewest = max(MOST_VALUES, len(found.classes)) if group is None else max(len(np.unique(group)), len(found.classes))
-    bags = [one for one in found.observed if one.aggregate.size is None and one.aggregate.outcome == "yes_no"]
+    fewest = max(MOST_VALUES if group is None else len(np.unique(group)), len(gathered.classes))
+    bags = [one for one in gathered.observed if one.aggregate.size is None and one.aggregate.outcome == "yes_no"]
     kept: list[str] = []
     at_once = max(1, NUMBERS_AT_ONCE // max(len(table), 1))
     for first in range(0, len(names), at_once):

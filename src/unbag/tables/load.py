@@ -205,11 +205,11 @@ def _classes(
     names = plan.classes or counted
     if names is not None and len(set(names)) != len(names):
         raise fail(f"--classes must name different classes, got {', '.join(names)}")
-    told = {"--n-classes": plan.n_classes, "the names of the classes": len(names) if names else None}
-    told |= {one.aggregate: one.kind.n_classes for one in sources}
-    counts = {count for count in told.values() if count is not None}
+    by_source = {"--n-classes": plan.n_classes, "the names of the classes": len(names) if names else None}
+    by_source |= {one.aggregate: one.kind.n_classes for one in sources}
+    counts = {count for count in by_source.values() if count is not None}
     if len(counts) > 1:
-        numbers = ", ".join(f"{count} by {name}" for name, count in told.items() if count is not None)
+        numbers = ", ".join(f"{count} by {name}" for name, count in by_source.items() if count is not None)
         raise fail(f"the number of classes is told in different ways: {numbers}")
     if not counts:
         hint = ""

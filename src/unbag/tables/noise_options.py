@@ -29,9 +29,9 @@ def check_published(source: Source) -> None:
         value = getattr(source, name)
         if value is not None and not (isfinite(value) and value > 0):
             raise fail(f"--{name.replace('_', '-')} must be a positive number, got {value:g}", file)
-    told = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
+    options = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
     if source.noise is None:
-        if given := [name for name, value in told.items() if value]:
+        if given := [name for name, value in options.items() if value]:
             raise fail(f"{given[0]} is about noise; say of which kind with --noise {' or '.join(KINDS)}", file)
         return
     _refuse_changes_after_noise(source)

@@ -80,9 +80,9 @@ def make_plan(options: dict[str, Any]) -> Plan:
 
 def _make_source(options: dict[str, Any]) -> Source:
     file, named = Path(options["file"]), options.get("published")
-    told = read_published(file, named and Path(named))
-    check_keys(told, SOURCE, str(named or beside(file)))
-    own = {**told, **_pick(options, SOURCE)}
+    published = read_published(file, named and Path(named))
+    check_keys(published, SOURCE, str(named or beside(file)))
+    own = {**published, **_pick(options, SOURCE)}
     if own.get("epsilon") is not None and own.get("noise") is None:
         own["noise"] = "laplace"  # as likely as geometric noise of the same scale, but for a constant
     source = Source(file=options["file"], group=own.pop("group_in_groups", None), **own)
@@ -101,17 +101,17 @@ def _pick(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: options[name] for name in names if name in options}
 
 
-def check_keys(content: dict[str, Any], known: dict[str, Any], file: str) -> None:
+def check_keys(content: dict[str, Any], allowed: dict[str, Any], file: str) -> None:
     """Refuse settings that are not among those known, or of another type."""
     for name, value in content.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
+        if name not in allowed:
+            close = difflib.get_close_matches(name, allowed, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(allowed)}"
             raise fail(f"there is no setting {name!r}; {hint}", file)
         try:
-            TypeAdapter(known[name]).validate_python(value)
+            TypeAdapter(allowed[name]).validate_python(value)
         except ValidationError as error:
-            raise fail(f"{name} must be of type {_name_type(known[name])}, got {value!r}", file) from error
+            raise fail(f"{name} must be of type {_name_type(allowed[name])}, got {value!r}", file) from error
 
 
 def _name_type(annotation: Any) -> str:

@@ -273,8 +273,8 @@ def plan_for(
     source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
     if clf.error_rates_[place] is not None:
         source = replace(source, error_rate=clf.error_rates_[place])
-    if told := read_published(groups):  # otherwise it was published as the file of the run
-        source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **told})
+    if published := read_published(groups):  # otherwise it was published as the file of the run
+        source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **published})
     names = tuple(map(str, clf.classes_.tolist()))
     others: dict[str, Any] = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
     return replace(plan, instances=instances, sources=(source,), **others), place

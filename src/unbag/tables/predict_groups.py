@@ -114,9 +114,9 @@ def _predict(clf: Any, aggregate: Aggregate, X: np.ndarray, groups: Groups, *, k
     counted = aggregate.outcome in ("class_counts", "published_counts")
     clf.aggregate = LabelProportions() if counted else aggregate
     if aggregate.outcome == "class":
-        asked = [clf.predict_groups(X, groups, np.full(len(groups), place)) for place in range(len(clf.classes_))]
+        probs = [clf.predict_groups(X, groups, np.full(len(groups), place)) for place in range(len(clf.classes_))]
         names = result_names(clf.classes_, kept.column_names, file)
-        return with_results(kept, np.stack(asked, 1), clf.classes_, names)
+        return with_results(kept, np.stack(probs, 1), clf.classes_, names)
     expected = clf.predict_groups(X, groups)
     if aggregate.outcome == "yes_no":
         answers = np.array(["0", "1"])

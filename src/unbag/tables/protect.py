@@ -110,10 +110,10 @@ def protect_counts(
     elif size is not None:
         notes.append(Problem("note", "sizes are left out; to write them as they are, say --keep-sizes", table.file,
                              None, size))  # fmt: skip
-    told = write_published(out, options, promise)
+    path = write_published(out, options, promise)
     with writing(out) as write:
         write(pa.table({**kept, **dict(zip(names, columns, strict=True))}))
-    return len(table), [*notes, Problem("note", f"{promise} {told.name} tells fit how to use it", str(out))]
+    return len(table), [*notes, Problem("note", f"{promise} {path.name} tells fit how to use it", str(out))]
 
 
 def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:

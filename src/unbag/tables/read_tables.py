@@ -77,8 +77,8 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     >>> clf.fit(data.X, data.y, groups=data.groups).get_feature_names_out().tolist()
     ['age', 'town = north', 'town = south']
     """
-    known = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
-    check_keys(options, known, "read_tables")
+    allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
+    check_keys(options, allowed, "read_tables")
     plan = make_plan({"instances": instances, "groups": groups, **options})
     gathered, _, problems = read_plan(plan, in_memory=True)
     for one in problems:

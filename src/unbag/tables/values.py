@@ -64,5 +64,5 @@ class Refusals:
             return []
         more = f" and {count - NAMED:,} more" if count > NAMED else ""
         rows = "1 group is" if count == 1 else f"{count:,} groups are"
-        said = f"{rows} left out, because of --drop-bad-groups: {', '.join(self._dropped[:NAMED])}{more}"
-        return [Problem("note", said, self.file, left_out=True)]
+        message = f"{rows} left out, because of --drop-bad-groups: {', '.join(self._dropped[:NAMED])}{more}"
+        return [Problem("note", message, self.file, left_out=True)]

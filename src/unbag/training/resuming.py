@@ -116,6 +116,6 @@ def _read_identity(run: Run) -> dict[str, str]:
     }
 
 
-def _difference(saved: dict[str, str], asked: dict[str, str]) -> str:
-    name = next(name for name in asked if saved.get(name) != asked[name])
-    return f"its {name}: {saved.get(name)}; of this run: {asked[name]}"
+def _difference(saved: dict[str, str], current: dict[str, str]) -> str:
+    name = next(name for name in current if saved.get(name) != current[name])
+    return f"its {name}: {saved.get(name)}; of this run: {current[name]}"

@@ -24,8 +24,8 @@ def run(cell: Cell, data: Data) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         measured = _run_bags(cell, data) if cell.in_bags else _run_table(cell, data)
-    said = sorted({str(one.message) for one in caught})
-    return {**measured, "warnings": said, "seconds": round(time.monotonic() - start, 2)}
+    messages = sorted({str(one.message) for one in caught})
+    return {**measured, "warnings": messages, "seconds": round(time.monotonic() - start, 2)}
 
 
 def _run_table(cell: Cell, data: Data) -> dict[str, Any]:
@@ -33,14 +33,14 @@ def _run_table(cell: Cell, data: Data) -> dict[str, Any]:
     train, test = split(data.y, cell.seed)
     (ids, counts), (new_ids, new_counts) = (_observe(data.X[rows], data.y[rows], k, cell) for rows in (train, test))
     learned = learn(cell.method, data.X[train], ids, counts, data.X[test], seed=cell.seed)
-    said = learned.said
+    estimate = learned.estimate
     return {
         "rows": {"train": len(train), "test": len(test)},
         "groups": len(counts),
         **measure(learned.probs, data.y[test]),
         "log_likelihood": explain(learned.probs, new_ids, new_counts),
-        "estimated_accuracy": None if said is None else float(getattr(said, "value", said)),
-        "interval": [float(said.low), float(said.high)] if hasattr(said, "low") else None,
+        "estimated_accuracy": None if estimate is None else float(getattr(estimate, "value", estimate)),
+        "interval": [float(estimate.low), float(estimate.high)] if hasattr(estimate, "low") else None,
     }
 
 
@@ -74,8 +74,8 @@ def explain(probs: np.ndarray, ids: np.ndarray, counts: np.ndarray) -> float | N
     """Return the log-likelihood per group of groups of test rows; None where one of them should be impossible."""
     groups = Groups.from_ids(torch.from_numpy(ids))
     log_probs = torch.from_numpy(probs).double().log()
-    found = LabelProportions().log_likelihood(log_probs, groups, torch.from_numpy(counts)).mean().item()
-    return found if np.isfinite(found) else None
+    log_likelihood = LabelProportions().log_likelihood(log_probs, groups, torch.from_numpy(counts)).mean().item()
+    return log_likelihood if np.isfinite(log_likelihood) else None
 
 
 def _run_bags(cell: Cell, data: Data) -> dict[str, Any]:

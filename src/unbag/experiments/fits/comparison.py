@@ -105,9 +105,9 @@ class Standing:
     """Mean difference to the best single method."""
     to_match: tuple[float, int, int] | None
     """Mean difference to the match of mean proportions, in how many places it is positive, and of how many."""
-    said: int
+    estimated: int
     """Fits of the default that say how accurate they are."""
-    said_near: int
+    estimated_near: int
     """Those within five points of the truth."""
     silent: int
     """Those that say more than ten points too much, without a warning."""
@@ -117,7 +117,7 @@ def standing(chosen: Sequence[Place]) -> Standing:
     """Count how the default stands in some places."""
     compared = [(own, place) for place in chosen if (own := place.to_best) is not None]
     to_match = [own for place in chosen if (own := place.difference("mean_proportions")) is not None]
-    said = [line for place in chosen for line in place.fits["default"].values() if says(line)]
+    estimated = [line for place in chosen for line in place.fits["default"].values() if says(line)]
     average = mean(to_match)
     return Standing(
         planned=len(chosen),
@@ -127,9 +127,9 @@ def standing(chosen: Sequence[Place]) -> Standing:
         worst=min(compared, key=lambda item: item[0], default=None),
         to_best=mean([own for own, _ in compared]),
         to_match=None if average is None else (average, sum(own > 0 for own in to_match), len(to_match)),
-        said=len(said),
-        said_near=sum(abs(overstatement(line)) <= SAID_NEAR + ROUNDING for line in said),
-        silent=sum(overstatement(line) > SAID_FAR + ROUNDING and not line["warnings"] for line in said),
+        estimated=len(estimated),
+        estimated_near=sum(abs(overstatement(line)) <= SAID_NEAR + ROUNDING for line in estimated),
+        silent=sum(overstatement(line) > SAID_FAR + ROUNDING and not line["warnings"] for line in estimated),
     )
 
 

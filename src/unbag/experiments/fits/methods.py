@@ -47,7 +47,7 @@ class Learned:
 
     probs: np.ndarray
     """Of each class, (rows, classes)."""
-    said: Any = None
+    estimate: Any = None
     """``estimated_accuracy_`` of the estimator, where it has one."""
 
 
@@ -92,8 +92,8 @@ def match_mean_proportions(X: Tensor, seen: Observations, seed: int) -> nn.Modul
         members, segments = X[held_out.groups.members], held_out.groups.segments
 
         def nearness(predict: Predict) -> Tensor:
-            found = [MEAN_PROPORTION.objective(own, segments, held_out.checked) for own in predict(members)]
-            return -torch.stack(found).double().mean(1)
+            objectives = [MEAN_PROPORTION.objective(own, segments, held_out.checked) for own in predict(members)]
+            return -torch.stack(objectives).double().mean(1)
 
         score = nearness
 
@@ -105,7 +105,7 @@ def match_mean_proportions(X: Tensor, seen: Observations, seed: int) -> nn.Modul
         averaging=0.99,
         patience=PATIENCE if score else None,
     )
-    found = train(
+    trained = train(
         lambda: nn.Sequential(scaling, make_net()),
         X,
         [seen],
@@ -114,7 +114,7 @@ def match_mean_proportions(X: Tensor, seen: Observations, seed: int) -> nn.Modul
         score=score,
         objective=MEAN_PROPORTION.objective,
     )
-    return found.models[0]
+    return trained.models[0]
 
 
 def why_not(method: str) -> str | None:
@@ -147,8 +147,8 @@ def rank_bags(
     """
     bags, new_bags = (Groups.from_sizes(torch.from_numpy(one)) for one in (sizes, new_sizes))
     if method == "default":
-        found = AggregateClassifier("multiple_instance", random_state=seed).fit(X, y, groups=bags)
-        return found.predict_groups(X_new, new_bags), 0.5
+        classifier = AggregateClassifier("multiple_instance", random_state=seed).fit(X, y, groups=bags)
+        return classifier.predict_groups(X_new, new_bags), 0.5
     statistics, new_statistics = (
         pool(torch.from_numpy(rows), own).numpy() for rows, own in ((X, bags), (X_new, new_bags))
     )

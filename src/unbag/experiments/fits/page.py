@@ -67,9 +67,9 @@ def render(lines: Lines) -> dict[str, str]:
     >>> "0 of 86 cells" in render({})["defaults.md"]
     True
     """
-    found = places(lines)
-    whole, bags = standing(found), _bag_rows(lines)
-    pictures = {PICTURE: _picture(found, whole), SAID_PICTURE: _said_picture(found, whole)}
+    all_places = places(lines)
+    whole, bags = standing(all_places), _bag_rows(lines)
+    pictures = {PICTURE: _picture(all_places, whole), SAID_PICTURE: _said_picture(all_places, whole)}
     page = _templates.get_template("defaults.md.j2").render(
         whole=whole,
         below=_below(whole),
@@ -88,21 +88,21 @@ def render(lines: Lines) -> dict[str, str]:
             "draws": DRAWS,
         },
         pictures=[f"![{description}]({name})" for name, (_, description) in pictures.items()],
-        summary=_summary_table(found),
-        by_size=_match_table(found),
-        tables={size: _size_table([place for place in found if place.size == size]) for size in SIZES},
+        summary=_summary_table(all_places),
+        by_size=_match_table(all_places),
+        tables={size: _size_table([place for place in all_places if place.size == size]) for size in SIZES},
         of_bags=_bag_table(bags),
         bag_claim=_claim_of_bags(bags),
-        to_match=_claims_of_match(found),
+        to_match=_claims_of_match(all_places),
         seconds=_seconds_table(lines),
         provenance=provenance_table(provenance(lines.values())),
     )
     return {"defaults.md": page} | {name: describe(*one) for name, one in pictures.items()}
 
 
-def _summary_table(found: Sequence[Place]) -> Table:
+def _summary_table(all_places: Sequence[Place]) -> Table:
     rows = []
-    for name, chosen in scopes(found).items():
+    for name, chosen in scopes(all_places).items():
         own = standing(chosen)
         rows.append(
             (
@@ -112,18 +112,18 @@ def _summary_table(found: Sequence[Place]) -> Table:
                 "-" if own.worst is None else f"{own.worst[0]:+.1f}",
                 _signed(own.to_best),
                 "-" if own.to_match is None else f"{own.to_match[0]:+.1f}",
-                _share(own.said_near, own.said),
-                str(own.silent) if own.said else "-",
+                _share(own.estimated_near, own.estimated),
+                str(own.silent) if own.estimated else "-",
             )
         )
     headings = ("", "Cells", "Near the best", "Worst", "To the best", "To the match", "Says within 5", "Too sure")
     return _table("How the default stands", headings, rows, texts=1)
 
 
-def _match_table(found: Sequence[Place]) -> Table:
+def _match_table(all_places: Sequence[Place]) -> Table:
     rows = []
     for size in SIZES:
-        own = standing([place for place in found if place.size == size])
+        own = standing([place for place in all_places if place.size == size])
         average, above, of = own.to_match or (None, 0, 0)
         rows.append(
             (
@@ -181,37 +181,37 @@ def _seconds_table(lines: Lines) -> Table:
     methods = [method for method in TABLE_METHODS if method != "all_labels"]
     rows = []
     for size in SIZES:
-        found = [
+        seconds = [
             [line["seconds"] for cell, line in lines.items() if (cell.method, cell.size) == (method, size)]
             for method in methods
         ]
-        rows.append((f"{size:,}", *(f"{np.median(own):.1f}" if own else MISSING for own in found)))
+        rows.append((f"{size:,}", *(f"{np.median(own):.1f}" if own else MISSING for own in seconds)))
     return _table("Seconds", ("Groups of", *(TITLES[method] for method in methods)), rows)
 
 
-def _picture(found: Sequence[Place], whole: Standing) -> tuple[str, str]:
+def _picture(all_places: Sequence[Place], whole: Standing) -> tuple[str, str]:
     description = (
         "Accuracy of the default minus that of the best single method, one dot for each cell, by size of groups: "
         f"{whole.near} of {whole.compared} at most one point below. All figures are in the tables."
     )
-    points = _points(found, lambda place: [] if place.to_best is None else [place.to_best])
+    points = _points(all_places, lambda place: [] if place.to_best is None else [place.to_best])
     return strip_plot(points, "points above the best single method", limit=-NEAR), description
 
 
-def _said_picture(found: Sequence[Place], whole: Standing) -> tuple[str, str]:
+def _said_picture(all_places: Sequence[Place], whole: Standing) -> tuple[str, str]:
     description = (
         "Accuracy that a fit of the default says it has minus that which it has, one dot for each fit, by size of "
-        f"groups: {whole.said_near} of {whole.said} are within five points. All figures are in the tables."
+        f"groups: {whole.estimated_near} of {whole.estimated} are within five points. All figures are in the tables."
     )
     return strip_plot(
-        _points(found, lambda place: place.overstated), "points said too much", limit=SAID_FAR
+        _points(all_places, lambda place: place.overstated), "points said too much", limit=SAID_FAR
     ), description
 
 
-def _points(found: Sequence[Place], values: Callable[[Place], list[float]]) -> dict[str, dict[str, list[float]]]:
+def _points(all_places: Sequence[Place], values: Callable[[Place], list[float]]) -> dict[str, dict[str, list[float]]]:
     return {
         f"groups of {size:,}": {
-            kind: [one for place in found if (place.size, place.grouping) == (size, kind) for one in values(place)]
+            kind: [one for place in all_places if (place.size, place.grouping) == (size, kind) for one in values(place)]
             for kind in GROUPINGS
         }
         for size in SIZES
@@ -225,8 +225,8 @@ def _below(whole: Standing) -> str:
     return f"{difference:+.1f} points ({place.set}, groups of {place.size:,} {place.grouping} rows)"
 
 
-def _claims_of_match(found: Sequence[Place]) -> str:
-    own = {size: standing([place for place in found if place.size == size]).to_match for size in SIZES}
+def _claims_of_match(all_places: Sequence[Place]) -> str:
+    own = {size: standing([place for place in all_places if place.size == size]).to_match for size in SIZES}
     return ", ".join(f"{size:,}: {_signed(to_match[0] if to_match else None)}" for size, to_match in own.items())
 
 

@@ -74,14 +74,14 @@ def cells_of(name: str, draw: int = 0) -> list[Cell]:
     if name in BAGS:
         folds = range(FOLDS * draw, FOLDS * (draw + 1))
         return [Cell(name, method, seed=fold) for fold in folds for method in BAG_METHODS]
-    found = [
+    cells = [
         Cell(name, method, size, grouping, draw)
         for size in sizes_of(name)
         for grouping in GROUPINGS
         for method in TABLE_METHODS
         if method != "all_labels"
     ]
-    return [*found, Cell(name, "all_labels", 1, "random", draw)]
+    return [*cells, Cell(name, "all_labels", 1, "random", draw)]
 
 
 def draws_of(name: str, size: int | None) -> int:
@@ -118,11 +118,11 @@ def select(
     Without names of sets, those of development, and the others only where ``final`` says so; without a number of draws,
     as many as :func:`draws_of` has for each.
     """
-    for option, asked in (("set", sets), ("size", map(str, sizes)), ("method", methods)):
-        for name in asked:
+    for option, names in (("set", sets), ("size", map(str, sizes)), ("method", methods)):
+        for name in names:
             check_choice(option, name, choices()[option])
     chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
-    found = [
+    cells = [
         cell
         for draw in range(draws or DRAWS)
         for name in chosen
@@ -130,7 +130,7 @@ def select(
         if draw < (draws or draws_of(name, cell.size))
         if (not sizes or cell.size in sizes) and (not methods or cell.method in methods)
     ]
-    return sorted(found, key=lambda cell: (cell.seed // FOLDS if cell.in_bags else cell.seed, -effort(cell)))
+    return sorted(cells, key=lambda cell: (cell.seed // FOLDS if cell.in_bags else cell.seed, -effort(cell)))
 
 
 def effort(cell: Cell) -> float:

@@ -106,25 +106,25 @@ def fill(
                 ended["done elsewhere"] += 1
                 continue
             try:
-                found = kind.run(cell, data)
+                measured = kind.run(cell, data)
             except Exception as error:  # one cell that fails must not cost all others the night
                 logger.exception("%s failed", cell)
                 tell(f"failed: {cell}: {type(error).__name__}: {error}")
                 ended["failed"] += 1
                 continue
-            append(folder, {"table": kind.name, **asdict(cell), **found, **facts, "date": date()})
+            append(folder, {"table": kind.name, **asdict(cell), **measured, **facts, "date": date()})
         ended["done"] += 1
-        tell(f"{ended['done']} of {len(left)}: {cell}: {_in_words(found)}")
+        tell(f"{ended['done']} of {len(left)}: {cell}: {_in_words(measured)}")
     tell(", ".join(f"{n} {what}" for what, n in ended.items()) or "nothing is missing")
     return ended
 
 
 def _circumstances() -> dict[str, Any]:
-    found = versions()
+    packages = versions()
     for module in ("sklearn", "lightgbm"):
         with suppress(ImportError, OSError):  # OSError: where what it is linked with is not there
-            found[module] = import_module(module).__version__
-    return {"hardware": hardware(torch.device("cpu")), "versions": found, "commit": commit()}
+            packages[module] = import_module(module).__version__
+    return {"hardware": hardware(torch.device("cpu")), "versions": packages, "commit": commit()}
 
 
 def _longest_like(cell: Any, lines: Iterable[dict[str, Any]]) -> float:
@@ -133,7 +133,8 @@ def _longest_like(cell: Any, lines: Iterable[dict[str, Any]]) -> float:
     return max(same, default=0.0)
 
 
-def _in_words(found: dict[str, Any]) -> str:
-    said = found.get("estimated_accuracy")
-    itself = "" if said is None else f", says {100 * said:.1f} %"
-    return f"accuracy {100 * found['accuracy']:.1f} %{itself}, AUC {100 * found['auc']:.1f}, {found['seconds']:.0f} s"
+def _in_words(measured: dict[str, Any]) -> str:
+    estimate = measured.get("estimated_accuracy")
+    itself = "" if estimate is None else f", says {100 * estimate:.1f} %"
+    accuracy, auc = 100 * measured["accuracy"], 100 * measured["auc"]
+    return f"accuracy {accuracy:.1f} %{itself}, AUC {auc:.1f}, {measured['seconds']:.0f} s"

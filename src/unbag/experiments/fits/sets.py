@@ -96,11 +96,11 @@ def _load(name: str) -> Data:
     if name in ordered.NAMES:
         table = ordered.load(name)
         return Data(table.X, table.labels(np.arange(len(table.X))))
-    found = datasets.load(name)
-    if found.X.ndim == 2:
-        return Data(found.X, found.y, found.bags)
-    which = np.sort(np.random.default_rng(0).permutation(len(found.y))[:IMAGES])
-    images = found.X[which].astype(np.float32) / 255
+    dataset = datasets.load(name)
+    if dataset.X.ndim == 2:
+        return Data(dataset.X, dataset.y, dataset.bags)
+    which = np.sort(np.random.default_rng(0).permutation(len(dataset.y))[:IMAGES])
+    images = dataset.X[which].astype(np.float32) / 255
     n, _, height, width = images.shape  # of one channel
     squares = images.reshape(n, height // SIDE, SIDE, width // SIDE, SIDE)
-    return Data(squares.mean((2, 4)).reshape(n, -1), found.y[which])
+    return Data(squares.mean((2, 4)).reshape(n, -1), dataset.y[which])

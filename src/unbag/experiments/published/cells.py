@@ -95,12 +95,12 @@ def repair(z: Tensor, sizes: Tensor) -> Tensor:
     >>> repair(z, torch.tensor([5]))
     tensor([[0, 5]])
     """
-    wanted, found = estimate(z), z[..., LOW].clone()
+    wanted, counts = estimate(z), z[..., LOW].clone()
     for _ in range(int(sizes.max())):
-        cost = (found + 1 - wanted).square() - (found - wanted).square()
-        cheapest = cost.masked_fill(found >= z[..., HIGH], float("inf")).argmin(1, keepdim=True)
-        found.scatter_add_(1, cheapest, (found.sum(1, keepdim=True) < sizes[:, None]).double())
-    return found.long()
+        cost = (counts + 1 - wanted).square() - (counts - wanted).square()
+        cheapest = cost.masked_fill(counts >= z[..., HIGH], float("inf")).argmin(1, keepdim=True)
+        counts.scatter_add_(1, cheapest, (counts.sum(1, keepdim=True) < sizes[:, None]).double())
+    return counts.long()
 
 
 def nearest_shares(z: Tensor, sizes: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def learn(method: str, X: Tensor, groups: Groups, z: Tensor, seed: int) -> Tenso
 def _path(X: Tensor, seen: Observations, loss: Loss, penalties: Sequence[float]) -> list[Tensor]:
     """Return the best weights under each penalty, from the strongest on; each begins where the one before ended."""
     weights = torch.zeros(X.shape[1] + 1, seen.n_classes, dtype=X.dtype, requires_grad=True)
-    found = []
+    path = []
     for penalty in penalties:
         optimiser = torch.optim.LBFGS([weights], **OPTIMISER)
 
@@ -155,8 +155,8 @@ def _path(X: Tensor, seen: Observations, loss: Loss, penalties: Sequence[float])
             return value.item()
 
         optimiser.step(penalised)
-        found.append(weights.detach().clone())
-    return found
+        path.append(weights.detach().clone())
+    return path
 
 
 def predict(X: Tensor, weights: Tensor) -> Tensor:

@@ -78,12 +78,12 @@ def render(lines: Mapping[Cell, Mapping[str, Any]]) -> dict[str, str]:
 
 def average(lines: Mapping[Cell, Mapping[str, Any]]) -> Means:
     """Average over the draws that all methods have."""
-    found: dict[Place, dict[str, dict[int, list[float]]]] = {}
+    by_place: dict[Place, dict[str, dict[int, list[float]]]] = {}
     for cell, line in lines.items():
-        of_place = found.setdefault(_place(cell), {})
+        of_place = by_place.setdefault(_place(cell), {})
         of_place.setdefault(cell.method, {})[cell.seed] = [100 * line[measure] for measure in MEASURES]
     means = {}
-    for place, of_methods in found.items():
+    for place, of_methods in by_place.items():
         draws = set.intersection(*(set(of_methods.get(method, ())) for method in METHODS))
         if draws:
             means[place] = {
