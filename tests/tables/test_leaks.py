@@ -238,7 +238,7 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["counts", "noisy", "bags", "triplets"])
 def test_measured_columns_are_those_in_which_nothing_would_be_found(source, tmp_path, monkeypatch):
     columns = [",".join(map(str, row)) for row in zip(*MEASURED.values(), strict=True)]
     screened = check(tmp_path, source, columns, name=",".join(MEASURED))
