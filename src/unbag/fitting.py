@@ -56,8 +56,8 @@ ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
 
 # Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
 N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
-# Of what is trained to its end: as many as have brought the match of mean proportions there.
-LOOKS_TO_THE_END = 100
+# Of what is trained to its end: as many as have brought the match of mean proportions there, and how.
+LOOKS_TO_THE_END, TO_THE_END = 100, {"learning_rate": 1e-3, "weight_decay": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,16 +244,17 @@ def _networks(
         )
     settings = read_settings(choices, observations, can_choose=can_choose)
     # The match of mean proportions still improves when the likelihood of a few left-out groups has long had its best.
-    to_the_end = objective is not None and settings.steps is not None
-    to_the_end = to_the_end and _most_groups(observations) <= TOO_FEW_TO_SPLIT
-    if to_the_end:
-        settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, learning_rate=1e-3, weight_decay=0.0)
+    automatic = objective is not None and settings.steps is not None and choices["patience"] == AUTO
+    early_stopping = not automatic or _most_groups(observations) > TOO_FEW_TO_SPLIT
+    if not early_stopping:
+        left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
+        settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
     # Where all rows look alike at first, restarts end in different places: some begin with clusters.
     unnamed = find_symmetry([one.counting() for one in observations]) != "none"
     return Networks(
         make_net=make_net,
         settings=settings,
-        chosen=not to_the_end,
+        early_stopping=early_stopping,
         guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],

@@ -129,13 +129,15 @@ def test_pixels_have_one_scale_for_all_columns_in_all_folds():
     assert {one["scaling"] for one in clf.replicas_} == {clf.scaling_} == {"table"}
 
 
-def test_networks_that_left_out_groups_do_not_choose_keep_their_last_state_and_are_judged_by_these():
+def test_without_early_stopping_networks_keep_their_last_state_and_are_judged_by_left_out_groups():
     X, labels = blobs(n=48)
     X = torch.from_numpy(X)
     seen = Observations(LabelProportions(), Groups.from_sizes([6] * 8), torch.eye(4)[labels].view(8, 6, 4).sum(1), 4)
     folds = make_folds([seen], [torch.arange(8) % 2])
     settings = Settings(epochs=3, steps=2, batch_size=4)
-    networks = Networks(lambda: nn.Linear(4, 4), settings, ["standard"], chosen=False, objective=match_proportions)
+    networks = Networks(
+        lambda: nn.Linear(4, 4), settings, ["standard"], early_stopping=False, objective=match_proportions
+    )
     for fold, one in zip(folds, networks.fit_folds(X, folds, seed=0), strict=True):
         assert one.trained.best_epoch == [2]
         (own,) = fold.held_out
@@ -152,5 +154,20 @@ def test_few_groups_do_not_end_the_match_of_mean_proportions():
     for n_groups, looks in ((20, LOOKS_TO_THE_END), (21, MOST_LOOKS)):
         sets = [Observations(LabelProportions(), Groups.from_sizes([2] * n_groups), [[1, 1]] * n_groups, 2)]
         candidates = prepare_folds(choices, torch.zeros(2 * n_groups, 3), sets, 0).candidates
-        assert [candidates[name].chosen for name in ("mlp", "mean_proportions")] == [True, n_groups > 20]
+        assert [candidates[name].early_stopping for name in ("mlp", "mean_proportions")] == [True, n_groups > 20]
         assert candidates["mean_proportions"].settings.epochs == looks
+
+
+def test_what_the_caller_gives_holds_for_the_match_of_few_groups_too():
+    sets = [Observations(LabelProportions(), Groups.from_sizes([2] * 9), [[1, 1]] * 9, 2)]
+
+    def match(**given):
+        choices = AggregateClassifier(**given).get_params(deep=False)
+        return prepare_folds(choices, torch.zeros(18, 3), sets, 0).candidates["mean_proportions"]
+
+    assert (match().settings.learning_rate, match().settings.weight_decay) == (1e-3, 0.0)
+    own = match(learning_rate=0.02).settings
+    assert (own.learning_rate, own.weight_decay, own.epochs) == (0.02, 0.0, LOOKS_TO_THE_END)
+    assert match(patience=3).early_stopping
+    assert match(patience=3).settings.patience == 3
+    assert match(epochs=7).settings.epochs == 7

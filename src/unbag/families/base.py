@@ -15,7 +15,7 @@ from unbag.training import Observations, Trained
 from unbag.training.scaling import ScalingName
 
 MOST_LABELS = 256
-"""That are few."""
+"""Labelled rows at most, for models that grow with these."""
 
 
 class Model(Protocol):

@@ -77,7 +77,7 @@ class Networks:
     checkpoint: str | Path | None = None
     objective: Objective | None = None
     """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
-    chosen: bool = True
+    early_stopping: bool = True
     """Whether left-out groups choose when to stop, and the best state of each replica; otherwise the last is kept."""
     guess: bool = False
     """Whether every second restart, from the first on, begins with a guess of the classes, rather than at random."""
@@ -165,12 +165,12 @@ class Networks:
             used,
             self.settings,
             seeds=seeds,
-            score=score if self.chosen else None,
+            score=score if self.early_stopping else None,
             checkpoint=self._checkpoint(X, folds, seeds),
             progress=ProgressBar() if self.verbose and processes.first else LogProgress(),
             processes=processes,
             objective=self.objective,
-            **self._hooks(time_limit, goal, scored=self.chosen and score is not None),
+            **self._hooks(time_limit, goal, scored=self.early_stopping and score is not None),
         )
         scores = trained.best_score
         if scores is None:
@@ -222,7 +222,7 @@ class Networks:
             "model": self.make_net,
             "objective": self.objective,
             "hooks": self.hooks,
-            "chosen": self.chosen,
+            "early_stopping": self.early_stopping,
             "guess": self.guess,
             "ensemble": self.ensemble,  # such fits are alike, but a search may run them side by side
         }
