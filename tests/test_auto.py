@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -17,7 +18,7 @@ from unbag import AggregateClassifier, Groups
 from unbag.families.choice import architecture
 from unbag.families.cross_fit import cross_fit
 from unbag.naming import match_classes
-from unbag.out_of_fold import mean_log_likelihood
+from unbag.out_of_fold import mean_log_likelihood, mix
 
 # Long enough for what can be learned here, and quick.
 SETTINGS = {"epochs": 40, "learning_rate": 0.03, "patience": 5, "random_state": 0}
@@ -143,6 +144,48 @@ def test_the_same_twice():
     assert (again.candidates_, again.folds_) == (classifier.candidates_, classifier.folds_)
     other = clone(classifier).set_params(random_state=1, model="linear", epochs=1).fit(X, z, groups)
     assert other.folds_ != classifier.folds_
+
+
+@pytest.fixture(scope="module")
+def of_few():
+    X = rows(96)[:, :2]
+    z, groups = counts_of(np.digitize(X[:, 0], [-0.3, 0.3]), size=32, k=3)
+    with patch("unbag.fitting.LOOKS_TO_THE_END", 2), patch("unbag.fit_settings.LOOKS_WITHOUT_SCORE", 2):
+        return AggregateClassifier(random_state=0).fit(X, z, groups), X, groups
+
+
+def test_as_many_groups_as_classes_choose_nothing_and_are_all_learned_from(of_few):
+    classifier, _, _ = of_few
+    names = ["linear", "mlp", "mean_proportions"]  # nothing tells trees when to stop
+    assert [(one["model"], one["weight"]) for one in classifier.candidates_] == [(name, 1 / 3) for name in names]
+    folds = np.array(classifier.model_folds_).reshape(3, -1)
+    assert folds.tolist() == [[*range(3), *[3] * 8]] * 3  # of three folds, and of all groups
+    weights = np.array(classifier.model_weights_).reshape(3, -1)
+    np.testing.assert_allclose(weights[:, :3].sum(1), 0.2 / 3)
+    np.testing.assert_allclose(weights[:, 3:].sum(1), 0.8 / 3)
+    assert {*classifier.model_temperatures_, classifier.temperature_} == {1.0}
+    assert {len(entry["loss"]) for entry in classifier.history_} == {11}
+    assert {entry["score"] for entry in classifier.history_} == {None}
+    assert classifier.scaling_ == "standard"
+
+
+def test_they_are_judged_by_models_that_have_not_seen_them_and_tell_no_accuracy(of_few):
+    classifier, X, groups = of_few
+    assert classifier.estimated_accuracy_ is None
+    of_models = classifier._log_probs_of_models(torch.from_numpy(X).float())
+    (out_of_fold,) = classifier._out_of_fold_log_probs(of_models, [SimpleNamespace(groups=groups)])
+    for group, fold in enumerate(classifier.folds_[0]):
+        members = slice(32 * group, 32 * (group + 1))
+        own = [of_models[11 * candidate + fold][members] for candidate in range(3)]
+        torch.testing.assert_close(out_of_fold[members], mix(own, [1 / 3] * 3))
+
+
+def test_what_the_caller_says_of_training_is_kept_with_few_groups():
+    X = rows(8)[:, :1]
+    z, groups = counts_of(drawn(9 * X[:, 0]))
+    classifier = AggregateClassifier(**{**SETTINGS, "epochs": 2}).fit(X, z, groups)
+    assert {*classifier.model_folds_} == {0, 1}
+    assert all(entry["score"] is not None for entry in classifier.history_)
 
 
 def test_trees_are_chosen_where_borders_follow_the_axes():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -93,11 +95,28 @@ def test_a_named_model_says_about_how_good_it_is(seed):
     pytest.importorskip("lightgbm")
     X, X_new, y, y_new = train_test_split(*load_breast_cancer(return_X_y=True), train_size=400, random_state=seed)
     groups = unbag.Groups.from_sizes([4] * 100)
-    clf = unbag.AggregateClassifier(model="trees", random_state=seed)
+    clf = unbag.AggregateClassifier(model="trees", validation_fraction=0.2, random_state=seed)
     clf.fit(X, unbag.LabelProportions().observe(y, groups, 2), groups=groups)
     said, true = clf.estimated_accuracy_, clf.score(X_new, y_new)
     assert said.value == pytest.approx(true, abs=0.05)
     assert said.low < true < said.high
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "rough"), [(10, 2, False), (11, 2, True), (40, 2, True), (41, 2, False), (20, 1, False)]
+)
+def test_few_left_out_groups_tell_roughly_how_good_a_model_is_or_not_at_all(n, size, rough):
+    X = np.random.default_rng(0).normal(size=(n * size, 1))
+    groups = unbag.Groups.from_sizes([size] * n)
+    z = unbag.LabelProportions().observe((X[:, 0] > 0).astype(int), groups, 2)
+    clf = unbag.AggregateClassifier(model="linear", n_folds=2, epochs=1, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clf.fit(X, z, groups=groups)
+    sentence = f"{n} left-out groups tell how often predictions for new rows are right within about ten points"
+    assert any(sentence in str(one.message) for one in caught) == rough
+    assert any(one.kind == "rough_estimate" for one in clf.diagnosis_) == rough
+    assert (clf.estimated_accuracy_ is None) == (n == 10)
 
 
 def test_its_interval_holds_the_truth_for_predictions_as_certain_as_they_should_be():

@@ -29,6 +29,7 @@ from unbag.fit_diagnosis import (
     diagnose_model,
     diagnose_sets,
     examine_left_out,
+    judge_estimate,
 )
 from unbag.fitted_attributes import keep_folds, keep_split
 from unbag.fitting import CrossPrepared, Prepared, choose_for_disk, first_seed, prepare, prepare_folds, read_launcher
@@ -152,7 +153,8 @@ class AggregateClassifier(Predictor):
     models_ : list
         What predicts: one model, or several whose probabilities are averaged by ``model_weights_``; a network is a
         module that holds its scaling, trees have a ``booster`` of LightGBM, others a ``classifier`` of scikit-learn.
-        ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out.
+        ``model_names_`` says what each is, and ``model_folds_`` which fold it has left out; the number of folds where
+        it learned from all groups.
     model_temperatures_, temperature_
         By which the logits of each model are divided, and those of their mean; 1 without folds.
     bag_model_, bag_weights_
@@ -162,8 +164,8 @@ class AggregateClassifier(Predictor):
         without it.
     estimated_accuracy_ : Estimate or None
         How often predictions for new rows should be right, with an interval over groups, from left-out groups, under
-        the best names where classes are unnamed. None where no group was left out, where borders between classes are
-        unknown, where classes go unused, and where answers are not those of groups drawn at random.
+        the best names where classes are unnamed. None where at most 10 groups were left out, where borders between
+        classes are unknown, where classes go unused, and where answers are not those of groups drawn at random.
     candidates_ : list of dict
         With folds, for each model: ``model``, ``score``, its log-likelihood per left-out group, and ``weight``.
     folds_ : list
@@ -411,6 +413,8 @@ class AggregateClassifier(Predictor):
             self._report(diagnose_model(self._mixed_log_probs(rows, some), classes, shares, sets, own))
         if any(one.kind in NO_ESTIMATE for one in self.diagnosis_):  # whether these classes are those meant is unknown
             self.estimated_accuracy_ = None
+        else:
+            self._report(judge_estimate(own, out_of_fold))
         return self
 
     def _report(self, findings: Sequence[Finding], *, silent: str = "unnamed_classes") -> None:

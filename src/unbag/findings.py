@@ -19,8 +19,8 @@ class Finding:
         ``"same_observations"``, ``"few_observations"``, ``"little_information"``, ``"missing_classes"``,
         ``"unnamed_classes"``, ``"unknown_borders"``, ``"unlikely_answers"`` or ``"rows_without_group"``; of rows:
         ``"constant_columns"``, ``"few_groups"``, ``"copies"``, ``"group_column"`` or ``"answer_column"``. After it:
-        ``"worse_than_constant"``, ``"overdispersion"``, ``"suspicious_groups"``, ``"unused_classes"`` or
-        ``"unexpected_answers"``. Of new rows: ``"shift"``.
+        ``"worse_than_constant"``, ``"overdispersion"``, ``"suspicious_groups"``, ``"unused_classes"``,
+        ``"unexpected_answers"`` or ``"rough_estimate"``. Of new rows: ``"shift"``.
     message
         A sentence with the number behind it.
     fatal

@@ -13,7 +13,7 @@ from unbag.families import Fitted
 from unbag.families.choice import architecture
 from unbag.families.cross_fit import Align, CrossFitted
 from unbag.fitting import Prepared
-from unbag.out_of_fold import estimate_accuracy
+from unbag.out_of_fold import are_too_few, estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS
@@ -58,7 +58,7 @@ def keep_split(
     _keep_history(clf, trained, fitted.best, fitted.scalings, fitted.scores)
     clf.held_out_ = prepared.held_out_groups
     clf.estimated_accuracy_ = None
-    if prepared.held_out:
+    if prepared.held_out and not are_too_few(prepared.held_out):
         held_out = [one.to("cpu") for one in prepared.held_out]
         log_probs = [clf._mixed_log_probs(rows, one.groups.members) for one in held_out]
         clf.estimated_accuracy_ = estimate_accuracy(held_out, log_probs, N_GUESSED)

@@ -89,11 +89,14 @@ class CrossPrepared:
     observations: list[Observations]
     n_folds: int
     seed: int
+    choose: bool
+    """Whether left-out groups choose when to stop, and among candidates."""
     time_limit: float | None
 
     def train(self, align: Align) -> CrossFitted:
         """Fit every candidate on all folds but one in turn."""
-        settings: dict[str, Any] = {"n_folds": self.n_folds, "seed": self.seed, "time_limit": self.time_limit}
+        names = ("n_folds", "seed", "choose", "time_limit")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return cross_fit(self.candidates, self.X, self.observations, align, **settings)
 
 
@@ -131,10 +134,13 @@ def prepare_folds(
             "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
         )
     names = _candidates(X, counting) if automatic else [model]
+    choose = not automatic or choices["epochs"] != AUTO or choices["patience"] != AUTO or _tell_of_each_other(counting)
     if automatic and bool(X.isnan().any()):
-        names = [name for name in names if name == TREES]
+        names, choose = [name for name in names if name == TREES], True
         if not names:
             raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
+    elif not choose:
+        names = [name for name in names if name != TREES]  # which left-out groups must stop
     candidates = {}
     for name in names:
         own = {**choices, "model": architecture(name) if automatic else name}
@@ -143,8 +149,8 @@ def prepare_folds(
         called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
         objective = match_proportions if automatic and name == MATCH else None
         made = OF_FEW_LABELS.get(name) if automatic else None
-        candidates[called] = _family(own, X, counting, objective, can_choose=True) if made is None else made()
-    return CrossPrepared(candidates, X, counting, n_folds, seed, _time_limit(choices))
+        candidates[called] = _family(own, X, counting, objective, can_choose=choose) if made is None else made()
+    return CrossPrepared(candidates, X, counting, n_folds, seed, choose, _time_limit(choices))
 
 
 def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
@@ -245,8 +251,8 @@ def _networks(
     settings = read_settings(choices, observations, can_choose=can_choose)
     # The match of mean proportions still improves when the likelihood of a few left-out groups has long had its best.
     automatic = objective is not None and settings.steps is not None and choices["patience"] == AUTO
-    early_stopping = not automatic or _most_groups(observations) > TOO_FEW_TO_SPLIT
-    if not early_stopping:
+    to_the_end = automatic and _most_groups(observations) <= TOO_FEW_TO_SPLIT
+    if to_the_end:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
         settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
     # Where all rows look alike at first, restarts end in different places: some begin with clusters.
@@ -254,7 +260,7 @@ def _networks(
     return Networks(
         make_net=make_net,
         settings=settings,
-        early_stopping=early_stopping,
+        early_stopping=can_choose and not to_the_end,
         guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
@@ -264,6 +270,16 @@ def _networks(
         hooks=_hooks(choices, settings, can_choose=can_choose),
         launcher=read_launcher(choices),
     )
+
+
+def _tell_of_each_other(observations: Sequence[Observations]) -> bool:
+    """Whether what is learned from groups can be judged by others.
+
+    The counts of as many groups as there are classes, or fewer, vary in directions of their own: what one that is left
+    out has more of than others is not known from these, and a constant prediction explains it best.
+    """
+    counted = all(one.aggregate.outcome == "class_counts" for one in observations)
+    return not counted or _most_groups(observations) > observations[0].n_classes
 
 
 def _most_groups(observations: Sequence[Observations]) -> int:

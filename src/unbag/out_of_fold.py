@@ -21,6 +21,9 @@ from unbag.training import Observations
 LARGEST_LOG_FACTOR = 3.0
 STEPS = 4
 
+TOO_FEW_TO_JUDGE, FEW_TO_JUDGE = 10, 40
+"""So many left-out groups, or fewer, do not tell how often predictions are right, or tell it roughly."""
+
 # Of each addition to a mixture: a tenth at least, so that a model which hardly counts is left out.
 ROUNDS = 10
 
@@ -111,6 +114,11 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
             break
         best, counts = scores[chosen], tried[chosen]
     return [count / sum(counts) for count in counts]
+
+
+def are_too_few(sets: Sequence[Observations]) -> bool:
+    """Whether left-out groups are too few to tell how often predictions are right."""
+    return sum(len(one.groups) for one in sets) <= TOO_FEW_TO_JUDGE
 
 
 def estimate_accuracy(sets: Sequence[Observations], log_probs: Sequence[Tensor], n_guessed: int = 0) -> Estimate:

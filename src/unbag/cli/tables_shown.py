@@ -68,8 +68,8 @@ def show_learned(console: Console, learned: Any) -> None:
 
     summary = learned.summary
     data, training = summary["data"], summary["training"]
-    if summary["estimated_accuracy"] is not None:
-        console.print(plain(say_estimate(summary)), highlight=False)
+    if (estimate := say_estimate(summary)) is not None:
+        console.print(plain(estimate), highlight=False)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))  # its headings are broken to fit in 80 columns
     counted = any(one["own_share"] is not None for one in summary["sets"])
     for heading in ("learned from", "groups", "judged on", "log-\nlikelihood", "trivial", *["own\nshare"] * counted):

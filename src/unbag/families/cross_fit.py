@@ -14,10 +14,11 @@ from torch import Tensor
 from unbag.families.base import Family, Fitted, Model
 from unbag.families.choice import FIRST
 from unbag.families.components import ComponentNetworks
-from unbag.families.folds import Fold, fold_of_members, make_folds, number_folds
+from unbag.families.folds import N_OF_ALL, SHARE_OF_ALL, Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
 from unbag.out_of_fold import (
     Estimate,
+    are_too_few,
     estimate_accuracy,
     fit_mixture,
     fit_temperature,
@@ -57,7 +58,7 @@ class CrossFitted:
     orders: list[np.ndarray]
     """For each model, which of its outputs each class is read from."""
     folds: list[int]
-    """Which fold each model has left out."""
+    """Which fold each model has left out; the number of folds where it learned from all groups."""
     temperatures: list[float]
     """By which the logits of each model are divided."""
     temperature: float
@@ -70,7 +71,8 @@ class CrossFitted:
     """Of each candidate: its name, its log-likelihood per left-out group, its weight in the mixture."""
     fitted: dict[str, list[Fitted]]
     """What each candidate left behind in each fold."""
-    accuracy: Estimate
+    accuracy: Estimate | None
+    """None where too few groups were left out."""
 
 
 def cross_fit(
@@ -81,6 +83,7 @@ def cross_fit(
     *,
     n_folds: int,
     seed: int,
+    choose: bool = True,
     time_limit: float | None = None,
 ) -> CrossFitted:
     """Fit every candidate on all folds but one in turn, and mix those that explain left-out groups best.
@@ -99,31 +102,20 @@ def cross_fit(
         How often groups are left out, at most.
     seed
         Of the folds and of the first model.
+    choose
+        Whether left-out groups tell which candidate is better, and how certain it may be. Otherwise all count alike,
+        as they are, and learn from all groups as well: every group is a large part of what there is.
     time_limit
         Seconds for all candidates, of which each gets an equal part of what is left; None: as long as it takes.
     """
     numbers = [number_folds(one, n_folds, seed) for one in sets]
-    folds = make_folds([one.for_training() for one in sets], numbers)  # what is learned is judged by the exact ones
-    begun, fitted = time.monotonic(), dict[str, list[Fitted]]()
+    quick = [one.for_training() for one in sets]  # what is learned is judged by the exact ones
+    folds = make_folds(quick, numbers)
+    n_folds, n_of_all = len(folds), 0 if choose else N_OF_ALL
+    folds += [Fold(quick, [])] * n_of_all
     if time_limit is not None:  # what comes after training takes time, too
         time_limit -= min(time_limit / 2, LOOKS_AFTER * len(candidates) * _time_of_look(sets))
-    goals: list[float] | None = None  # of each fold, by the best candidate so far
-    scaling: ScalingName | None = None  # that the first networks have chosen
-    for done, name in enumerate(sorted(candidates, key=lambda one: one != FIRST)):
-        left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
-        share = None if left is None else left / (len(candidates) - done)
-        family = candidates[name]
-        if isinstance(family, Networks):
-            if scaling in family.scalings:
-                family = replace(family, scalings=[one for one in family.scalings if one == scaling])
-            fitted[name] = _with_one_scaling(fit_folds(family, X, folds, seed, share, goals=goals))
-            scaling = fitted[name][0].scalings[0]
-        else:
-            fitted[name] = fit_folds(family, X, folds, seed, share, goals=goals)
-        scores = [one.scores[one.best] for one in fitted[name]]
-        if np.mean(scores) > (-np.inf if goals is None else np.mean(goals)):
-            goals = scores
-    fitted = {name: fitted[name] for name in candidates}
+    fitted = _fit_candidates(candidates, X, folds, seed, time_limit, n_judged=n_folds if choose else 0)
     models = [one.trained.models[one.best] for fits in fitted.values() for one in fits]
     sets = [one.to("cpu") for one in sets]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
@@ -139,24 +131,28 @@ def cross_fit(
     quick = [one.for_training() for one in judges]  # what is searched for is looked at many times
     # For each of their memberships, the fold that leaves it out, and its place among the rows.
     where = [(fold_of_members(sets[place], numbers[place]), members_of_sets[place]) for place in judged]
-    by_candidate = [torch.stack(log_probs[n : n + len(folds)]) for n in range(0, len(models), len(folds))]
+    by_candidate = [torch.stack(log_probs[n : n + n_folds]) for n in range(0, len(models), len(folds))]
     # A candidate that is too sure of itself may still be the one that tells classes apart best.
-    temperatures = [fit_temperature(quick, [by_fold[own] for own in where]) for by_fold in by_candidate]
+    temperatures = [
+        fit_temperature(quick, [by_fold[own] for own in where]) if choose else 1.0 for by_fold in by_candidate
+    ]
     by_candidate = [temper(by_fold, own) for by_fold, own in zip(by_candidate, temperatures, strict=True)]
     left_out = [[by_fold[own] for own in where] for by_fold in by_candidate]
-    weights = fit_mixture(quick, left_out)
+    weights = fit_mixture(quick, left_out) if choose else [1 / len(left_out)] * len(left_out)
     mixed = mix(by_candidate, weights)
-    temperature = 1.0 if max(weights) == 1 else fit_temperature(quick, [mixed[own] for own in where])
+    one_model = max(weights) == 1  # has its temperature
+    temperature = 1.0 if one_model or not choose else fit_temperature(quick, [mixed[own] for own in where])
     tempered = temper(mixed, temperature)
     out_of_fold = [OutOfFold(tempered[own], tempered[:, own[1]]) for own in where]
-    shares = [weight / len(folds) for weight in weights for _ in folds]
+    of_folds = [(1.0 if choose else 1 - SHARE_OF_ALL) / n_folds] * n_folds + [SHARE_OF_ALL / N_OF_ALL] * n_of_all
+    shares = [weight * own for weight in weights for own in of_folds]
     kept = [place for place, share in enumerate(shares) if share]
     return CrossFitted(
         models=[models[place] for place in kept],
         names=[[*candidates][place // len(folds)] for place in kept],
         weights=[shares[place] for place in kept],
         orders=[orders[place] for place in kept],
-        folds=[place % len(folds) for place in kept],
+        folds=[min(place % len(folds), n_folds) for place in kept],
         temperatures=[temperatures[place // len(folds)] for place in kept],
         temperature=temperature,
         numbers=numbers,
@@ -166,8 +162,38 @@ def cross_fit(
             for name, own, weight in zip(candidates, left_out, weights, strict=True)
         ],
         fitted=fitted,
-        accuracy=estimate_accuracy(judges, [own.log_probs for own in out_of_fold]),
+        accuracy=None if are_too_few(judges) else estimate_accuracy(judges, [own.log_probs for own in out_of_fold]),
     )
+
+
+def _fit_candidates(
+    candidates: Mapping[str, Family],
+    X: Tensor,
+    folds: Sequence[Fold],
+    seed: int,
+    time_limit: float | None,
+    *,
+    n_judged: int,
+) -> dict[str, list[Fitted]]:
+    """Fit all candidates in turn; those after the first have a goal where left-out groups of the first folds judge."""
+    begun, fitted = time.monotonic(), dict[str, list[Fitted]]()
+    goals: list[float] | None = None  # of each fold, by the best candidate so far
+    scaling: ScalingName | None = None  # that the first networks have chosen
+    for done, name in enumerate(sorted(candidates, key=lambda one: one != FIRST)):
+        left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
+        share = None if left is None else left / (len(candidates) - done)
+        family = candidates[name]
+        if isinstance(family, Networks):
+            if scaling in family.scalings:
+                family = replace(family, scalings=[one for one in family.scalings if one == scaling])
+            fitted[name] = _with_one_scaling(fit_folds(family, X, folds, seed, share, goals=goals))
+            scaling = fitted[name][0].scalings[0]
+        else:
+            fitted[name] = fit_folds(family, X, folds, seed, share, goals=goals)
+        scores = [one.scores[one.best] for one in fitted[name][:n_judged]]
+        if scores and np.mean(scores) > (-np.inf if goals is None else np.mean(goals)):
+            goals = scores
+    return {name: fitted[name] for name in candidates}
 
 
 def _time_of_look(sets: Sequence[Observations]) -> float:

@@ -10,6 +10,10 @@ from torch import Tensor
 
 from unbag.training import Observations
 
+# Models that learn from all groups where these are few, which differ by chance alone, and how much they count
+# together: those of folds are there to be judged, and lack what they have left out.
+N_OF_ALL, SHARE_OF_ALL = 8, 0.8
+
 
 @dataclass(frozen=True, eq=False)
 class Fold:
@@ -17,7 +21,7 @@ class Fold:
 
     used: list[Observations]
     held_out: list[Observations]
-    """Of the sets that have any for this fold."""
+    """Of the sets that have any for this fold; none where all groups are learned from."""
 
     def to(self, device: str) -> Fold:
         """Return the same on another device."""

@@ -152,7 +152,7 @@ class Networks:
             score = held_out_likelihood(X, held_out) if held_out else None
         else:
             used = [[fold.used[place] for fold, _ in replicas] for place in range(len(folds[0].used))]
-            score = out_of_fold_likelihood(X, [fold.held_out for fold, _ in replicas])
+            score = out_of_fold_likelihood(X, [fold.held_out or fold.used for fold, _ in replicas])
         begun, makers = time.monotonic(), []
         deadline = float("inf") if time_limit is None else begun + time_limit / 2
         for place, fold in enumerate(folds):

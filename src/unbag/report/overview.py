@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unbag.aggregates import Wording
+from unbag.out_of_fold import TOO_FEW_TO_JUDGE
 from unbag.pages.tables import NONE, Cell
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Section, count, in_number, listed, number, table
@@ -53,9 +54,20 @@ def _problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(problems, key=lambda one: one["severity"] != "warning")
 
 
-def say_estimate(summary: dict[str, Any]) -> str:
-    """Say how often predictions for new rows should be right, as far as groups that were left out tell."""
-    estimate = summary["estimated_accuracy"]
+def say_estimate(summary: dict[str, Any]) -> str | None:
+    """Say how often predictions for new rows should be right, as far as groups that were left out tell.
+
+    None where none were, or where something else than their number is in the way.
+    """
+    estimate = summary.get("estimated_accuracy")
+    if estimate is None:
+        left_out = sum(one["judged"]["groups"] for one in summary["sets"] if one["judged"]["held_out"])
+        if not 0 < left_out <= TOO_FEW_TO_JUDGE:
+            return None
+        return (
+            f"{count(left_out, 'left-out group')} cannot tell how often predictions for new rows are right: that takes "
+            f"more than {TOO_FEW_TO_JUDGE}."
+        )
     digits = 0 if estimate["high"] - estimate["low"] >= 0.02 else 1
     value, low, high = (f"{100 * estimate[name]:.{digits}f}" for name in ("value", "low", "high"))
     constant = most_frequent(summary)
@@ -95,11 +107,12 @@ def say_error_rates(summary: dict[str, Any]) -> list[str]:
 
 
 def _good(summary: dict[str, Any]) -> list[str]:
-    sentences = [say_estimate(summary)] if summary.get("estimated_accuracy") else []
+    estimate = say_estimate(summary)
+    sentences = [] if estimate is None else [estimate]
     sentences += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
     if summary["labels"] is not None:
         sentences.append(say_accuracy(summary["labels"]))
-    elif summary.get("estimated_accuracy"):
+    elif estimate is not None:
         sentences.append("There are no labels of single rows to compare with.")
     else:
         sentences.append("There are no labels of single rows to compare with, so that no accuracy can be told.")

@@ -92,7 +92,7 @@ def training(summary: dict[str, Any]) -> Section:
     """Show how the training went."""
     about, history = summary["training"], summary["training"]["history"]
     section = Section("training", "Training")
-    stopped = about["epochs"] < about["most_epochs"]
+    stopped = about["scored"] and about["epochs"] < about["most_epochs"]
     timed = summary["settings"].get("time_limit") is not None
     why = "when time was up, or nothing improved any more" if timed else "because nothing improved any more"
     section.text.append(

@@ -191,7 +191,7 @@ def _describe_training(clf: Any, observations: Sequence[Observations]) -> dict[s
         "models": len(clf.models_),
         "parameters": clf.models_[0].n_parameters,
         "scaling": clf.scaling_,
-        "folds": None if clf.model_folds_ is None else len({*clf.model_folds_}),
+        "folds": None if clf.folds_ is None else 1 + max(fold for own in clf.folds_ for fold in own),
         "candidates": clf.candidates_,
         "temperature": clf.temperature_,
     }

@@ -109,6 +109,10 @@ class Standing:
     """Fits of the default that say how accurate they are."""
     estimated_near: int
     """Those within five points of the truth."""
+    unestimated: int
+    """Those that say nothing, because groups are too few."""
+    said: tuple[int, int]
+    """Places that are within five points of the truth on average over draws, and of how many."""
     silent: int
     """Those that say more than ten points too much, without a warning."""
 
@@ -117,7 +121,9 @@ def standing(chosen: Sequence[Place]) -> Standing:
     """Count how the default stands in some places."""
     compared = [(own, place) for place in chosen if (own := place.to_best) is not None]
     to_match = [own for place in chosen if (own := place.difference("mean_proportions")) is not None]
-    estimated = [line for place in chosen for line in place.fits["default"].values() if says(line)]
+    defaults = [line for place in chosen for line in place.fits["default"].values()]
+    estimated = [line for line in defaults if says(line)]
+    said = [own for place in chosen if (own := mean(place.overstated)) is not None]
     average = mean(to_match)
     return Standing(
         planned=len(chosen),
@@ -129,6 +135,8 @@ def standing(chosen: Sequence[Place]) -> Standing:
         to_match=None if average is None else (average, sum(own > 0 for own in to_match), len(to_match)),
         estimated=len(estimated),
         estimated_near=sum(abs(overstatement(line)) <= SAID_NEAR + ROUNDING for line in estimated),
+        unestimated=len(defaults) - len(estimated),
+        said=(sum(abs(own) <= SAID_NEAR + ROUNDING for own in said), len(said)),
         silent=sum(overstatement(line) > SAID_FAR + ROUNDING and not line["warnings"] for line in estimated),
     )
 
