@@ -17,8 +17,7 @@ def is_array(kind: pa.DataType) -> bool:
     >>> is_array(pa.list_(pa.float32())), is_array(pa.list_(pa.string())), is_array(pa.float32())
     (True, False, False)
     """
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(fits(kind) for fits in lists) and (
+    return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) and (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     )
 

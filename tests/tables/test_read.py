@@ -9,7 +9,7 @@ import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, write, write_parquet
 
 from unbag.run_folder import Run
-from unbag.tables import TableError, check_tables, fit_tables, make_plan, read_table
+from unbag.tables import TableError, check_tables, csv_files, fit_tables, make_plan, read_table
 from unbag.tables.read import open_table
 
 
@@ -34,6 +34,19 @@ def test_parquet_is_known_by_its_content_and_text_may_hold_lines(tmp_path):
     assert read_table(write_parquet(tmp_path / "people.data", {"x": [1]})).data.to_pydict() == {"x": [1]}
     text = read_table(write(tmp_path / "text.csv", 'x,note\n1,"one\ntwo"\n')).data.to_pydict()
     assert text == {"x": [1], "note": ["one\ntwo"]}
+
+
+@pytest.mark.parametrize("last", ["2.5", "", "none", "1e400"])
+def test_types_of_many_columns_are_those_of_few(last, tmp_path, monkeypatch):
+    columns = {"id": ("1.5", "007"), "x": ("-1.5", last), "y": ("1", "2.5"), 'a "b"\nc': ("0.5", "1"), "z": ("", "1.0")}
+    header = ",".join('"' + name.replace('"', '""') + '"' for name in columns)
+    content = "\n" + "\n".join([header, *(",".join(row) for row in zip(*columns.values(), strict=True))]) + "\n"
+    path = write(tmp_path / "people.csv", content)
+    few = read_table(path, as_text=["id"]).data
+    monkeypatch.setattr(csv_files, "PIECE", 16)  # as if the header were longer than that
+    many = read_table(path, as_text=["id"]).data
+    assert many.equals(few)
+    assert many.column_names == list(columns)
 
 
 @pytest.mark.parametrize(

@@ -196,15 +196,14 @@ class LabelProportions(Aggregate):
             return Plan([Part("two_classes", everything)], segments.sizes)
         if segments.uniform_size is not None and segments.uniform_size <= LARGEST_PERMANENT <= log2(self.max_states):
             return Plan([Part("permanents", everything)], segments.sizes)
-        ordered = z.sort(1, descending=True).values
         fit = _n_states(z) <= self.max_states
         small = (segments.sizes <= LARGEST_PERMANENT) & fit
-        few = ~small & (ordered[:, 2] == 0)
+        few = (z > 0).sum(1) <= 2
         parts = [Part("permanents", which) for which in split_by(segments.sizes, small)]
         parts += [
-            Part("two_classes", everything[few]),
-            Part("count_states", everything[fit & ~small & ~few]),
-            Part("saddle_point", everything[~(small | few | fit)]),
+            Part("two_classes", everything[few & ~small]),
+            Part("count_states", everything[fit & ~(small | few)]),
+            Part("saddle_point", everything[~(fit | few)]),
         ]
         return Plan([part for part in parts if len(part.which)], segments.sizes)
 
@@ -226,7 +225,7 @@ def _n_states(counts: Tensor) -> Tensor:
 
 def split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
     """Yield the numbers of the chosen groups, size by size."""
-    for size in sizes[chosen].unique():
+    for size in sorted(set(sizes[chosen].tolist())):
         yield (chosen & (sizes == size)).nonzero().flatten()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -79,10 +80,10 @@ def blocks(segments: Segments, per_member: int, most: int) -> Iterator[Block]:
     ends = sizes.tolist()
     first = 0
     while first < len(order):
-        last = first + 1
-        room = most // per_member
-        while last < len(order) and ends[last] <= ALIKE * ends[first] and (last + 1 - first) * ends[last] <= room:
-            last += 1
+        alike = bisect_right(ends, ALIKE * ends[first])
+        last = bisect_right(
+            range(alike), most // per_member, first + 1, key=lambda last: (last + 1 - first) * ends[last]
+        )
         which, width = order[first:last], ends[last - 1]
         place = torch.arange(width, device=order.device)
         real = place < sizes[first:last, None]

@@ -30,7 +30,7 @@ from unbag.kernels.tilts import find_tilt
 from unbag.segments import Segments
 
 # Complex numbers that the factors of some members and points may take, so that they stay in a processor's cache.
-CHUNK = 2**16
+CHUNK = 2**17
 # A smaller probability of the counts after tilting would cost digits of the result.
 SMALLEST = 1e-9
 
@@ -81,8 +81,9 @@ class Half(NamedTuple):
     """The points over some of the classes: roots of unity, one for each class."""
 
     classes: slice
+    dtype: torch.dtype  # of the roots: real where those of both halves are, else complex
     angles: Tensor  # (classes, points)
-    roots: Tensor  # (classes, points), complex, or real where those of both halves are
+    roots: Tensor  # (classes, points), or (classes, 2 points) where not all are real: both parts in turns
     weights: Tensor  # (points,), how many points of the whole each stands for, divided by their number
 
 
@@ -108,18 +109,19 @@ def _half(n_roots: np.ndarray, classes: slice, device: torch.device, *, is_real:
         stands_for = 1.0 + np.sign(conjugate - np.arange(n_points))
     kept = stands_for > 0
     angles = 2 * np.pi * powers[:, kept] / n_roots[:, None]
-    roots = np.cos(angles).round() if is_real else np.exp(1j * angles)
+    parts = [np.cos(angles).round()] if is_real else [np.cos(angles), np.sin(angles)]
+    roots = np.stack(parts, -1).reshape(len(n_roots), len(parts) * angles.shape[1])
     tensors = (torch.from_numpy(table).to(device) for table in (angles, roots, stands_for[kept] / n_points))
-    return Half(classes, *tensors)
+    return Half(classes, torch.float64 if is_real else torch.complex128, *tensors)
 
 
 def _invert(probs: Tensor, z: Tensor, halves: tuple[Half, Half], room: Tensor) -> tuple[Tensor, Tensor]:
     """Return the probability of z, (groups,), and the posterior, (groups, classes, members), for z near the mean."""
-    members = probs.permute(2, 0, 1)  # (members, groups, classes)
+    members = probs.permute(2, 0, 1).contiguous()  # (members, groups, classes)
     first, second = halves
     (size, n_groups, _), n_second = members.shape, len(second.weights)
     factors_1, factors_2 = (
-        members[:, :, half.classes].to(half.roots.dtype) @ half.roots for half in halves
+        (members[:, :, half.classes] @ half.roots).view(half.dtype) for half in halves
     )  # (members, groups, points)
     factors_2 += members[:, :, :1]
     phases_1, phases_2 = (_phases(z[:, half.classes] @ half.angles, half) for half in halves)  # (groups, points)
@@ -135,14 +137,18 @@ def _invert(probs: Tensor, z: Tensor, halves: tuple[Half, Half], room: Tensor) -
         _products_of_others(factors, phases, out=others)
         sums_1[:, own, some] = others.sum(3)
         sums_2[:, own] += others.sum(2)
-    effects = [sums_2.sum(2, keepdim=True), sums_2 @ second.roots.t(), sums_1 @ first.roots.t()]
-    joint = (torch.cat(effects, 2).real * members).clamp_min_(0.0)  # rounding alone can leave the range
+    effects_1, effects_2 = (  # the real parts of sums times roots
+        sums.conj_physical().view(members.dtype) @ half.roots.t()
+        for sums, half in zip((sums_1, sums_2), halves, strict=True)
+    )
+    joint = torch.cat([sums_2.sum(2, keepdim=True).real, effects_2, effects_1], 2) * members
+    joint.clamp_min_(0.0)  # rounding alone can leave the range
     totals = joint.sum(2, keepdim=True)
     return totals[0, :, 0], (joint / totals).permute(1, 2, 0)
 
 
 def _phases(angles: Tensor, half: Half) -> Tensor:
-    if half.roots.is_complex():
+    if half.dtype.is_complex:
         return torch.polar(half.weights.expand_as(angles), -angles)
     return angles.cos() * half.weights
 
@@ -159,15 +165,18 @@ def _chunks(size: int, n_groups: int, n_first: int, n_second: int) -> Iterator[t
 def _products_of_others(factors: Tensor, root: Tensor, out: Tensor) -> None:
     """Write the product over all members but each one, times ``root``: (members, ...)."""
     n = factors.shape[0]
-    if n == 1:
-        out.copy_(root)
+    if n <= 2:
+        out[-1] = root
+        if n == 2:
+            torch.mul(factors[1], root, out=out[0])
+            out[1] *= factors[0]
         return
     half, even = n // 2, n // 2 * 2
     left, right = factors[:half], factors[half:even]
-    pairs = torch.empty_like(factors[half:])
+    # What is on the way fits where the result goes, unless one of an odd number goes on alone.
+    pairs, others = (out if n == even else out.new_empty(n + 1, *out.shape[1:])).split(n - half)
     torch.mul(left, right, out=pairs[:half])
-    pairs[half:] = factors[even:]  # of an odd number, the last goes on alone
-    others = torch.empty_like(pairs)
+    pairs[half:] = factors[even:]
     _products_of_others(pairs, root, others)
     torch.mul(others[:half], right, out=out[:half])
     torch.mul(others[:half], left, out=out[half:even])

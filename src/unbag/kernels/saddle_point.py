@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from unbag.kernels.blocks import infer_in_blocks
-from unbag.kernels.tilts import find_tilt
+from unbag.kernels.tilts import covariances, find_tilt, undetermined
 from unbag.segments import Segments
 
 
@@ -32,19 +32,25 @@ def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Ten
     # An error of the tilt enters the likelihood squared; so little of the root of the members is far below the error of
     # the approximation, for groups of any size.
     tilt = find_tilt(scores, weights, z, tolerance=3e-5 * z.sum(1).rsqrt())
-    log_factors, slope = _normaliser(tilt.moments.covariance, z)
+    probs = tilt.moments.probs
+    covariance = covariances(probs, weights)
+    log_factors, slope = _normaliser(covariance, z)
     log_total = tilt.moments.log_sums.sum(1) - (tilt.shift * z).sum(1) + log_factors
-    own_effect = slope.diagonal(dim1=1, dim2=2)[:, :, None] - 2 * slope @ tilt.moments.probs
-    again = find_tilt(own_effect.add_(scores), weights, z, start=tilt.shift)
+    own_effect = torch.baddbmm(slope.diagonal(dim1=1, dim2=2)[:, :, None], slope, probs, alpha=-2)
+    # What takes back to first order by how much these effects move the expected counts is where the next tilt begins.
+    weighed = own_effect * probs if weights is None else own_effect * probs * weights[:, None]
+    moved = weighed.sum(2) - torch.bmm(probs, weighed.sum(1)[:, :, None])[:, :, 0]
+    back = torch.linalg.solve_ex(covariance.add_(undetermined(z)), moved)[0].nan_to_num_(0.0, 0.0, 0.0)
+    again = find_tilt(own_effect.add_(scores), weights, z, start=tilt.shift - back)
     return log_total.masked_fill(~(tilt.converged & again.converged), float("nan")), again.moments.probs
 
 
 def _normaliser(covariance: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability that counts are at their mean, (groups,), and its slope by the covariance, (groups, k, k)."""
-    left, unit_lower = _eliminate(covariance)  # variance left to each class, and L of L D L^T
+    left, inverse = _eliminate(covariance[:, :-1, :-1])  # the last class follows from the others
     log_factor, factor_slope = _chain_factors(left, z)
-    inverse = torch.linalg.solve_triangular(unit_lower, torch.eye(z.shape[1]).to(z), upper=False, unitriangular=True)
-    return log_factor.sum(1), inverse.transpose(1, 2) @ (factor_slope[:, :, None] * inverse)
+    slope = torch.bmm(inverse.transpose(1, 2), factor_slope[:, :, None] * inverse)
+    return log_factor.sum(1), torch.nn.functional.pad(slope, (0, 1, 0, 1))
 
 
 def _chain_factors(left: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,45 +59,34 @@ def _chain_factors(left: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     Members that are all alike make the counts multinomial, and each factor binomial. What the difference of Poisson
     counts gets wrong there is put right in proportion to how much of the binomial's variance is left.
     """
-    remaining = z.flip(1).cumsum(1).flip(1)  # members in this class and those after it
-    share = z / remaining.clamp_min(1)
-    binomial_variance = z * (1 - share)
-    log_binomial = (
-        torch.lgamma(remaining + 1)
-        - torch.lgamma(z + 1)
-        - torch.lgamma(remaining - z + 1)
-        + torch.xlogy(z, share)
-        + torch.xlogy(remaining - z, 1 - share)
-    )
+    after = z.sum(1, keepdim=True) - z.cumsum(1)[:, :-1]  # members in the classes after this one
+    z = z[:, :-1]
+    binomial_variance = z * after / (z + after)
+    counts = torch.stack([z + after, z, after])
+    both, own, rest = torch.lgamma(counts + 1).sub_(torch.xlogy(counts, counts))
     open_ = binomial_variance > 0
-    binomial_correction = ((log_binomial - torch.special.i0e(binomial_variance).log()) / binomial_variance).where(
-        open_, 0.0
-    )
+    binomial_correction = both.sub_(own).sub_(rest).sub_(torch.special.i0e(binomial_variance).log_())
+    binomial_correction = binomial_correction.div_(binomial_variance).where(open_, 0.0)
     even = torch.special.i0e(left)
     # The correction is left out of the slope: against exact posteriors, it is two to three times better without.
-    slope = torch.special.i1e(left) / even - 1
-    return even.log() + left * binomial_correction, slope.where(open_, 0.0)
+    slope = torch.special.i1e(left).div_(even).sub_(1)
+    return even.log_().addcmul_(left, binomial_correction), slope.where(open_, 0.0)
 
 
 def _eliminate(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Split covariances into L D L^T, class after class; the last follows from the others and is left out."""
-    left = torch.zeros_like(covariance[:, 0])
-    unit_lower = torch.eye(covariance.shape[1]).to(covariance).repeat(len(covariance), 1, 1)
-    root, failed = torch.linalg.cholesky_ex(covariance[:, :-1, :-1])
+    """Split covariances into L D L^T, class after class, and return the diagonal of D and the inverse of L."""
+    root, failed = torch.linalg.cholesky_ex(covariance)
     pivots = root.diagonal(dim1=1, dim2=2)
-    certain = pivots.square() <= 1e-12 * covariance.diagonal(dim1=1, dim2=2)[:, :-1]
-    if not bool((failed > 0).any() | certain.any()):
-        left[:, :-1] = pivots.square()
-        unit_lower[:, :-1, :-1] = root / pivots[:, None]
-        return left, unit_lower
-    rest = covariance.clone()
-    own = covariance.diagonal(dim1=1, dim2=2)
-    for j in range(covariance.shape[1] - 1):
+    left, own = pivots.square(), covariance.diagonal(dim1=1, dim2=2)
+    unit = torch.eye(covariance.shape[1], dtype=covariance.dtype, device=covariance.device)
+    if not bool((failed > 0).any() | (left <= 1e-12 * own).any()):
+        return left, torch.linalg.solve_triangular(root, unit, upper=False).mul_(pivots[:, :, None])
+    left, unit_lower, rest = torch.zeros_like(left), unit.repeat(len(covariance), 1, 1), covariance.clone()
+    for j in range(covariance.shape[1]):
         pivot = rest[:, j, j]
         certain = pivot <= 1e-12 * own[:, j]  # only rounding: the classes before decide this one
         left[:, j] = pivot.masked_fill(certain, 0.0)
         factor = (rest[:, j + 1 :, j] / pivot[:, None]).masked_fill(certain[:, None], 0.0)
         unit_lower[:, j + 1 :, j] = factor
         rest[:, j + 1 :] -= factor[:, :, None] * rest[:, j, None, :]
-    unit_lower[:, -1, :-1] = 0.0
-    return left, unit_lower
+    return left, torch.linalg.solve_triangular(unit_lower, unit, upper=False, unitriangular=True)

@@ -26,12 +26,11 @@ NEWTON_STEPS, FEW_STEPS, MANY_STEPS = 8, 20, 200
 
 
 class Moments(NamedTuple):
-    """The counts of tilted members: what is expected, and how it scatters."""
+    """Tilted members, and the counts that are expected of them."""
 
     log_sums: Tensor  # (groups, members), the logsumexp over classes
     probs: Tensor  # (groups, classes, members), the softmax
     expected: Tensor  # (groups, classes)
-    covariance: Tensor  # (groups, classes, classes)
 
 
 class Tilt(NamedTuple):
@@ -89,36 +88,48 @@ def find_tilt(
     return tilt
 
 
+def covariances(probs: Tensor, weights: Tensor | None) -> Tensor:
+    """Return how counts scatter, (groups, classes, classes)."""
+    counted = probs if weights is None else probs * weights[:, None]
+    covariance = torch.bmm(counted, probs.transpose(1, 2))
+    # The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
+    diagonal = covariance.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    others = covariance.sum(2)
+    covariance.neg_()
+    diagonal.copy_(others)
+    return covariance
+
+
 def _newton(scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, allowed: Tensor) -> Tilt:
     """Solve ``log expected = log z`` by Newton's method, in each group as long as that comes nearer."""
     now = _moments(scores, weights, shift)
     off = (z - now.expected).abs().amax(1)
     todo = off > allowed
     room = torch.empty_like(scores)  # memory that is asked for anew in every step would cost as much as the step
+    log_z, n_members, fixed = z.clamp_min(1).log_(), z.sum(1, keepdim=True), undetermined(z)
     for _ in range(NEWTON_STEPS):
         if not bool(todo.any()):
             break
         # Rows of the equations are multiplied by the expected counts, which makes the matrix the covariance.
-        missing = torch.xlogy(now.expected, z / now.expected).where((z > 0) & todo[:, None], 0.0)
-        missing.addcmul_(now.expected, missing.sum(1, keepdim=True) / z.sum(1, keepdim=True), value=-1)
-        step = torch.linalg.solve_ex(_regular(now.covariance, z), missing)[0]
-        new = _moments(scores, weights, shift + step, room)
-        new_off = (z - new.expected).abs().amax(1)
+        missing = torch.special.entr(now.expected).addcmul_(now.expected, log_z).mul_(todo[:, None])
+        missing.addcmul_(now.expected, missing.sum(1, keepdim=True).div_(n_members), value=-1)
+        new_shift = torch.linalg.solve_ex(covariances(now.probs, weights).add_(fixed), missing)[0].add_(shift)
+        new = _moments(scores, weights, new_shift, room)
+        new_off = (z - new.expected).abs_().amax(1)
         nearer = new_off <= torch.maximum(0.7 * off, allowed)
         if bool(nearer.all()):
-            shift, now, off, room = shift + step, new, new_off, now.probs
+            shift, now, off, room = new_shift, new, new_off, now.probs
         else:
-            shift, off = _choose(nearer, shift + step, shift), _choose(nearer, new_off, off)
+            shift, off = _choose(nearer, new_shift, shift), _choose(nearer, new_off, off)
             now = Moments(*(_choose(nearer, *both) for both in zip(new, now, strict=True)))
-        todo = (off > allowed) & nearer & todo
+        todo &= nearer & (off > allowed)
     return Tilt(shift, now, off <= allowed)
 
 
-def _regular(covariance: Tensor, z: Tensor) -> Tensor:
-    """Make a covariance regular: a shift of all classes, or of one that is not there, changes nothing."""
-    system = covariance + 1
-    system.diagonal(dim1=1, dim2=2).add_(z == 0)
-    return system
+def undetermined(z: Tensor) -> Tensor:
+    """Return what makes a covariance regular: a shift of all classes, or of one that is not there, changes nothing."""
+    return torch.diag_embed((z == 0).to(z)).add_(1)
 
 
 def _cool(scores: Tensor, weights: Tensor | None, z: Tensor, _: Tensor, allowed: Tensor) -> Tilt:
@@ -140,12 +151,12 @@ def _minimise(
     """Minimise F by the method of Levenberg and Marquardt: Newton's where that helps, else ever longer steps."""
     now = _moments(scores, weights, shift)
     missing = z - now.expected
-    damping = torch.full_like(allowed, 1e-4)
+    damping, fixed = torch.full_like(allowed, 1e-4), undetermined(z)
     for _ in range(FEW_STEPS if n_steps is None else n_steps):
         todo = missing.abs().amax(1) > allowed
         if not bool(todo.any()):
             break
-        system = _regular(now.covariance, z)
+        system = covariances(now.probs, weights).add_(fixed)
         system.diagonal(dim1=1, dim2=2).add_(damping[:, None] * z)
         step = torch.linalg.solve(system, missing) * todo[:, None]
         new = _moments(scores, weights, shift + step)
@@ -169,24 +180,13 @@ def _choose(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 def _moments(scores: Tensor, weights: Tensor | None, shift: Tensor, room: Tensor | None = None) -> Moments:
     room = torch.empty_like(scores) if room is None else room
-    log_sums, expected, products = [], [], []
+    log_sums, expected = [], []
     n_members = max(1, CHUNK // shift.numel())
     for start in range(0, scores.shape[2], n_members):
         some = slice(start, start + n_members)
         log_sum, probs = tilted_probs(scores[:, :, some], shift, room[:, :, some])
-        counted = probs
-        if weights is not None:
-            log_sum, counted = log_sum * weights[:, some], probs * weights[:, None, some]
-        log_sums.append(log_sum)
-        expected.append(counted.sum(2))
-        products.append(counted @ probs.transpose(1, 2))
-    covariance = -_add_up(products)
-    # The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
-    diagonal = covariance.diagonal(dim1=1, dim2=2)
-    diagonal.zero_()
-    diagonal.copy_(-covariance.sum(2))
-    return Moments(torch.cat(log_sums, 1) if len(log_sums) > 1 else log_sums[0], room, _add_up(expected), covariance)
-
-
-def _add_up(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+        log_sums.append(log_sum if weights is None else log_sum * weights[:, some])
+        expected.append((probs if weights is None else probs * weights[:, None, some]).sum(2))
+    if len(log_sums) == 1:
+        return Moments(log_sums[0], room, expected[0])
+    return Moments(torch.cat(log_sums, 1), room, torch.stack(expected).sum(0))

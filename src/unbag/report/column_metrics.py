@@ -59,8 +59,8 @@ def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Jud
     centred, others = values - values.mean(0), probs - probs.mean(0)
     scale = centred.square().sum(0)[:, None] * others.square().sum(0)
     strength = ((centred.T @ others).square() / scale).nan_to_num(0).amax(1)  # (encoded columns,)
-    best = sorted(columns, key=lambda one: -float(strength[one[1]].max()))[:MOST_COLUMNS]
-    return [one for one in columns if one in best]
+    strongest = np.maximum.reduceat(strength.numpy(), [encoded.start for _, encoded in columns])
+    return [columns[place] for place in sorted(np.argsort(-strongest, kind="stable")[:MOST_COLUMNS])]
 
 
 def permutation_importance(
@@ -115,11 +115,12 @@ def permutation_importance(
     importances = []
     for feature, encoded in columns:
         drops = [torch.zeros_like(own) for own in before]
+        values = rows[:, encoded]
         for donor in donors:
-            permuted = given.clone()
-            permuted[:, encoded] = rows[donor][:, encoded]
-            after = explain(permuted)
+            given[:, encoded] = values[donor]
+            after = explain(given)
             drops = [drop + (one - two) / len(donors) for drop, one, two in zip(drops, before, after, strict=True)]
+        given[:, encoded] = values[members]
         drop, error = _mean_and_error(sample, drops)
         importances.append({"column": feature.name, "drop": drop, "error": error})
     return {

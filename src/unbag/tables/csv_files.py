@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
 import gzip
 import io
 import os
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -35,13 +37,16 @@ class CsvFile:
         self.path = path
         self._file, self._size = pa.PythonFile(file, "r"), os.fstat(file.fileno()).st_size
         self._refuse_other_contents()
-        self._header = self._unpacked().readline(LONGEST_HEADER).decode("utf-8-sig", "replace").strip()
+        head = self._head()
+        self._header = head.decode("utf-8-sig", "replace").strip()
         self.delimiter = max(DELIMITERS, key=self._header.count)
         # Each column of a piece costs something by itself: a piece holds many rows, however many columns there are.
         self._block_size = max(PIECE * 4, ROWS_IN_PIECE * len(self._header))
         try:
-            with self._parsed({}) as reader:
-                self.names: list[str] = list(reader.schema.names)
+            # The types of many columns take long to find: names are read without rows, and rows for a single column.
+            names = self._read(pa.BufferReader(head), {}, invalid_row_handler=lambda _: "skip").column_names
+            self._parsed({}, names[:1]).close()
+            self.names: list[str] = names
         except (UnicodeDecodeError, pa.ArrowInvalid) as error:
             self._explain(error)
 
@@ -49,12 +54,10 @@ class CsvFile:
         """Return the whole file, or some columns; some as text, the types of others are found from all values."""
         types = {name: pa.string() for name in self.names if name in as_text}
         try:
-            table = pacsv.read_csv(
-                self._bytes(),
-                read_options=pacsv.ReadOptions(block_size=self._block_size),
-                parse_options=_parse_options(self.delimiter),
-                convert_options=pacsv.ConvertOptions(column_types=types),
-            )
+            try:
+                table = self._read(self._bytes(), self._likely_types() | types)
+            except pa.ArrowInvalid:
+                table = self._read(self._bytes(), types)
         except pa.ArrowInvalid as error:
             self._explain(error, dict.fromkeys(self.names, pa.string()))
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
@@ -87,12 +90,47 @@ class CsvFile:
         stream = self._file.get_stream(0, self._size)
         return gzip.GzipFile(fileobj=stream) if self.path.suffix == ".gz" else io.BufferedReader(stream, PIECE)
 
-    def _parsed(self, types: Mapping[str, pa.DataType], *, use_threads: bool = True, **options: Any) -> Any:
+    def _head(self) -> bytes:
+        """Return the line with the names of the columns, and those below that a quotation in it may take up."""
+        lines, head = self._unpacked(), b""
+        while not head.strip() or (head.count(b'"') % 2 and len(head) < LONGEST_HEADER):
+            if not (line := lines.readline(LONGEST_HEADER)):
+                break
+            head += line
+        return head
+
+    def _likely_types(self) -> dict[str, pa.DataType]:
+        """Return the type of columns that begin with a decimal number, where there are many: these hold such, or text.
+
+        To find out takes Arrow three times as long as to read numbers of a known type.
+        """
+        if self._block_size == PIECE * 4:
+            return {}
+        text = io.TextIOWrapper(self._unpacked(), "utf-8-sig", "replace", newline="")
+        with contextlib.suppress(csv.Error):
+            rows = (row for row in csv.reader(text, delimiter=self.delimiter) if row)
+            next(rows, None)
+            pairs = zip(self.names, next(rows, []), strict=False)
+            return {name: pa.float64() for name, value in pairs if re.fullmatch(r"-?[0-9]+[.][0-9]+", value)}
+        return {}
+
+    def _read(self, source: Any, types: Mapping[str, pa.DataType], **options: Any) -> pa.Table:
+        return pacsv.read_csv(
+            source,
+            read_options=pacsv.ReadOptions(block_size=self._block_size),
+            parse_options=_parse_options(self.delimiter, **options),
+            convert_options=pacsv.ConvertOptions(column_types=dict(types)),
+        )
+
+    def _parsed(
+        self, types: Mapping[str, pa.DataType], columns: Sequence[str] = (), *, use_threads: bool = True, **options: Any
+    ) -> Any:
+        """Return the file piece by piece; some columns, or all."""
         return pacsv.open_csv(
             self._bytes(),
             read_options=pacsv.ReadOptions(block_size=self._block_size, use_threads=use_threads),
             parse_options=_parse_options(self.delimiter, **options),
-            convert_options=pacsv.ConvertOptions(column_types=dict(types)),
+            convert_options=pacsv.ConvertOptions(column_types=dict(types), include_columns=list(columns)),
         )
 
     def _refuse_other_contents(self) -> None:
@@ -124,7 +162,8 @@ class CsvFile:
 
     def _refuse_open_quote(self, end: Any, row: int) -> None:
         """Refuse a file whose last value is a quotation that never ends: it has swallowed the rows that follow."""
-        values = end.slice(max(end.num_rows - 1, 0)).to_pylist()
+        texts = [place for place, kind in enumerate(end.schema.types) if not pa.types.is_primitive(kind)]
+        values = end.select(texts).slice(max(end.num_rows - 1, 0)).to_pylist()
         if not any("\n" in str(value) for one in values for value in one.values()):
             return
         file = self._unpacked()
