@@ -19,6 +19,7 @@ import unbag
 from unbag import Groups, LabelProportions
 from unbag.aggregates import label_proportions
 from unbag.kernels import count_transform, poisson_binomial
+from unbag.kernels.logspace import A_FEW
 from unbag.kernels.tilts import find_tilt, tilted_probs
 
 NEVER = -math.inf
@@ -268,6 +269,21 @@ def test_tables_may_lie_in_memory_as_they_like(sizes: list[int]) -> None:
         logits.repeat_interleave(2, 0)[::2], groups, z.double().repeat_interleave(2, 1)[:, ::2]
     )
     close(every_second, whole.log_likelihood)
+
+
+@pytest.mark.parametrize("k", [A_FEW, A_FEW + 1])
+def test_many_classes_lie_in_memory_otherwise(k: int) -> None:
+    logits, groups, z = problem([3, 3], k)
+    evidence = LabelProportions().evidence(logits, groups, z)
+    expected = [
+        enumerate_group(counts(k), part.tolist(), tuple(one))
+        for part, one in zip(logits.split(3), z.tolist(), strict=True)
+    ]
+    close(evidence.log_likelihood, torch.tensor([one for one, _ in expected], dtype=torch.float64))
+    close(evidence.posterior, torch.tensor([line for _, lines in expected for line in lines], dtype=torch.float64))
+    log_probs = logits.log_softmax(1)
+    for own in (log_probs, log_probs.t().contiguous().t()):
+        close(LabelProportions().infer(own, groups.segments, z)[1], evidence.posterior)
 
 
 def test_impossible_counts_in_large_groups() -> None:

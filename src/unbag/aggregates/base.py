@@ -239,7 +239,8 @@ def gradient_in_logits(weights: Tensor, log_probs: Tensor) -> Tensor:
     of a small difference.
     """
     if weights.dtype == log_probs.dtype:
-        return weights - log_probs.exp()
+        probs = log_probs.exp()
+        return torch.sub(weights, probs, out=probs)  # further memory would cost as much as the subtraction
     probs = log_probs.to(weights.dtype).exp()
     return (weights - probs.div_(probs.sum(1, keepdim=True))).to(log_probs.dtype)
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 LOG_HALF = -math.log(2)
+A_FEW = 16
+"""Classes up to which that is so."""
 
 
 def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
@@ -32,18 +34,20 @@ def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
 
 
 def class_major(table: Tensor) -> Tensor:
-    """Lay a table out in memory one column after the other; it stays the same table.
+    """Lay a table of a few classes out in memory one column after the other; it stays the same table.
 
     Examples
     --------
     >>> class_major(torch.zeros(3, 2)).stride()
     (1, 3)
     """
-    return table.t().contiguous().t()
+    return table.t().contiguous().t() if table.shape[1] <= A_FEW else table.contiguous()
 
 
 def log_softmax(logits: Tensor) -> Tensor:
     """Log-probabilities over the last dimension; NaN for rows that hold NaN, ``inf``, or nothing but ``-inf``."""
+    if logits.shape[-1] > A_FEW:
+        return logits.log_softmax(-1)
     shifted = logits - logits.amax(-1, keepdim=True)  # first, so that large logits do not round small differences
     return shifted.sub_(shifted.exp().sum(-1, keepdim=True).log_())
 

@@ -78,10 +78,12 @@ def infer_permanents(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     (n, k), m = z.shape, len(log_probs) // len(z)
     tables = subset_tables(m, z.device)
     # A place is an entry of z, group * k + class. Its weight for each member is in this cell of the table of classes
-    # and memberships: (member, place, group).
+    # and memberships, or of memberships and classes, as it lies in memory: (member, place, group).
+    by_row = log_probs.is_contiguous()
+    table, step = (log_probs, 1) if by_row else (log_probs.t(), n * m)
     place = torch.repeat_interleave(z.view(-1), output_size=n * m).view(n, m)
-    cell = torch.add(_first_cells(n, m, k, z.device), place.t(), alpha=n * m).reshape(-1)
-    weights = log_probs.t().reshape(-1).index_select(0, cell).exp_().view(m * m, n)
+    cell = torch.add(_first_cells(n, m, k, step, z.device), place.t(), alpha=step).reshape(-1)
+    weights = table.reshape(-1).index_select(0, cell).exp_().view(m * m, n)
     level = weights.index_select(0, tables.first)
     levels = [weights.new_ones(1, n), weights.new_zeros(1, n), level]
     for t, (last, before) in enumerate(zip(tables.last, tables.before, strict=True), 2):
@@ -91,12 +93,15 @@ def infer_permanents(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     others = sets.index_select(0, tables.earlier).mul_(sets.index_select(0, tables.later))
     assigned = others.view(m * m, -1, n).sum(1).mul_(weights)  # (member * place, groups)
     total = assigned[:m].sum(0)
-    posterior = weights.new_zeros(k * n * m).scatter_add_(0, cell, assigned.div_(total).view(-1))
-    return total, posterior.view(k, n * m).t()
+    posterior = weights.new_zeros(k * n * m).scatter_add_(0, cell, assigned.div_(total).view(-1)).view(table.shape)
+    return total, posterior if by_row else posterior.t()
 
 
 @lru_cache(maxsize=16)
-def _first_cells(n: int, m: int, k: int, device: torch.device) -> Tensor:
-    """Return the cell of class 0 for each membership, less what the entries of z count too much, (member, 1, group)."""
-    group = torch.arange(n, device=device)
-    return (torch.arange(m, device=device)[:, None] + group * m - group * k * (n * m))[:, None]
+def _first_cells(n: int, m: int, k: int, step: int, device: torch.device) -> Tensor:
+    """Return the cell of class 0 for each membership, less what the entries of z count too much, (member, 1, group).
+
+    ``step`` is how far the classes of a membership are from each other.
+    """
+    group, row = torch.arange(n, device=device), k if step == 1 else 1
+    return (torch.arange(m, device=device)[:, None] * row + group * (m * row - k * step))[:, None]
