@@ -31,12 +31,12 @@ from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetwo
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.extra_trees import ExtraTrees
 from unbag.families.kernel import KernelLogistic
+from unbag.families.starts import needs_guess
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
 from unbag.models import build
 from unbag.objectives import match_proportions
-from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.row_source import Rows, row_shape
 from unbag.training.scaling import ScalingName
@@ -249,13 +249,11 @@ def _networks(
     if not early_stopping:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
         settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
-    # Where all rows look alike at first, restarts end in different places: some begin with clusters.
-    unnamed = find_symmetry([one.counting() for one in observations]) != "none"
     return Networks(
         make_net=make_net,
         settings=settings,
         early_stopping=early_stopping,
-        guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
+        guess=settings.steps is not None and len(shape) == 1 and objective is None and needs_guess(observations),
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),
