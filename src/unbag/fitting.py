@@ -31,12 +31,12 @@ from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetwo
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.extra_trees import ExtraTrees
 from unbag.families.kernel import KernelLogistic
+from unbag.families.starts import needs_guess
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
 from unbag.models import build
 from unbag.objectives import match_proportions
-from unbag.symmetry import find_symmetry
 from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.row_source import Rows, row_shape
 from unbag.training.scaling import ScalingName
@@ -53,6 +53,9 @@ TOO_LITTLE = 5e-3
 # Of so few groups none is spared to choose by, and more than so many rows and groups tell no better.
 TOO_FEW_TO_SPLIT = 20
 ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
+
+# Every round of boosting has a tree for each class.
+MOST_CLASSES_OF_TREES = 64
 
 # Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
 N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
@@ -160,7 +163,7 @@ def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
         return [CANDIDATES[0]]
     few = are_few_labels(X, observations)
     fit = {
-        TREES: X.ndim == 2 and has_lightgbm(),
+        TREES: X.ndim == 2 and has_lightgbm() and observations[0].n_classes <= MOST_CLASSES_OF_TREES,
         EXTRA_TREES: few and has_lightgbm(),
         KERNEL: few,
         MATCH: counted and any(one.groups.max_size > 1 for one in observations),
@@ -255,13 +258,11 @@ def _networks(
     if to_the_end:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
         settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
-    # Where all rows look alike at first, restarts end in different places: some begin with clusters.
-    unnamed = find_symmetry([one.counting() for one in observations]) != "none"
     return Networks(
         make_net=make_net,
         settings=settings,
         early_stopping=can_choose and not to_the_end,
-        guess=settings.steps is not None and len(shape) == 1 and objective is None and unnamed,
+        guess=settings.steps is not None and len(shape) == 1 and objective is None and needs_guess(observations),
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from unbag import AggregateClassifier, Groups, LabelProportions, PairwiseSimilarity
+from unbag import AggregateClassifier, Groups, LabelProportions, OrdinalRank, OrdinalTriplet, PairwiseSimilarity
+from unbag.class_shares import read_class_shares
 from unbag.families import Fitted, starts
 from unbag.families.cross_fit import _with_one_scaling
 from unbag.families.folds import make_folds
@@ -31,10 +33,11 @@ def blobs(k=4, n=240, seed=0):
     return (8 * np.eye(k)[labels] + rng.normal(size=(n, k))).astype(np.float32), labels
 
 
-def pairs_of(labels, k=4, times=2):
-    tuples = np.random.default_rng(1).permuted(np.tile(np.arange(len(labels)), (times, 1)), axis=1).reshape(-1, 2)
-    groups = Groups.from_tuples(tuples)
-    return Observations(PairwiseSimilarity(), groups, PairwiseSimilarity().observe(labels, groups, k), k)
+def pairs_of(labels, k=4, times=2, aggregate=None):
+    aggregate = aggregate or PairwiseSimilarity()
+    order = np.random.default_rng(1).permuted(np.tile(np.arange(len(labels)), (times, 1)), axis=1)
+    groups = Groups.from_tuples(order.reshape(-1, aggregate.size))
+    return Observations(aggregate, groups, aggregate.observe(labels, groups, k), k)
 
 
 def is_renaming(found, labels, k=4):
@@ -56,6 +59,32 @@ def test_a_guess_follows_the_groups_where_clusters_do_not_tell_the_classes():
     labels = np.array([0, 0, 1, 1, 2, 2, 3, 3])[blob]  # of two clusters each
     (guess,) = guess_classes(X, [pairs_of(labels, times=6)], [], seed=0, n_random=0)
     assert is_renaming(guess.argmax(1).numpy(), labels)
+
+
+@pytest.mark.parametrize("other", ["nothing", "shares"])
+@pytest.mark.parametrize("aggregate", [OrdinalRank(), OrdinalTriplet()])
+def test_a_guess_has_the_classes_in_their_order(aggregate, other):
+    X, blob = blobs(8, 480)
+    labels = np.array([3, 0, 5, 1, 4, 2, 0, 5])[blob]  # of one cluster or two, in no order
+    sets = [pairs_of(labels, 6, 12, aggregate)]
+    if other == "shares":
+        sets.append(read_class_shares(np.bincount(labels) / 480, np.arange(6)).as_observations(480, 2880, 0))
+    (guess,) = guess_classes(X, sets, [], seed=0)[:1]
+    found = guess.argmax(1).numpy()
+    assert found.tolist() in [labels.tolist()] + [(5 - labels).tolist()] * (aggregate.size == 3)
+
+
+@pytest.mark.parametrize("names", ["shares", "labels"])
+def test_pairs_whose_classes_others_name_begin_with_a_guess_too(names):
+    X, blob = blobs(8, 480)
+    labels = np.array([0, 1, 1, 2, 2, 3, 3, 3])[blob]
+    pairs, few = pairs_of(labels, times=6), np.arange(8)
+    shares = read_class_shares(np.bincount(labels) / 480, np.arange(4)).as_observations(480, 1440, 0)
+    labelled = Observations(LabelProportions(), Groups.from_tuples(few[:, None]), np.eye(4)[labels[few]], 4)
+    (guess,) = guess_classes(X, [pairs, shares if names == "shares" else labelled], [], seed=0)
+    found = guess.argmax(1).numpy()
+    assert is_renaming(found, labels)
+    assert names == "shares" or found.tolist() == labels.tolist()
 
 
 def test_two_classes_in_one_and_one_in_two_are_set_right():
@@ -82,11 +111,13 @@ def test_large_data_are_guessed_from_a_part(monkeypatch, limit):
     torch.testing.assert_close(guess.sum(1), torch.ones(240, dtype=torch.float64))
 
 
-def test_every_second_restart_begins_with_clusters_where_classes_are_unnamed():
+@pytest.mark.parametrize("aggregate", [PairwiseSimilarity(), OrdinalRank()])
+@pytest.mark.filterwarnings("ignore:OrdinalRank tells the order")
+def test_every_second_restart_begins_with_clusters_where_rows_are_compared(aggregate):
     X, labels = blobs()
-    seen = pairs_of(labels)
+    seen = pairs_of(labels, times=4, aggregate=aggregate)
     clf = AggregateClassifier(
-        "pairwise_similarity",
+        aggregate,
         "linear",
         n_classes=4,
         n_restarts=2,
@@ -98,6 +129,27 @@ def test_every_second_restart_begins_with_clusters_where_classes_are_unnamed():
     first = clf.history_[0]["loss"]
     assert first[0] < 0.5 * first[-1]
     assert is_renaming(clf.predict(X), labels)
+
+
+@pytest.mark.parametrize("model", ["trees", LogisticRegression()], ids=["trees", "classifier"])
+@pytest.mark.filterwarnings("ignore:OrdinalRank tells the order")
+def test_what_is_fitted_in_rounds_begins_with_a_guess_beside_a_constant(model):
+    pytest.importorskip("lightgbm")
+    X, blob = blobs(8, 480)
+    labels = np.array([3, 0, 5, 1, 4, 2, 0, 5])[blob]
+    seen = pairs_of(labels, 6, 4, OrdinalRank())
+    clf = AggregateClassifier("ordinal_rank", model, n_classes=6, random_state=0).fit(X, seen.z, groups=seen.groups)
+    assert clf.predict(X).tolist() == labels.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:OrdinalRank tells the order")
+def test_classes_that_ranks_leave_unused_are_told():
+    X, labels = blobs(3)
+    seen = pairs_of(labels, k=5, aggregate=OrdinalRank())
+    clf = AggregateClassifier("ordinal_rank", "linear", n_classes=5, patience=3, random_state=0)
+    with pytest.warns(UserWarning, match="the model uses 3 of 5 classes: it expects .* of hardly any row"):
+        clf.fit(X, seen.z, groups=seen.groups)
+    assert {"unknown_borders", "unused_classes"} <= {one.kind for one in clf.diagnosis_}
 
 
 @pytest.mark.parametrize(

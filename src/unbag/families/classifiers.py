@@ -16,9 +16,9 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from unbag.families.base import Fitted
-from unbag.families.rounds import Start, constant_logits, fit_rounds, needs_guess
+from unbag.families.rounds import Start, constant_logits, fit_rounds
 from unbag.families.row_evidence import RowEvidence
-from unbag.families.starts import guess_classes
+from unbag.families.starts import guess_classes, is_unnamed, needs_guess
 from unbag.families.trees import as_table
 from unbag.training import Observations
 
@@ -105,10 +105,9 @@ class Classifiers:
         deadline = float("inf") if time_limit is None else time.monotonic() + time_limit / 2
 
         def starts(seed: int) -> list[Start]:
+            firsts = [] if is_unnamed(used) else [start.expand(len(rows), -1)]
             if needs_guess(used):
-                firsts = [one.log() for one in guess_classes(as_table(X), used, held_out, seed, deadline=deadline)]
-            else:
-                firsts = [start.expand(len(rows), -1)]
+                firsts += [one.log() for one in guess_classes(as_table(X), used, held_out, seed, deadline=deadline)]
             given = {"classifier": self._make(seed), "rows": rows, "held": held, "evidence": evidence}
             return [partial(_ExpectationMaximisation, first, **given) for first in firsts]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbag.constant import constant_probs
 from unbag.families.base import Fitted, Model
-from unbag.symmetry import find_symmetry
+from unbag.families.starts import is_unnamed
 from unbag.training import LogProgress, Observations, Plateau, ProgressBar, Trained, held_out_likelihood
 from unbag.training.best import OutOfReach
 from unbag.training.trained import side_by_side
@@ -159,15 +159,10 @@ def fit_rounds(
     return Fitted(trained, ["none"] * len(runs), scores)
 
 
-def needs_guess(used: Sequence[Observations]) -> bool:
-    """Whether observations tell nothing where all rows look alike, because they leave classes unnamed."""
-    return find_symmetry([one.counting() for one in used]) != "none"
-
-
 def constant_logits(used: Sequence[Observations]) -> Tensor:
     """Return the logits of the shares of the classes, ``(classes,)``, none of them ruled out; all alike if unnamed."""
     k = used[0].n_classes
-    if needs_guess(used):
+    if is_unnamed(used):
         return torch.zeros(k, dtype=torch.float64)
     n = sum(len(one.groups.members) for one in used)
     shares = constant_probs(used).double()

@@ -1,4 +1,4 @@
-"""First guesses of the classes of rows, for observations that do not tell classes apart where all rows look alike.
+"""First guesses of the classes of rows, for comparisons and other observations that begin at random in poor optima.
 
 Rows are put into many more clusters than there are classes, and the share of each class in each cluster is fitted to
 the observations: a model with few parameters, which is fitted in seconds where a network takes minutes, and generalises
@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from unbag.families.row_evidence import RowEvidence
+from unbag.symmetry import Symmetry, find_symmetry
 from unbag.training import Observations
 
 # How sure a guess is: enough to leave the saddle point where all rows are alike, and little enough to be unlearned.
@@ -43,6 +44,20 @@ STARTS, FOLLOWED, MOVES = 3, 2, 6
 MOST_GROUPS, MOST_ROWS, MOST_COLUMNS = 20_000, 20_000, 256
 
 
+def needs_guess(observations: Sequence[Observations]) -> bool:
+    """Whether fits that begin at random end in poor optima: a few rows are compared, or classes have no names."""
+    return any(one.aggregate.size is not None for one in observations) or is_unnamed(observations)
+
+
+def is_unnamed(observations: Sequence[Observations]) -> bool:
+    """Whether observations tell nothing where all rows look alike, because they leave classes without names."""
+    return _symmetry(observations) != "none"
+
+
+def _symmetry(observations: Sequence[Observations]) -> Symmetry:
+    return find_symmetry([one.counting() for one in observations])
+
+
 def guess_classes(
     X: np.ndarray,
     used: Sequence[Observations],
@@ -63,7 +78,7 @@ def guess_classes(
     seed
         Of all random numbers.
     n_random
-        How many guesses by random directions.
+        How many guesses by random directions, where classes have no names.
     deadline
         When to end with what there is, as :func:`time.monotonic` has it.
 
@@ -80,19 +95,24 @@ def guess_classes(
     k, members = used[0].n_classes, torch.cat([one.groups.members for one in used]).unique().numpy()
     rows = _standardised(X, members)
     random = np.random.default_rng(seed)
-    directions = random.normal(size=(n_random, rows.shape[1], k))
+    directions = random.normal(size=(n_random if is_unnamed(used) else 0, rows.shape[1], k))
     labels = (rows[members] @ directions).argmax(-1)
     if rows.shape[1] > MOST_COLUMNS:  # distances hardly change in as many random directions
         rows = rows @ random.normal(size=(rows.shape[1], MOST_COLUMNS)) / MOST_COLUMNS**0.5
     used, held_out = ([_some(one, seed) for one in sets] for sets in (used, held_out or used))
     evidence, judges = RowEvidence(used), RowEvidence(held_out)
+    # What comparisons leave open, others may tell, too little to begin with: shares of classes, or a few labels.
+    compared = [[one] for one in used if one.aggregate.size is not None]
+    left_open = {_symmetry(sets) for sets in (used, *compared)}
     best: _Shares | None = None
     for start in range(STARTS):
         if best is None or time.monotonic() < deadline:
-            shares = _Clusters.of(rows, evidence, judges, k, seed + start, deadline).fit()
-            best = shares if best is None or shares.score > best.score else best
+            clusters = _Clusters.of(rows, evidence, judges, k, seed + start, deadline)
+            found = [clusters.fit(symmetry) for symmetry in sorted(left_open)]
+            best = max([best, *found] if best else found, key=lambda one: one.score)
     assert best is not None
-    best = best.clusters.split_and_merge(best)
+    if "any" in left_open:  # others have an order, which a class that is moved elsewhere would break
+        best = best.clusters.split_and_merge(best)
     by_clusters = best.table[torch.from_numpy(best.clusters.model.predict(rows[members])).long()]
     return [by_clusters, *(_sure(own, k) for own in labels)]
 
@@ -159,11 +179,17 @@ class _Clusters:
         assignments = [torch.from_numpy(model.predict(part)).long() for part in (own, rows[judges.rows.numpy()])]
         return cls(model, evidence, judges, assignments[0], assignments[1], n_classes, deadline)
 
-    def fit(self) -> _Shares:
-        """Begin with clusters that lie together as classes."""
+    def fit(self, symmetry: Symmetry) -> _Shares:
+        """Begin with all clusters alike, but for what tells classes apart where observations cannot."""
         k, centres = self.n_classes, self.model.cluster_centers_
-        labels = np.arange(len(centres)) if len(centres) <= k else AgglomerativeClustering(k).fit(centres).labels_
-        return self.maximise(_sure(labels, k), ROUNDS)
+        if symmetry == "any":
+            labels = np.arange(len(centres)) if len(centres) <= k else AgglomerativeClustering(k).fit(centres).labels_
+            return self.maximise(_sure(labels, k), ROUNDS)
+        table = torch.full((len(centres), k), 1 / k, dtype=torch.float64)
+        if symmetry == "reversal":  # one end is called the first: where the cluster is that is likest at an end
+            shares = torch.nn.functional.normalize(self.infer(table)[1], p=1, dim=1)
+            table[(shares[:, 0] + shares[:, -1]).argmax()] = _sure(np.zeros(1), k)
+        return self.maximise(table, ROUNDS)
 
     def infer(self, table: Tensor) -> tuple[float, Tensor]:
         """Return the log-likelihood per group, and how many rows of each class each cluster should have."""

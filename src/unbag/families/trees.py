@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from unbag.families.base import Fitted
-from unbag.families.rounds import Start, constant_logits, fit_rounds, needs_guess
+from unbag.families.rounds import Start, constant_logits, fit_rounds
 from unbag.families.row_evidence import RowEvidence
-from unbag.families.starts import guess_classes
+from unbag.families.starts import guess_classes, is_unnamed, needs_guess
 from unbag.training import Observations
 
 # Rounds that learn a first guess, where observations tell nothing without one, and how often it is then made better by
@@ -103,10 +103,9 @@ class BoostedTrees:
         deadline = float("inf") if time_limit is None else begun + time_limit / 2
 
         def starts(seed: int) -> list[Start]:
-            if not needs_guess(used):
-                return [lambda _: _Boosting(problem, None, seed)]
-            guesses = guess_classes(as_table(X), used, held_out, seed, deadline=deadline)
-            return [partial(_guessed, problem, guess, seed) for guess in guesses]
+            constant: list[Start] = [] if is_unnamed(used) else [lambda _: _Boosting(problem, None, seed)]
+            guesses = guess_classes(as_table(X), used, held_out, seed, deadline=deadline) if needs_guess(used) else []
+            return [*constant, *(partial(_guessed, problem, guess, seed) for guess in guesses)]
 
         seeds = [seed + replica for replica in range(self.n_restarts)]
         return fit_rounds(
