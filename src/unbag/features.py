@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -89,6 +89,10 @@ class Tally:
         return [*unknown, *filled]
 
 
+USUAL = {one.name: one.default for one in fields(Feature) if one.default is not MISSING}
+"""What a feature is where nothing is said of it."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """How the columns of a table are turned into a matrix of numbers.
@@ -144,13 +148,18 @@ class Preparation:
         return X
 
     def as_plain(self) -> list[dict[str, Any]]:
-        """Return the same as JSON can hold it."""
-        return [{**vars(one), "values": list(one.values)} for one in self.features]
+        """Return the same as JSON can hold it, without what is usual: there may be many columns."""
+        return [_as_plain(one) for one in self.features]
 
     @classmethod
     def from_plain(cls, content: Sequence[dict[str, Any]]) -> Preparation:
         """Return what :meth:`as_plain` has described."""
-        return cls(tuple(Feature(**{**one, "values": tuple(one["values"])}) for one in content))
+        return cls(tuple(Feature(**{**one, "values": tuple(one.get("values", ()))}) for one in content))
+
+
+def _as_plain(one: Feature) -> dict[str, Any]:
+    own = {name: value for name, value in vars(one).items() if name not in USUAL or value != USUAL[name]}
+    return own | {"values": list(one.values)} if one.values else own
 
 
 def fit_preparation(

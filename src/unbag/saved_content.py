@@ -13,7 +13,7 @@ import numpy as np
 
 from unbag.aggregates.registry import NAMES, SAVED
 from unbag.families.choice import AUTO, CANDIDATES, TREES
-from unbag.features import Kind, Preparation
+from unbag.features import USUAL, Kind, Preparation
 from unbag.fit_settings import read_settings
 from unbag.fitting import HOOKS
 from unbag.models.build import MODELS
@@ -212,8 +212,10 @@ def _check_preparation(described: Any, shape: list[int], features: int) -> None:
     if described is None:
         _need(shape[0] == features, "n_features_in_", f"{shape[0]}, the first of input_shape_", features)
         return
-    for one in described:
-        _check_names("preparation", one, ("name", "kind", "fill", "marked", "values", "width"))
+    usual = {**USUAL, "values": []}
+    for given in described:
+        one = {**usual, **given} if isinstance(given, dict) else given
+        _check_names("preparation", one, ("name", "kind", *usual))
         right = (
             _is_text(one["name"])
             and one["kind"] in get_args(Kind)
