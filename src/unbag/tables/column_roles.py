@@ -182,7 +182,8 @@ def find_column(
     if given is not None:
         _refuse_unknown(given, names, file, option)
         return given
-    like = [name for name in names if name not in taken and _plain(name) in words]
+    others = {*taken}
+    like = [name for name in names if name not in others and _plain(name) in words]
     if len(like) > 1:
         raise fail(f"columns {list_some(like)} could both be meant; name the right one with {option}", file)
     return like[0] if like else None

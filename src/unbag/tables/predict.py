@@ -235,10 +235,11 @@ def without_preparation(clf: Any) -> Any:
 
 def check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
     """Refuse a file without columns that are to be kept, or that the model was fitted on."""
+    there = {*names}  # there may be many
     for name in kept:
-        if name not in names:
+        if name not in there:
             raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
-    if missing := [name for name in preparation.names if name not in names]:
+    if missing := [name for name in preparation.names if name not in there]:
         raise fail(
             f"{len(missing)} of the columns that the model was fitted on are not there: {list_some(missing)}", file
         )
