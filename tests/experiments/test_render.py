@@ -20,6 +20,7 @@ from unbag.experiments.paper import PAPER, PaperCell
 from unbag.experiments.plan import Cell, select
 from unbag.experiments.plots import dot_plot, size_plot
 from unbag.experiments.render import CLAIMS, MADE, markdown_table, render, write
+from unbag.experiments.result_tables import cost_table
 from unbag.pages.tables import Cell as Entry
 from unbag.pages.tables import Table
 
@@ -384,3 +385,22 @@ def test_readme_is_rendered_with_the_pages(tmp_path):
     above, mark, *lines, end, below = readme.read_text().splitlines()
     assert (above, mark, end, below) == ("Above.", CLAIMS[0], CLAIMS[1], "Below.")
     assert lines == (tmp_path / "docs" / "results.md").read_text().splitlines()[2:7]
+
+
+def test_missing_trials_are_reckoned_from_the_likest_that_were_run():
+    def row(table, dataset, method, trials, seconds):
+        by = {"labels": Selected(dict.fromkeys(range(trials), 90.0))}
+        return Row(Key(table, "pairs", dataset, method), by, planned=4, seconds=seconds)
+
+    rows = [
+        row("first", "a", "uum", 4, 40.0),
+        row("first", "a", "other", 2, 60.0),  # two to come, of 30 s
+        row("first", "b", "uum", 0, 0.0),  # four, of 100 / 6 s as its table
+        row("second", "a", "uum", 0, 0.0),  # four, of 10 s
+        row("second", "a", "third", 0, 0.0),  # four, of 100 / 6 s as its data set
+        row("third", "c", "uum", 0, 0.0),  # nothing like it was run
+    ]
+    table = cost_table(rows)
+    to_come = [cells[-1].value for cells in table.rows]
+    assert to_come[:2] == pytest.approx([60 + 400 / 6, 40 + 400 / 6])
+    assert table.rows[2][-1].text == "-"

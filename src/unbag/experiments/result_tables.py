@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from unbag.experiments.cell_text import command
@@ -163,9 +163,14 @@ def cost_table(rows: Sequence[Row]) -> Table:
         return sum(max(0, row.planned - row.trials) for row in some)
 
     def to_come(some: Sequence[Row]) -> float | None:
-        """Return what missing trials take, if each takes as long as others of its cell, or else of its table."""
-        usual = seconds(some)
-        return None if usual is None else sum(missing([row]) * (seconds([row]) or usual) for row in some)
+        """Return what missing trials take, if each takes as long as the likest that were run."""
+        of_rows = [(missing([row]), _first(map(seconds, alike(row, some)))) for row in some if missing([row])]
+        return None if any(own is None for _, own in of_rows) else sum(n * (own or 0.0) for n, own in of_rows)
+
+    def alike(row: Row, of_its_table: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """Yield the cell itself, those of its problem, data set and method, of its problem and data set, its table."""
+        same_data = [one for one in rows if (one.key.problem, one.key.dataset) == (row.key.problem, row.key.dataset)]
+        yield from ([row], [one for one in same_data if one.key.method == row.key.method], same_data, of_its_table)
 
     def hours(value: float | None) -> Cell:
         return Cell(NONE) if value is None else Cell(f"{value / 3600:.2f}", value)
@@ -183,6 +188,10 @@ def cost_table(rows: Sequence[Row]) -> Table:
             ("Hours to come", FIGURE, lambda item: hours(to_come(item[1]))),
         ],
     )
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((one for one in values if one is not None), None)
 
 
 def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
