@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from unbag.checks import check_choice
 from unbag.families.choice import AUTO
-from unbag.symmetry import find_symmetry
+from unbag.families.starts import needs_guess
 from unbag.training import Observations, Settings
 
 # Progress is looked at after so many steps, or after all groups where these are more, and training ends when nothing
@@ -67,8 +67,7 @@ def read_settings(
     elif warm_up == AUTO:
         # Where a few rows are compared, or classes can be interchanged, weights that favour no class would teach
         # nothing at first.
-        compared = any(one.size is not None for one in aggregates) or find_symmetry(observations) != "none"
-        warm_up = (PATIENCE if by_progress else epochs // 2) if compared else 0
+        warm_up = (PATIENCE if by_progress else epochs // 2) if needs_guess(observations) else 0
     if weights == AUTO:
         # A label says all there is to say of its row: there is nothing to remember. In large groups, what the model
         # said at the last visit is too old.

@@ -30,6 +30,7 @@ from unbag.families.choice import (
 from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetworks, is_wide
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.extra_trees import ExtraTrees
+from unbag.families.folds import tell_of_each_other
 from unbag.families.kernel import KernelLogistic
 from unbag.families.starts import needs_guess
 from unbag.families.trees import has_lightgbm
@@ -137,7 +138,7 @@ def prepare_folds(
             "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
         )
     names = _candidates(X, counting) if automatic else [model]
-    choose = not automatic or choices["epochs"] != AUTO or choices["patience"] != AUTO or _tell_of_each_other(counting)
+    choose = not automatic or choices["epochs"] != AUTO or choices["patience"] != AUTO or tell_of_each_other(counting)
     if automatic and bool(X.isnan().any()):
         names, choose = [name for name in names if name == TREES], True
         if not names:
@@ -271,16 +272,6 @@ def _networks(
         hooks=_hooks(choices, settings, can_choose=can_choose),
         launcher=read_launcher(choices),
     )
-
-
-def _tell_of_each_other(observations: Sequence[Observations]) -> bool:
-    """Whether what is learned from groups can be judged by others.
-
-    The counts of as many groups as there are classes, or fewer, vary in directions of their own: what one that is left
-    out has more of than others is not known from these, and a constant prediction explains it best.
-    """
-    counted = all(one.aggregate.outcome == "class_counts" for one in observations)
-    return not counted or _most_groups(observations) > observations[0].n_classes
 
 
 def _most_groups(observations: Sequence[Observations]) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from unbag.families.base import Family, Fitted, Model
 from unbag.families.choice import FIRST
 from unbag.families.components import ComponentNetworks
-from unbag.families.folds import N_OF_ALL, SHARE_OF_ALL, Fold, fold_of_members, make_folds, number_folds
+from unbag.families.folds import N_REFITS, SHARE_OF_REFITS, Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
 from unbag.out_of_fold import (
     Estimate,
@@ -109,10 +109,10 @@ def cross_fit(
         Seconds for all candidates, of which each gets an equal part of what is left; None: as long as it takes.
     """
     numbers = [number_folds(one, n_folds, seed) for one in sets]
-    quick = [one.for_training() for one in sets]  # what is learned is judged by the exact ones
-    folds = make_folds(quick, numbers)
-    n_folds, n_of_all = len(folds), 0 if choose else N_OF_ALL
-    folds += [Fold(quick, [])] * n_of_all
+    learned = [one.for_training() for one in sets]  # and judged by the exact ones
+    folds = make_folds(learned, numbers)
+    n_folds, n_refits = len(folds), 0 if choose else N_REFITS
+    folds += [Fold(learned, [])] * n_refits
     if time_limit is not None:  # what comes after training takes time, too
         time_limit -= min(time_limit / 2, LOOKS_AFTER * len(candidates) * _time_of_look(sets))
     fitted = _fit_candidates(candidates, X, folds, seed, time_limit, n_judged=n_folds if choose else 0)
@@ -144,7 +144,7 @@ def cross_fit(
     temperature = 1.0 if one_model or not choose else fit_temperature(quick, [mixed[own] for own in where])
     tempered = temper(mixed, temperature)
     out_of_fold = [OutOfFold(tempered[own], tempered[:, own[1]]) for own in where]
-    of_folds = [(1.0 if choose else 1 - SHARE_OF_ALL) / n_folds] * n_folds + [SHARE_OF_ALL / N_OF_ALL] * n_of_all
+    of_folds = [(1.0 if choose else 1 - SHARE_OF_REFITS) / n_folds] * n_folds + [SHARE_OF_REFITS / N_REFITS] * n_refits
     shares = [weight * own for weight in weights for own in of_folds]
     kept = [place for place, share in enumerate(shares) if share]
     return CrossFitted(

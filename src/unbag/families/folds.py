@@ -12,7 +12,7 @@ from unbag.training import Observations
 
 # Models that learn from all groups where these are few, which differ by chance alone, and how much they count
 # together: those of folds are there to be judged, and lack what they have left out.
-N_OF_ALL, SHARE_OF_ALL = 8, 0.8
+N_REFITS, SHARE_OF_REFITS = 8, 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,16 @@ def make_folds(sets: Sequence[Observations], numbers: Sequence[Tensor]) -> list[
         held_out = [one.take(own) for one, own in zip(sets, left_out, strict=True) if own.any()]
         folds.append(Fold(used, held_out))
     return folds
+
+
+def tell_of_each_other(sets: Sequence[Observations]) -> bool:
+    """Whether what is learned from groups can be judged by others.
+
+    The counts of as many groups as there are classes, or fewer, vary in directions of their own: what one that is left
+    out has more of than others is not known from these, and a constant prediction explains it best.
+    """
+    counted = all(one.aggregate.outcome == "class_counts" for one in sets)
+    return not counted or max(len(one.groups) for one in sets) > sets[0].n_classes
 
 
 def fold_of_members(one: Observations, numbers: Tensor) -> Tensor:

@@ -7,13 +7,11 @@ from typing import Any
 
 from unbag.aggregates import Wording
 from unbag.families.choice import MATCH
+from unbag.out_of_fold import FEW_TO_JUDGE
 from unbag.pages.tables import NONE, Cell, Table
 from unbag.report import plots
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table
-
-# Means over fewer groups than this say little about the next ones.
-FEW = 30
 
 # Likelihoods of the same models differ by less.
 ROUNDING = 1e-9
@@ -145,7 +143,7 @@ def say_judged(one: dict[str, Any]) -> str:
         text = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
     else:
         text = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
-    text += "; so few make the figures rough." if judged["groups"] < FEW else "."
+    text += "; so few make the figures rough." if judged["groups"] <= FEW_TO_JUDGE else "."
     if judged["rows_also_trained_on"]:
         share = percent(judged["rows_also_trained_on"])
         text += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."

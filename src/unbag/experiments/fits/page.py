@@ -29,6 +29,7 @@ from unbag.experiments.provenance import provenance
 from unbag.experiments.render import markdown_table
 from unbag.experiments.result_tables import provenance_table
 from unbag.files import write_atomic
+from unbag.out_of_fold import TOO_FEW_TO_JUDGE
 from unbag.pages import describe, environment
 from unbag.pages.tables import Cell, Table
 
@@ -85,6 +86,7 @@ def render(lines: Lines) -> dict[str, str]:
             "training_rows": MOST_TRAINING_ROWS,
             "few_test_rows": FEW_TEST_ROWS,
             "few_groups": FEW_GROUPS,
+            "too_few": TOO_FEW_TO_JUDGE,
             "draws": DRAWS,
         },
         pictures=[f"![{description}]({name})" for name, (_, description) in pictures.items()],
