@@ -17,8 +17,9 @@ import unbag
 from unbag import AggregateClassifier, Groups
 from unbag.families.choice import architecture
 from unbag.families.cross_fit import cross_fit
+from unbag.findings import UnbagWarning
 from unbag.naming import match_classes
-from unbag.out_of_fold import mean_log_likelihood, mix
+from unbag.out_of_fold import mean_log_likelihood
 
 # Long enough for what can be learned here, and quick.
 SETTINGS = {"epochs": 40, "learning_rate": 0.03, "patience": 5, "random_state": 0}
@@ -126,7 +127,13 @@ def test_what_is_learned_is_described(linear):
     assert 0 <= found.low < found.value < found.high <= 1
     assert found.value == pytest.approx(classifier.score(X, labels), abs=0.06)
     assert 0.5 < classifier.temperature_ < 2
-    assert [one["model"] for one in classifier.candidates_] == ["linear", "mlp", "mean_proportions", "trees"]
+    assert [one["model"] for one in classifier.candidates_] == [
+        "linear",
+        "mlp",
+        "mean_proportions",
+        "clusters",
+        "trees",
+    ]
     assert sum(one["weight"] for one in classifier.candidates_) == pytest.approx(1)
     assert sum(classifier.model_weights_) == pytest.approx(1)
     assert {*classifier.model_names_} == {architecture(one["model"]) for one in classifier.candidates_ if one["weight"]}
@@ -148,21 +155,18 @@ def test_the_same_twice():
 
 @pytest.fixture(scope="module")
 def of_few():
-    X = rows(96)[:, :2]
-    z, groups = counts_of(np.digitize(X[:, 0], [-0.3, 0.3]), size=32, k=3)
-    with patch("unbag.fitting.LOOKS_TO_THE_END", 2), patch("unbag.fit_settings.LOOKS_WITHOUT_SCORE", 2):
-        return AggregateClassifier(random_state=0).fit(X, z, groups), X, groups
+    X, labels = blobs(96, spread=6)
+    z, groups = counts_of(labels, size=32, k=3)
+    with pytest.warns(UnbagWarning, match="3 groups can be compared in 2 ways"):
+        return AggregateClassifier(random_state=0).fit(X, z, groups), X, groups, labels
 
 
-def test_as_many_groups_as_classes_choose_nothing_and_are_all_learned_from(of_few):
-    classifier, _, _ = of_few
-    names = ["linear", "mlp", "mean_proportions"]  # nothing tells trees when to stop
-    assert [(one["model"], one["weight"]) for one in classifier.candidates_] == [(name, 1 / 3) for name in names]
-    folds = np.array(classifier.model_folds_).reshape(3, -1)
-    assert folds.tolist() == [[*range(3), *[3] * 8]] * 3  # of three folds, and of all groups
-    weights = np.array(classifier.model_weights_).reshape(3, -1)
-    np.testing.assert_allclose(weights[:, :3].sum(1), 0.2 / 3)
-    np.testing.assert_allclose(weights[:, 3:].sum(1), 0.8 / 3)
+def test_as_many_groups_as_classes_begin_with_clusters_and_are_all_learned_from(of_few):
+    classifier, X, _, labels = of_few
+    assert [(one["model"], one["weight"]) for one in classifier.candidates_] == [("clusters", 1)]
+    assert classifier.score(X, labels) > 0.95
+    assert classifier.model_folds_ == [*range(3), *[3] * 8]  # of three folds, and of all groups
+    np.testing.assert_allclose(classifier.model_weights_, [0.2 / 3] * 3 + [0.8 / 8] * 8)
     assert {*classifier.model_temperatures_, classifier.temperature_} == {1.0}
     assert {len(entry["loss"]) for entry in classifier.history_} == {11}
     assert {entry["score"] for entry in classifier.history_} == {None}
@@ -170,14 +174,24 @@ def test_as_many_groups_as_classes_choose_nothing_and_are_all_learned_from(of_fe
 
 
 def test_they_are_judged_by_models_that_have_not_seen_them_and_tell_no_accuracy(of_few):
-    classifier, X, groups = of_few
+    classifier, X, groups, _ = of_few
     assert classifier.estimated_accuracy_ is None
     of_models = classifier._log_probs_of_models(torch.from_numpy(X).float())
     (out_of_fold,) = classifier._out_of_fold_log_probs(of_models, [SimpleNamespace(groups=groups)])
     for group, fold in enumerate(classifier.folds_[0]):
         members = slice(32 * group, 32 * (group + 1))
-        own = [of_models[11 * candidate + fold][members] for candidate in range(3)]
-        torch.testing.assert_close(out_of_fold[members], mix(own, [1 / 3] * 3))
+        torch.testing.assert_close(out_of_fold[members], of_models[fold][members])
+
+
+def test_where_clusters_do_not_explain_left_out_groups_others_count_as_much():
+    X, labels = blobs(48)
+    z, groups = counts_of(labels, size=16, k=3)
+    shares = patch("unbag.families.cross_fit.best_constant", lambda sets: (None, [torch.zeros(3)]))
+    with shares, patch("unbag.fit_settings.LOOKS_WITHOUT_SCORE", 2):
+        classifier = AggregateClassifier(random_state=0).fit(X[:, :2], z, groups)
+    names = ["linear", "clusters"]  # nothing tells others when to stop
+    assert [(one["model"], one["weight"]) for one in classifier.candidates_] == [(name, 1 / 2) for name in names]
+    np.testing.assert_allclose(classifier.model_weights_, ([0.1 / 3] * 3 + [0.4 / 8] * 8) * 2)
 
 
 def test_what_the_caller_says_of_training_is_kept_with_few_groups():

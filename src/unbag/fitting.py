@@ -18,6 +18,7 @@ from unbag.families.base import are_few_labels
 from unbag.families.choice import (
     AUTO,
     CANDIDATES,
+    CLUSTERS,
     EXTRA_TREES,
     FROM_DISK,
     KERNEL,
@@ -54,6 +55,10 @@ TOO_LITTLE = 5e-3
 # Of so few groups none is spared to choose by, and more than so many rows and groups tell no better.
 TOO_FEW_TO_SPLIT = 20
 ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
+
+# Of more groups, networks learn as much without clusters. Where nothing tells when to stop, networks that begin with
+# clusters go on from these for so many looks.
+GROUPS_OF_CLUSTERS, LOOKS_AFTER_CLUSTERS = 100, 5
 
 # Every round of boosting has a tree for each class.
 MOST_CLASSES_OF_TREES = 64
@@ -144,7 +149,8 @@ def prepare_folds(
         if not names:
             raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
     elif not choose:
-        names = [name for name in names if name != TREES]  # which left-out groups must stop
+        of_few = ("linear", CLUSTERS) if CLUSTERS in names else ("linear", "mlp", MATCH)  # trees must be stopped
+        names = [name for name in names if name in of_few]
     candidates = {}
     for name in names:
         own = {**choices, "model": architecture(name) if automatic else name}
@@ -154,6 +160,8 @@ def prepare_folds(
         objective = match_proportions if automatic and name == MATCH else None
         made = OF_FEW_LABELS.get(name) if automatic else None
         candidates[called] = _family(own, X, counting, objective, can_choose=choose) if made is None else made()
+        if automatic and name == CLUSTERS:
+            candidates[called] = _from_clusters(candidates[called], can_choose=choose)
     return CrossPrepared(candidates, X, counting, n_folds, seed, choose, _time_limit(choices))
 
 
@@ -162,12 +170,14 @@ def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
     counted = all(one.aggregate.outcome == "class_counts" for one in observations)
     if is_wide(X) and X.shape[1] > MOST_COLUMNS:
         return [CANDIDATES[0]]
+    grouped = counted and any(one.groups.max_size > 1 for one in observations)
     few = are_few_labels(X, observations)
     fit = {
         TREES: X.ndim == 2 and has_lightgbm() and observations[0].n_classes <= MOST_CLASSES_OF_TREES,
         EXTRA_TREES: few and has_lightgbm(),
         KERNEL: few,
-        MATCH: counted and any(one.groups.max_size > 1 for one in observations),
+        MATCH: grouped,
+        CLUSTERS: grouped and not is_wide(X) and _most_groups(observations) <= GROUPS_OF_CLUSTERS,
     }
     return [name for name in CANDIDATES if fit.get(name, True)]
 
@@ -254,7 +264,8 @@ def _networks(
         )
     settings = read_settings(choices, observations, can_choose=can_choose)
     # The match of mean proportions still improves when the likelihood of a few left-out groups has long had its best.
-    automatic = objective is not None and settings.steps is not None and choices["patience"] == AUTO
+    by_progress = settings.steps is not None
+    automatic = objective is not None and by_progress and choices["patience"] == AUTO
     to_the_end = automatic and _most_groups(observations) <= TOO_FEW_TO_SPLIT
     if to_the_end:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
@@ -263,7 +274,7 @@ def _networks(
         make_net=make_net,
         settings=settings,
         early_stopping=can_choose and not to_the_end,
-        guess=settings.steps is not None and len(shape) == 1 and objective is None and needs_guess(observations),
+        guess="comparisons" if by_progress and len(shape) == 1 and needs_guess(observations) else None,
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),
@@ -272,6 +283,15 @@ def _networks(
         hooks=_hooks(choices, settings, can_choose=can_choose),
         launcher=read_launcher(choices),
     )
+
+
+def _from_clusters(networks: Family, *, can_choose: bool) -> Networks:
+    """Let networks begin with clusters, and learn for long only where left-out groups tell when to stop."""
+    assert isinstance(networks, Networks)
+    settings = networks.settings
+    if not can_choose:
+        settings = replace(settings, epochs=LOOKS_AFTER_CLUSTERS, warm_up=LOOKS_AFTER_CLUSTERS)
+    return replace(networks, guess="counts", settings=settings)
 
 
 def _most_groups(observations: Sequence[Observations]) -> int:

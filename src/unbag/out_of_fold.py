@@ -47,7 +47,11 @@ def log_likelihoods(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -
 
 def mean_log_likelihood(sets: Sequence[Observations], log_probs: Sequence[Tensor]) -> float:
     """Return the mean log-likelihood per group; sets of observations count by their weights."""
-    values = log_likelihoods(sets, log_probs)
+    return mean_over_sets(sets, log_likelihoods(sets, log_probs))
+
+
+def mean_over_sets(sets: Sequence[Observations], values: Sequence[Tensor]) -> float:
+    """Return the mean of one value per group, by the weights of groups and of sets."""
     total = sum(one.weight * float(one.mean(own)) for one, own in zip(sets, values, strict=True))
     return total / sum(one.weight for one in sets)
 

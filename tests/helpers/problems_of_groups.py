@@ -23,7 +23,8 @@ def fit_all_candidates(X: Any, y: Any, groups: Any = None, **settings: Any) -> u
 
 
 def _mixed(_: Any, candidates: Any) -> list[float]:
-    return [0.4, 0.3, 0.1, 0.2] if len(candidates) == 4 else [0.5, 0.3, 0.2]
+    weights = {3: [0.5, 0.3, 0.2], 4: [0.4, 0.3, 0.1, 0.2], 5: [0.35, 0.25, 0.1, 0.1, 0.2]}
+    return weights[len(candidates)]
 
 
 def blobs(n: int = 200, k: int = 3, seed: int = 0, spread: float = 4.0) -> tuple[np.ndarray, np.ndarray]:

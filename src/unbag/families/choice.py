@@ -10,13 +10,15 @@ from sklearn.utils import get_tags
 
 from unbag.families.trees import has_lightgbm
 
-AUTO, TREES, MATCH, EXTRA_TREES, KERNEL = "auto", "trees", "mean_proportions", "extra_trees", "rbf"
-CANDIDATES = ("linear", "mlp", MATCH, TREES, EXTRA_TREES, KERNEL)
-"""The models among which ``model="auto"`` chooses: trees for tables alone, for counts alone a network that matches mean
-predictions with proportions, and for few labels of rows with many columns extremely randomised trees and kernel
-logistic regression. Those of one architecture follow each other, because they are saved together."""
-FIRST = "mlp"
-"""Which of them is fitted first: one that cannot reach what others have is given up, which the network rarely is."""
+AUTO, TREES, MATCH, CLUSTERS = "auto", "trees", "mean_proportions", "clusters"
+EXTRA_TREES, KERNEL = "extra_trees", "rbf"
+CANDIDATES = ("linear", "mlp", MATCH, CLUSTERS, TREES, EXTRA_TREES, KERNEL)
+"""The models among which ``model="auto"`` chooses: trees for tables alone; for counts alone a network that matches mean
+predictions with proportions and, of few groups, one that begins with clusters of rows; for few labels of rows with many
+columns extremely randomised trees and kernel logistic regression. Those of one architecture follow each other, because
+they are saved together."""
+FIRST = (CLUSTERS, "mlp")
+"""Which of them are fitted first: one that cannot reach what others have is given up, which these rarely are."""
 FROM_DISK = "mlp"
 """What ``model="auto"`` is for rows on disk."""
 
@@ -29,7 +31,7 @@ def architecture(candidate: str) -> str:
     >>> architecture("mean_proportions"), architecture("extra_trees"), architecture("linear")
     ('mlp', 'trees', 'linear')
     """
-    return {MATCH: "mlp", EXTRA_TREES: TREES}.get(candidate, candidate)
+    return {MATCH: "mlp", CLUSTERS: "mlp", EXTRA_TREES: TREES}.get(candidate, candidate)
 
 
 def is_network(model: Any) -> bool:

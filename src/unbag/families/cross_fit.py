@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unbag.constant import best_constant
 from unbag.families.base import Family, Fitted, Model
-from unbag.families.choice import FIRST
+from unbag.families.choice import CLUSTERS, FIRST
 from unbag.families.components import ComponentNetworks
 from unbag.families.folds import N_REFITS, SHARE_OF_REFITS, Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
@@ -23,6 +24,7 @@ from unbag.out_of_fold import (
     fit_mixture,
     fit_temperature,
     mean_log_likelihood,
+    mean_over_sets,
     mix,
     temper,
 )
@@ -103,8 +105,10 @@ def cross_fit(
     seed
         Of the folds and of the first model.
     choose
-        Whether left-out groups tell which candidate is better, and how certain it may be. Otherwise all count alike,
-        as they are, and learn from all groups as well: every group is a large part of what there is.
+        Whether left-out groups tell which candidate is better, and how certain it may be. Otherwise candidates learn
+        from all groups as well, because every group is a large part of what there is, and count as they are: those that
+        begin with clusters alone, if they explain left-out groups better than the shares of the classes do, or else all
+        alike.
     time_limit
         Seconds for all candidates, of which each gets an equal part of what is left; None: as long as it takes.
     """
@@ -115,7 +119,8 @@ def cross_fit(
     folds += [Fold(learned, [])] * n_refits
     if time_limit is not None:  # what comes after training takes time, too
         time_limit -= min(time_limit / 2, LOOKS_AFTER * len(candidates) * _time_of_look(sets))
-    fitted = _fit_candidates(candidates, X, folds, seed, time_limit, n_judged=n_folds if choose else 0)
+    enough = None if choose else _explained_by_shares(sets)
+    fitted = _fit_candidates(candidates, X, folds, seed, time_limit, n_judged=n_folds, enough=enough)
     models = [one.trained.models[one.best] for fits in fitted.values() for one in fits]
     sets = [one.to("cpu") for one in sets]
     rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
@@ -149,7 +154,7 @@ def cross_fit(
     kept = [place for place, share in enumerate(shares) if share]
     return CrossFitted(
         models=[models[place] for place in kept],
-        names=[[*candidates][place // len(folds)] for place in kept],
+        names=[[*fitted][place // len(folds)] for place in kept],
         weights=[shares[place] for place in kept],
         orders=[orders[place] for place in kept],
         folds=[min(place % len(folds), n_folds) for place in kept],
@@ -159,7 +164,7 @@ def cross_fit(
         out_of_fold=dict(zip(judged, out_of_fold, strict=True)),
         candidates=[
             {"model": name, "score": mean_log_likelihood(judges, own), "weight": weight}
-            for name, own, weight in zip(candidates, left_out, weights, strict=True)
+            for name, own, weight in zip(fitted, left_out, weights, strict=True)
         ],
         fitted=fitted,
         accuracy=None if are_too_few(judges) else estimate_accuracy(judges, [own.log_probs for own in out_of_fold]),
@@ -174,12 +179,23 @@ def _fit_candidates(
     time_limit: float | None,
     *,
     n_judged: int,
+    enough: float | None,
 ) -> dict[str, list[Fitted]]:
-    """Fit all candidates in turn; those after the first have a goal where left-out groups of the first folds judge."""
+    """Fit all candidates in turn, or those alone that begin with clusters, if these are good enough.
+
+    Parameters
+    ----------
+    candidates, X, folds, seed, time_limit
+        Those of :func:`cross_fit`, with the folds that learn from all groups.
+    n_judged
+        How many folds have left-out groups, the first ones.
+    enough
+        A log-likelihood per left-out group. None: the best one so far is a goal for the others.
+    """
     begun, fitted = time.monotonic(), dict[str, list[Fitted]]()
     goals: list[float] | None = None  # of each fold, by the best candidate so far
     scaling: ScalingName | None = None  # that the first networks have chosen
-    for done, name in enumerate(sorted(candidates, key=lambda one: one != FIRST)):
+    for done, name in enumerate(sorted(candidates, key=lambda one: [*FIRST, one].index(one))):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
         share = None if left is None else left / (len(candidates) - done)
         family = candidates[name]
@@ -191,9 +207,17 @@ def _fit_candidates(
         else:
             fitted[name] = fit_folds(family, X, folds, seed, share, goals=goals)
         scores = [one.scores[one.best] for one in fitted[name][:n_judged]]
-        if scores and np.mean(scores) > (-np.inf if goals is None else np.mean(goals)):
+        if enough is None and np.mean(scores) > (-np.inf if goals is None else np.mean(goals)):
             goals = scores
-    return {name: fitted[name] for name in candidates}
+        if enough is not None and name == CLUSTERS and np.mean(scores) > enough:
+            break
+    return {name: fitted[name] for name in candidates if name in fitted}
+
+
+def _explained_by_shares(sets: Sequence[Observations]) -> float:
+    """Return the log-likelihood per group, if every row has the shares of the classes."""
+    sets = [one.to("cpu") for one in sets]
+    return mean_over_sets(sets, best_constant(sets)[1])
 
 
 def _time_of_look(sets: Sequence[Observations]) -> float:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from unbag.families.base import Fitted
+from unbag.families.count_clusters import CountClusters
 from unbag.families.folds import Fold
 from unbag.families.starts import guess_classes
 from unbag.launching import Launcher
@@ -79,8 +80,9 @@ class Networks:
     """What is minimised in place of what the settings say; see :func:`unbag.training.train`."""
     early_stopping: bool = True
     """Whether left-out groups choose when to stop, and the best state of each replica; otherwise the last is kept."""
-    guess: bool = False
-    """Whether every second restart, from the first on, begins with a guess of the classes, rather than at random."""
+    guess: Literal["comparisons", "counts"] | None = None
+    """By which kind of observations every second restart, from the first on, begins with a guess of the classes, rather
+    than at random."""
     hooks: dict[str, Any] = field(default_factory=dict)
     """What the loop takes in place of its defaults: optimiser, schedule, stopping, views; see there."""
     launcher: Launcher = field(default_factory=Launcher)
@@ -155,8 +157,9 @@ class Networks:
             score = out_of_fold_likelihood(X, [fold.held_out or fold.used for fold, _ in replicas])
         begun, makers = time.monotonic(), []
         deadline = float("inf") if time_limit is None else begun + time_limit / 2
+        guesses = _Guesses(X, folds, seed, deadline, of_counts=self.guess == "counts")
         for place, fold in enumerate(folds):
-            makers += self._makers(X, fold, seeds[place * n :][:n], deadline)
+            makers += self._makers(X, fold, seeds[place * n :][:n], guesses)
         if time_limit is not None:
             time_limit = max(time_limit - (time.monotonic() - begun), 0.0)
         trained = train(
@@ -193,15 +196,15 @@ class Networks:
             rule = TimeLimit(time_limit) if rule is None else TimeLimit(time_limit, rule)
         return {**self.hooks, "stopping": rule}
 
-    def _makers(self, X: Rows, fold: Fold, seeds: Sequence[int], deadline: float) -> list[Callable[[], nn.Module]]:
+    def _makers(self, X: Rows, fold: Fold, seeds: Sequence[int], guesses: _Guesses) -> list[Callable[[], nn.Module]]:
         trained_on = _rows_in(X, fold.used)
         fitted = {scaling: fit_scaling(trained_on, scaling) for scaling in self.scalings}
         makers: list[Callable[[], nn.Module]] = []
         for place, scaling in enumerate(self.scalings):
             make, restart = partial(self._make_model, fitted[scaling]), place // len(fitted)
-            if self.guess and restart % 2 == 0:
+            if self.guess is not None and restart % 2 == 0:
                 if place % len(fitted) == 0:  # one for all scalings
-                    learned, guess = _guess(X, fold, seeds[place], deadline)
+                    learned, guess = guesses.of(fold, seeds[place])
                 make = partial(_learn_guess, make, learned, guess, seeds[place])
             makers.append(make)
         return makers
@@ -231,17 +234,48 @@ class Networks:
 
 
 def _rows_in(X: Rows, sets: Sequence[Observations]) -> Tensor | TakenRows:
-    """Return the rows that are in any group, each once."""
-    rows = torch.cat([one.groups.members for one in sets]).unique()
+    rows = _members(sets)
     return take_rows(X, rows) if isinstance(X, Tensor) else TakenRows(X, rows)
 
 
-def _guess(X: Rows, fold: Fold, seed: int, deadline: float) -> tuple[Tensor, Tensor]:
-    """Return rows in groups that are learned from, all or, of rows on disk, some, and a guess of their classes."""
-    table, sets = excerpt(X, [*fold.used, *fold.held_out])
-    used, held_out = sets[: len(fold.used)], sets[len(fold.used) :]
-    (guess,) = guess_classes(table.numpy(force=True), used, held_out, seed, n_random=0, deadline=deadline)
-    return take_rows(table, torch.cat([one.groups.members for one in used]).unique()), guess
+@dataclass(eq=False)
+class _Guesses:
+    """Guesses of the classes of rows by the groups that folds learn from."""
+
+    X: Rows
+    folds: Sequence[Fold]
+    seed: int
+    deadline: float
+    of_counts: bool
+    _clusters: CountClusters | None = None  # of the rows of all groups, whichever are learned from
+    _last: tuple[Fold, tuple[Tensor, Tensor]] | None = None
+
+    def of(self, fold: Fold, seed: int) -> tuple[Tensor, Tensor]:
+        """Return rows in groups that are learned from, all or, of rows on disk, some, and a guess of their classes."""
+        if not self.of_counts:
+            return self._by_comparisons(fold, seed)
+        if self._last is None or self._last[0] is not fold:
+            self._last = fold, self._by_counts(fold)
+        return self._last[1]
+
+    def _by_comparisons(self, fold: Fold, seed: int) -> tuple[Tensor, Tensor]:
+        table, sets = excerpt(self.X, [*fold.used, *fold.held_out])
+        used, held_out = sets[: len(fold.used)], sets[len(fold.used) :]
+        (guess,) = guess_classes(table.numpy(force=True), used, held_out, seed, n_random=0, deadline=self.deadline)
+        return take_rows(table, _members(used)), guess
+
+    def _by_counts(self, fold: Fold) -> tuple[Tensor, Tensor]:
+        assert isinstance(self.X, Tensor)  # of rows on disk, nothing is chosen among
+        if self._clusters is None:
+            self._clusters = CountClusters.of(self.X, [*fold.used, *fold.held_out], self.seed, self.deadline)
+        rows = _members(fold.used)
+        guess = self._clusters.guess(fold.used, self.deadline)[torch.searchsorted(self._clusters.rows, rows.cpu())]
+        return take_rows(self.X, rows), guess
+
+
+def _members(sets: Sequence[Observations]) -> Tensor:
+    """Return the rows that are in any group, each once."""
+    return torch.cat([one.groups.members for one in sets]).unique()
 
 
 def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, seed: int) -> nn.Module:
