@@ -20,6 +20,7 @@ from unbag.families.networks import Networks
 from unbag.out_of_fold import (
     Estimate,
     are_too_few,
+    average_near_best,
     estimate_accuracy,
     fit_mixture,
     fit_temperature,
@@ -110,7 +111,8 @@ def cross_fit(
         begin with clusters alone, if they explain left-out groups better than the shares of the classes do, or else all
         alike.
     time_limit
-        Seconds for all candidates, of which each gets an equal part of what is left; None: as long as it takes.
+        Seconds for all candidates, of which each gets half of what is left, and the last one all; None: as long as it
+        takes.
     """
     numbers = [number_folds(one, n_folds, seed) for one in sets]
     learned = [one.for_training() for one in sets]  # and judged by the exact ones
@@ -143,7 +145,10 @@ def cross_fit(
     ]
     by_candidate = [temper(by_fold, own) for by_fold, own in zip(by_candidate, temperatures, strict=True)]
     left_out = [[by_fold[own] for own in where] for by_fold in by_candidate]
-    weights = fit_mixture(quick, left_out) if choose else [1 / len(left_out)] * len(left_out)
+    if not choose:
+        weights = [1 / len(left_out)] * len(left_out)
+    else:
+        weights = (average_near_best if are_too_few(judges) else fit_mixture)(quick, left_out)
     mixed = mix(by_candidate, weights)
     one_model = max(weights) == 1  # has its temperature
     temperature = 1.0 if one_model or not choose else fit_temperature(quick, [mixed[own] for own in where])
@@ -197,7 +202,7 @@ def _fit_candidates(
     scaling: ScalingName | None = None  # that the first networks have chosen
     for done, name in enumerate(sorted(candidates, key=lambda one: [*FIRST, one].index(one))):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
-        share = None if left is None else left / (len(candidates) - done)
+        share = None if left is None else left / min(len(candidates) - done, 2)
         family = candidates[name]
         if isinstance(family, Networks):
             if scaling in family.scalings:

@@ -205,7 +205,7 @@ class Networks:
             if self.guess is not None and restart % 2 == 0:
                 if place % len(fitted) == 0:  # one for all scalings
                     learned, guess = guesses.of(fold, seeds[place])
-                make = partial(_learn_guess, make, learned, guess, seeds[place])
+                make = partial(_learn_guess, make, learned, guess, seeds[place], guesses.deadline)
             makers.append(make)
         return makers
 
@@ -278,7 +278,9 @@ def _members(sets: Sequence[Observations]) -> Tensor:
     return torch.cat([one.groups.members for one in sets]).unique()
 
 
-def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, seed: int) -> nn.Module:
+def _learn_guess(
+    make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, seed: int, deadline: float = float("inf")
+) -> nn.Module:
     """Return a model that has learned a guess of the classes of rows, for observations to make better."""
     model, random = make(), torch.Generator().manual_seed(seed)
     model.to(rows.device)
@@ -286,6 +288,8 @@ def _learn_guess(make: Callable[[], nn.Module], rows: Tensor, guess: Tensor, see
     optimiser = torch.optim.Adam(model.parameters(), lr=GUESS_RATE)
     with torch.enable_grad():
         for _ in range(GUESS_STEPS):
+            if time.monotonic() > deadline:
+                break
             some = torch.randint(len(rows), (GUESS_ROWS,), generator=random).to(rows.device)
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(rows[some]), guess[some]).backward()

@@ -1,0 +1,73 @@
+"""The default fit within the time that the match of mean proportions takes, on the tables of ``docs/defaults.md``.
+
+``UNBAG_DATA=folder python benchmarks/equal_time.py [budget]`` fits what ``benchmarks/equal_time.jsonl`` does not have
+yet, such as for ``9m``, and says in how many cells the default is behind. Both fits of a cell run one after the other
+in one process, on one thread; the default is told to take no longer than the match did.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unbag import AggregateClassifier, Groups
+from unbag.experiments.fits.cells import measure
+from unbag.experiments.fits.grouping import count, group, split
+from unbag.experiments.fits.methods import learn
+from unbag.experiments.fits.plan import Cell, select
+from unbag.experiments.fits.runner import Kind, fill, read
+from unbag.experiments.fits.sets import Data
+
+FOLDER = Path(__file__).parent
+CELLS = [cell for cell in select(methods=["default"], draws=1, final=True) if not cell.in_bags]
+
+
+def run(cell: Cell, data: Data) -> dict[str, Any]:
+    """Run the match and then the default on one draw."""
+    assert cell.size is not None
+    assert cell.grouping is not None
+    train, test = split(data.y, cell.seed)
+    X, X_new, y_new = data.X[train], data.X[test], data.y[test]
+    ids = group(X, cell.size, cell.grouping, cell.seed)
+    counts = count(ids, data.y[train], data.n_classes)
+    begun = time.monotonic()
+    match = learn("mean_proportions", X, ids, counts, X_new, seed=cell.seed)
+    seconds = time.monotonic() - begun
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begun = time.monotonic()
+        default = AggregateClassifier(random_state=cell.seed, time_limit=seconds)
+        default.fit(X, counts, groups=Groups.from_ids(torch.from_numpy(ids)))
+        taken = time.monotonic() - begun
+    return {
+        **measure(default.predict_proba(X_new), y_new),
+        "accuracy_of_match": float((match.probs.argmax(1) == y_new).mean()),
+        "seconds_of_match": round(seconds, 2),
+        "seconds": round(taken, 2),
+        "candidates": {one["model"]: round(one["weight"], 2) for one in default.candidates_},
+    }
+
+
+KIND = Kind("equal_time", Cell, run)
+
+
+def main() -> None:
+    """Run what is missing, and say how the default compares."""
+    torch.set_num_threads(1)
+    fill(CELLS, FOLDER, kind=KIND, budget=sys.argv[1] if len(sys.argv) > 1 else None)
+    lines = [*read(FOLDER, KIND).values()]
+    gains = 100 * np.array([one["accuracy"] - one["accuracy_of_match"] for one in lines])
+    times = np.array([one["seconds"] / one["seconds_of_match"] for one in lines])
+    print(f"{len(lines)} cells: {gains.mean():+.1f} points on average, at worst {gains.min():+.1f};")
+    print(f"behind the match by more than a point in {(gains < -1).sum()}, by more than four in {(gains < -4).sum()};")
+    print(f"{np.median(times):.2f} times its time, at most {times.max():.2f}")
+
+
+if __name__ == "__main__":
+    main()
