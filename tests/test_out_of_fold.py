@@ -16,7 +16,6 @@ from sklearn.model_selection import train_test_split
 import unbag
 from unbag.class_shares import ClassShares
 from unbag.out_of_fold import (
-    average_near_best,
     estimate_accuracy,
     fit_mixture,
     fit_temperature,
@@ -173,17 +172,3 @@ def test_known_shares_hardly_count_in_the_expected_accuracy():
     assert len(shares.groups.members) >= 2000
     assert both.value == pytest.approx(alone.value, abs=0.002)
     assert (both.low, both.high) == pytest.approx((alone.low, alone.high), abs=0.002)
-
-
-def test_of_a_few_groups_all_candidates_count_that_are_not_worse_beyond_chance():
-    sets = [
-        Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([1] * 8), torch.eye(2).repeat(4, 1).long(), 2)
-    ]
-    right = torch.tensor([[0.7, 0.3], [0.3, 0.7]], dtype=torch.float64).repeat(4, 1)
-    noisy = right.clone()
-    noisy[:2] = noisy[:2].flip(1)
-    wrong = right.flip(1)
-    impossible = torch.eye(2, dtype=torch.float64).flip(1).repeat(4, 1)
-    given = [[own.log()] for own in (wrong, right, noisy, impossible)]
-    assert average_near_best(sets, given) == [0, 0.5, 0.5, 0]  # 0.21 behind on average, with an error of 0.14
-    assert average_near_best(sets, given[:2]) == [0, 1]

@@ -270,11 +270,12 @@ def _networks(
     if to_the_end:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
         settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
+    with_guess = by_progress and len(shape) == 1 and objective is None and needs_guess(observations)
     return Networks(
         make_net=make_net,
         settings=settings,
         early_stopping=can_choose and not to_the_end,
-        guess="comparisons" if by_progress and len(shape) == 1 and needs_guess(observations) else None,
+        guess="comparisons" if with_guess else None,
         scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),

@@ -120,25 +120,6 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     return [count / sum(counts) for count in counts]
 
 
-def average_near_best(sets: Sequence[Observations], candidates: Sequence[Sequence[Tensor]]) -> list[float]:
-    """Return equal weights of all candidates that are not worse than the best beyond chance.
-
-    That is, by no more than two standard errors of the difference over groups; parameters are those of
-    :func:`fit_mixture`, which of a few groups chooses by chance.
-    """
-    weights = torch.cat([one.weight * one.weights / one.weights.sum() for one in sets])
-    weights = weights / weights.sum()
-    values = torch.stack([torch.cat(log_likelihoods(sets, own)).double() for own in candidates])
-    values = values.nan_to_num(nan=-torch.inf)  # no result is the worst
-    best = int((values @ weights).argmax())
-    behind = values[best] - values  # (candidates, groups)
-    mean = behind @ weights
-    error = ((behind - mean[:, None]).square() @ weights / (values.shape[1] - 1)).sqrt()
-    near = mean <= 2 * error
-    near[best] = True
-    return (near.double() / near.sum()).tolist()
-
-
 def are_too_few(sets: Sequence[Observations]) -> bool:
     """Whether left-out groups are too few to tell how often predictions are right."""
     return sum(len(one.groups) for one in sets) <= TOO_FEW_TO_JUDGE

@@ -20,7 +20,6 @@ from unbag.families.networks import Networks
 from unbag.out_of_fold import (
     Estimate,
     are_too_few,
-    average_near_best,
     estimate_accuracy,
     fit_mixture,
     fit_temperature,
@@ -145,10 +144,7 @@ def cross_fit(
     ]
     by_candidate = [temper(by_fold, own) for by_fold, own in zip(by_candidate, temperatures, strict=True)]
     left_out = [[by_fold[own] for own in where] for by_fold in by_candidate]
-    if not choose:
-        weights = [1 / len(left_out)] * len(left_out)
-    else:
-        weights = (average_near_best if are_too_few(judges) else fit_mixture)(quick, left_out)
+    weights = fit_mixture(quick, left_out) if choose else [1 / len(left_out)] * len(left_out)
     mixed = mix(by_candidate, weights)
     one_model = max(weights) == 1  # has its temperature
     temperature = 1.0 if one_model or not choose else fit_temperature(quick, [mixed[own] for own in where])

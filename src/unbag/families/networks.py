@@ -157,7 +157,7 @@ class Networks:
             score = out_of_fold_likelihood(X, [fold.held_out or fold.used for fold, _ in replicas])
         begun, makers = time.monotonic(), []
         deadline = float("inf") if time_limit is None else begun + time_limit / 2
-        guesses = _Guesses(X, folds, seed, deadline, of_counts=self.guess == "counts")
+        guesses = _Guesses(X, seed, deadline, of_counts=self.guess == "counts")
         for place, fold in enumerate(folds):
             makers += self._makers(X, fold, seeds[place * n :][:n], guesses)
         if time_limit is not None:
@@ -243,7 +243,6 @@ class _Guesses:
     """Guesses of the classes of rows by the groups that folds learn from."""
 
     X: Rows
-    folds: Sequence[Fold]
     seed: int
     deadline: float
     of_counts: bool

@@ -22,7 +22,8 @@ BAG_ROWS = 2_000
 """Rows of a table that take about as long as bags do."""
 METHODS = tuple(dict.fromkeys(TABLE_METHODS + BAG_METHODS))
 FEW_TEST_ROWS, FEW_GROUPS, DRAWS = 250, 10, 3
-"""Where one test row is half a point, or a handful of groups a matter of luck, a cell is the mean of so many draws."""
+"""Where one test row is half a point, or a handful of groups a matter of luck, a cell is the mean of so many draws, and
+of twice as many where both are so."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,15 @@ def draws_of(name: str, size: int | None) -> int:
 
     Examples
     --------
-    >>> draws_of("vehicle", 4), draws_of("pendigits", 256), draws_of("pendigits", 1024)
-    (3, 1, 3)
+    >>> draws_of("vehicle", 4), draws_of("vehicle", 64), draws_of("pendigits", 256), draws_of("pendigits", 1024)
+    (3, 6, 1, 3)
     """
     if name in BAGS:
         return 1
     rows = SETS[name].rows
     training = n_training_rows(rows)
-    few = rows - training < FEW_TEST_ROWS or (size is not None and training // size < FEW_GROUPS)
-    return DRAWS if few else 1
+    few = [rows - training < FEW_TEST_ROWS, size is not None and training // size < FEW_GROUPS]
+    return DRAWS * sum(few) if any(few) else 1
 
 
 def choices() -> dict[str, tuple[str, ...]]:
@@ -124,7 +125,7 @@ def select(
     chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
     cells = [
         cell
-        for draw in range(draws or DRAWS)
+        for draw in range(draws or 2 * DRAWS)
         for name in chosen
         for cell in cells_of(name, draw)
         if draw < (draws or draws_of(name, cell.size))
