@@ -140,9 +140,9 @@ def test_cells_are_chosen_by_set_size_method_and_draw():
     efforts = [effort(cell) for cell in select(draws=1)]
     assert efforts == sorted(efforts, reverse=True)
     assert {cell.seed for cell in select(["pendigits"], [256])} == {0}
-    assert (
-        {cell.seed for cell in select(["pendigits"], [1024])} == {cell.seed for cell in select(["wine"])} == {0, 1, 2}
-    )
+    few_groups, few_rows = select(["pendigits"], [1024]), select(["wine"], [4])
+    assert {cell.seed for cell in few_groups} == {cell.seed for cell in few_rows} == {0, 1, 2}
+    assert {cell.seed for cell in select(["wine"], [16])} == {0, 1, 2, 3, 4, 5}
     assert len({cell.key for cell in select(final=True, draws=2)}) == len(select(final=True, draws=2))
     for wrong in ({"sets": ["iris"]}, {"sizes": [5]}, {"methods": ["forests"]}):
         with pytest.raises(ValueError, match="must be one of"):
