@@ -131,7 +131,6 @@ def test_what_is_learned_is_described(linear):
         "linear",
         "mlp",
         "mean_proportions",
-        "clusters",
         "trees",
     ]
     assert sum(one["weight"] for one in classifier.candidates_) == pytest.approx(1)

@@ -57,8 +57,8 @@ class AggregateClassifier(Predictor):
         :class:`unbag.Aggregate`. A list of them learns from several sets at once; see :meth:`fit`.
     model
         ``"auto"`` fits a linear model, a network, for tables boosted trees if LightGBM is installed, and for counts of
-        at most 100 groups a network that begins with clusters of rows, each with every group left out once, and keeps
-        the mixture that explains left-out groups best. By name: ``"linear"``,
+        at most 100 groups, where ``epochs`` is ``"auto"``, a network that begins with clusters of rows, each with every
+        group left out once, and keeps the mixture that explains left-out groups best. By name: ``"linear"``,
         ``"logistic"`` for two classes, ``"mlp"``, ``"rbf"``, ``"lenet"``, ``"densenet"``. Or a torch module, or a
         function that returns one.
 

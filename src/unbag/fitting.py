@@ -142,7 +142,7 @@ def prepare_folds(
         raise ValueError(
             "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
         )
-    names = _candidates(X, counting) if automatic else [model]
+    names = _candidates(X, counting, by_progress=choices["epochs"] == AUTO) if automatic else [model]
     choose = not automatic or choices["epochs"] != AUTO or choices["patience"] != AUTO or tell_of_each_other(counting)
     if automatic and bool(X.isnan().any()):
         names, choose = [name for name in names if name == TREES], True
@@ -165,8 +165,8 @@ def prepare_folds(
     return CrossPrepared(candidates, X, counting, n_folds, seed, choose, _time_limit(choices))
 
 
-def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
-    """Return the names of the models that an automatic one chooses from."""
+def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress: bool) -> list[str]:
+    """Return the models that an automatic one chooses from; with a number of epochs, all begin at random."""
     counted = all(one.aggregate.outcome == "class_counts" for one in observations)
     if is_wide(X) and X.shape[1] > MOST_COLUMNS:
         return [CANDIDATES[0]]
@@ -177,7 +177,7 @@ def _candidates(X: Tensor, observations: Sequence[Observations]) -> list[str]:
         EXTRA_TREES: few and has_lightgbm(),
         KERNEL: few,
         MATCH: grouped,
-        CLUSTERS: grouped and not is_wide(X) and _most_groups(observations) <= GROUPS_OF_CLUSTERS,
+        CLUSTERS: by_progress and grouped and not is_wide(X) and _most_groups(observations) <= GROUPS_OF_CLUSTERS,
     }
     return [name for name in CANDIDATES if fit.get(name, True)]
 

@@ -23,8 +23,7 @@ def fit_all_candidates(X: Any, y: Any, groups: Any = None, **settings: Any) -> u
 
 
 def _mixed(_: Any, candidates: Any) -> list[float]:
-    weights = {3: [0.5, 0.3, 0.2], 4: [0.4, 0.3, 0.1, 0.2], 5: [0.35, 0.25, 0.1, 0.1, 0.2]}
-    return weights[len(candidates)]
+    return [0.4, 0.3, 0.1, 0.2] if len(candidates) == 4 else [0.5, 0.3, 0.2]
 
 
 def blobs(n: int = 200, k: int = 3, seed: int = 0, spread: float = 4.0) -> tuple[np.ndarray, np.ndarray]:
