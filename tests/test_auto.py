@@ -127,12 +127,7 @@ def test_what_is_learned_is_described(linear):
     assert 0 <= found.low < found.value < found.high <= 1
     assert found.value == pytest.approx(classifier.score(X, labels), abs=0.06)
     assert 0.5 < classifier.temperature_ < 2
-    assert [one["model"] for one in classifier.candidates_] == [
-        "linear",
-        "mlp",
-        "mean_proportions",
-        "trees",
-    ]
+    assert [one["model"] for one in classifier.candidates_] == ["linear", "mlp", "mean_proportions", "trees"]
     assert sum(one["weight"] for one in classifier.candidates_) == pytest.approx(1)
     assert sum(classifier.model_weights_) == pytest.approx(1)
     assert {*classifier.model_names_} == {architecture(one["model"]) for one in classifier.candidates_ if one["weight"]}

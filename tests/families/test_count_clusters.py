@@ -18,9 +18,9 @@ from unbag.families.count_clusters import CountClusters, fit_shares
 from unbag.training import Observations
 
 
-def observe(labels, n_groups, k, **weights):
+def observe(labels, n_groups, k):
     ids = np.arange(len(labels)) % n_groups
-    return Observations(LabelProportions(), Groups.from_ids(ids), count(labels, ids, k), k, **weights)
+    return Observations(LabelProportions(), Groups.from_ids(ids), count(labels, ids, k), k)
 
 
 def explained(held, counts, shares):
