@@ -18,7 +18,7 @@ LAYERS = {
     "evidence": "demo benchmarks baselines datasets",
     "files and pages": "unbag tables report run_folder options",
     "estimator": "saving estimator bag_model fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
-    "predictor error_rates fitting fit_settings naming inputs frames targets",
+    "predictor error_rates fold_fitting fitting fit_settings naming inputs frames targets",
     "training": "examination diagnosis class_shares sampling families out_of_fold constant launching training models",
     "risks": "testing enumeration row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",

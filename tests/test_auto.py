@@ -67,7 +67,7 @@ def test_every_group_is_left_out_once(linear):
             return cross_fit({"trees": candidates["trees"]}, X, sets, align, **settings)
 
     real_fit = unbag.families.BoostedTrees.fit
-    with patch("unbag.fitting.cross_fit", watch):
+    with patch("unbag.fold_fitting.cross_fit", watch):
         AggregateClassifier(**{**SETTINGS, "epochs": 1}).fit(X, z, groups)
     assert len(seen) == 4
     assert torch.cat([left_out for _, left_out in seen]).sort().values.tolist() == list(range(400))
@@ -181,7 +181,7 @@ def test_where_clusters_do_not_explain_left_out_groups_others_count_as_much():
     X, labels = blobs(48)
     z, groups = counts_of(labels, size=16, k=3)
     shares = patch("unbag.families.cross_fit.best_constant", lambda sets: (None, [torch.zeros(3)]))
-    with shares, patch("unbag.fit_settings.LOOKS_WITHOUT_SCORE", 2):
+    with shares, patch("unbag.fit_settings.MOST_LOOKS", 2):
         classifier = AggregateClassifier(random_state=0).fit(X[:, :2], z, groups)
     names = ["linear", "clusters"]  # nothing tells others when to stop
     assert [(one["model"], one["weight"]) for one in classifier.candidates_] == [(name, 1 / 2) for name in names]
@@ -211,7 +211,7 @@ def test_a_network_is_chosen_where_borders_are_curved():
     classifier = AggregateClassifier(**SETTINGS).fit(X, z, groups)
     scores = {one["model"]: one["score"] for one in classifier.candidates_}
     assert scores["mlp"] > scores["trees"] > scores["linear"]
-    assert max(classifier.candidates_, key=lambda one: one["weight"])["model"] == "mlp"
+    assert sum(one["weight"] for one in classifier.candidates_ if one["model"] in ("mlp", "mean_proportions")) > 0.8
 
 
 def test_unnamed_classes_are_the_same_in_all_folds():
@@ -267,7 +267,7 @@ def test_a_single_group_is_refused():
 
 
 def test_without_lightgbm_the_others_are_candidates(monkeypatch):
-    monkeypatch.setattr("unbag.fitting.has_lightgbm", lambda: False)
+    monkeypatch.setattr("unbag.fold_fitting.has_lightgbm", lambda: False)
     monkeypatch.setattr("unbag.families.choice.has_lightgbm", lambda: False)
     X, labels = blobs(60)
     classifier = AggregateClassifier(**MIXED).fit(X, labels)

@@ -13,7 +13,8 @@ from unbag.aggregates import LabelProportions
 from unbag.families.choice import AUTO
 from unbag.families.cross_fit import OutOfFold
 from unbag.findings import UnbagWarning
-from unbag.fitting import HOOKS, CrossPrepared, Prepared
+from unbag.fitting import HOOKS, Prepared
+from unbag.fold_fitting import CrossPrepared
 from unbag.groups import Groups
 from unbag.out_of_fold import fit_mixture
 from unbag.pooling import pool

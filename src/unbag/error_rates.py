@@ -12,9 +12,9 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.noisy import fits_rate
 from unbag.families import is_network
 from unbag.families.choice import AUTO, TREES
-from unbag.families.cross_fit import Align
+from unbag.families.cross_fit import Align, CrossFitted
 from unbag.fit_settings import as_int
-from unbag.fitting import N_FOLDS, prepare_folds
+from unbag.fold_fitting import N_FOLDS, prepare_folds
 from unbag.training import Observations
 from unbag.training.excerpts import excerpt
 from unbag.training.row_source import Rows
@@ -79,7 +79,9 @@ def fit_error_rates(
     for _ in range(MOST_ROUNDS):
         before, prepared = rates, prepare_folds(own, table, with_rates(sets, rates), seed)
         assert prepared is not None  # there are folds
-        left_out = prepared.train(align).out_of_fold
+        fitted = prepared.train(align)
+        assert isinstance(fitted, CrossFitted)  # their number is given
+        left_out = fitted.out_of_fold
         rates = [_most_likely_rate(one, left_out[n].log_probs) if n in left_out else None for n, one in enumerate(sets)]
         moved = [abs(new - old) for new, old in zip(rates, before, strict=True) if new is not None and old is not None]
         if moved and max(moved) < SETTLED:

@@ -20,7 +20,7 @@ from unbag.constant import best_constant
 from unbag.error_rates import fit_error_rates, with_rates
 from unbag.families import is_network
 from unbag.families.components import describe_width
-from unbag.families.cross_fit import OutOfFold
+from unbag.families.cross_fit import CrossFitted, OutOfFold
 from unbag.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag.fit_diagnosis import (
     DivergenceWarning,
@@ -32,7 +32,8 @@ from unbag.fit_diagnosis import (
     judge_estimate,
 )
 from unbag.fitted_attributes import keep_folds, keep_split
-from unbag.fitting import CrossPrepared, Prepared, choose_for_disk, first_seed, prepare, prepare_folds, read_launcher
+from unbag.fitting import Prepared, choose_for_disk, first_seed, prepare, read_launcher
+from unbag.fold_fitting import CrossPrepared, prepare_folds
 from unbag.frames import fit_frame, read_frame
 from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.naming import match_classes
@@ -110,7 +111,9 @@ class AggregateClassifier(Predictor):
         10 looks at left-out groups, or 30 of a number of epochs.
     time_limit
         Seconds of training and of what follows it, after which the best so far is kept; an epoch that has begun is
-        ended. None: as long as it takes.
+        ended. ``model="auto"`` begins with one network and one split of the groups. Where not all folds can be fitted
+        in what is left, the result is the mean of as many such networks as can, and a warning says so. None: as long as
+        it takes.
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.
@@ -373,7 +376,7 @@ class AggregateClassifier(Predictor):
         named: bool,
     ) -> AggregateClassifier:
         """Train what is prepared, keep it, and look at it; known shares are the last set, and none of the caller's."""
-        rows, out_of_fold = prepared.X, {}
+        rows = prepared.X
         self.error_rates_ = [None] * len(sets)
         if any(fits_rate(one.aggregate) for one in observations):
             rates = fit_error_rates(choices, rows, observations, prepared.seed, self._align)
@@ -381,12 +384,7 @@ class AggregateClassifier(Predictor):
             if self.time_limit is not None:
                 choices = {**choices, "time_limit": choices["time_limit"] / 2}
             prepared = _prepare(choices, rows, observations, prepared.seed)
-        if isinstance(prepared, CrossPrepared):
-            fitted = prepared.train(self._align)
-            out_of_fold = fitted.out_of_fold
-            keep_folds(self, fitted, observations)
-        else:
-            keep_split(self, prepared.train(), prepared, observations, self._align)
+        out_of_fold = self._keep(prepared, observations)
         self.classes_ = classes
         if shares is not None and named:
             order = self._name_by(shares.shares, rows)
@@ -401,7 +399,7 @@ class AggregateClassifier(Predictor):
         observations = [one.to("cpu") for one in observations]
         own = observations[: len(sets)]
         self.bag_model_, self.bag_weights_ = None, None
-        if takes_pooled(self, rows, observations):
+        if out_of_fold and takes_pooled(self, rows, observations):
             fit_bags(self, prepared, own[0].counting(), out_of_fold[0])
         _, by_constant = best_constant(observations)
         score = float(np.nanmax([one["score"] for one in self.candidates_ or self.replicas_]))
@@ -417,6 +415,27 @@ class AggregateClassifier(Predictor):
         else:
             self._report(judge_estimate(own, out_of_fold))
         return self
+
+    def _keep(self, prepared: Prepared | CrossPrepared, observations: Sequence[Observations]) -> dict[int, OutOfFold]:
+        """Train what is prepared and keep the models; return what is predicted of left-out groups, if all were."""
+        if isinstance(prepared, Prepared):
+            keep_split(self, prepared.train(), prepared, observations, self._align, ensemble=self.ensemble)
+            return {}
+        fitted = prepared.train(self._align)
+        if isinstance(fitted, CrossFitted):
+            keep_folds(self, fitted, observations)
+            return fitted.out_of_fold
+        assert prepared.alone is not None
+        n = len(fitted.scalings)
+        warnings.warn(
+            f"time_limit={self.time_limit:g} seconds are too few to leave every group out in turn and to choose among "
+            f"models: the result is {'one network' if n == 1 else f'the mean of {n} networks'} of one split of the "
+            "groups",
+            UnbagWarning,
+            stacklevel=4,
+        )
+        keep_split(self, fitted, prepared.alone, observations, self._align, ensemble=True)
+        return {}
 
     def _report(self, findings: Sequence[Finding], *, silent: str = "unnamed_classes") -> None:
         """Keep findings, and warn of all but one kind; called by what fit calls."""

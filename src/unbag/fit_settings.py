@@ -20,9 +20,6 @@ from unbag.training import Observations, Settings
 LEAST_STEPS, MOST_STEPS = 20, 500
 PATIENCE = 10
 MOST_LOOKS, MOST_ROUNDS = 200, 300
-# Without left-out groups nothing tells when to stop.
-LOOKS_WITHOUT_SCORE = 25
-ROUNDS_WITHOUT_SCORE = 50
 
 ROWS_A_STEP = 1024
 AVERAGING = 0.99
@@ -55,7 +52,7 @@ def read_settings(
     by_progress = given["epochs"] == AUTO
     observations = [one.counting() for one in observations]
     aggregates = [one.aggregate for one in observations]
-    epochs = (MOST_LOOKS if can_choose else LOOKS_WITHOUT_SCORE) if by_progress else given["epochs"]
+    epochs = MOST_LOOKS if by_progress else given["epochs"]
     method, warm_up, weights = choices["method"], given["warm_up"], choices["weights"]
     for name in ("warm_up", "batch_size"):
         if given[name] != AUTO:

@@ -26,7 +26,13 @@ fits of breast_cancer and vehicle, 20 were within 5 points of the truth; 19 with
 
 
 def keep_split(
-    clf: Predictor, fitted: Fitted, prepared: Prepared, observations: Sequence[Observations], align: Align
+    clf: Predictor,
+    fitted: Fitted,
+    prepared: Prepared,
+    observations: Sequence[Observations],
+    align: Align,
+    *,
+    ensemble: bool,
 ) -> None:
     """Keep the model of one split of the groups, or all replicas of its scaling, and how good it is by held-out ones.
 
@@ -40,9 +46,11 @@ def keep_split(
         All sets.
     align
         Brings classes that observations leave unnamed into one order.
+    ensemble
+        Whether all replicas of the best one's scaling are kept.
     """
     trained, rows = fitted.trained, prepared.X
-    clf.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if clf.ensemble else [fitted.best])]
+    clf.models_ = [trained.models[r] for r in (fitted.same_scaling_as_best if ensemble else [fitted.best])]
     clf.orders_ = [np.arange(observations[0].n_classes)] * len(clf.models_)
     clf.model_temperatures_, clf.temperature_ = [1.0] * len(clf.models_), 1.0
     if len(clf.models_) > 1:

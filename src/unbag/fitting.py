@@ -14,40 +14,23 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.base import are_few_labels
 from unbag.families.choice import (
     AUTO,
-    CANDIDATES,
-    CLUSTERS,
-    EXTRA_TREES,
     FROM_DISK,
-    KERNEL,
-    MATCH,
-    TREES,
-    architecture,
     check_processor,
     name_of,
 )
-from unbag.families.components import LINEAR_FIRST, MOST_COLUMNS, ComponentNetworks, is_wide
-from unbag.families.cross_fit import Align, CrossFitted, cross_fit
-from unbag.families.extra_trees import ExtraTrees
-from unbag.families.folds import tell_of_each_other
-from unbag.families.kernel import KernelLogistic
+from unbag.families.components import LINEAR_FIRST, ComponentNetworks, is_wide
 from unbag.families.starts import needs_guess
-from unbag.families.trees import has_lightgbm
-from unbag.fit_settings import MOST_ROUNDS, ROUNDS_WITHOUT_SCORE, as_int, raise_rate, read_settings
+from unbag.fit_settings import MOST_ROUNDS, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
 from unbag.models import build
-from unbag.objectives import match_proportions
 from unbag.training import Objective, Observations, Plateau, Settings
 from unbag.training.row_source import Rows, row_shape
 from unbag.training.scaling import ScalingName
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""
-
-OF_FEW_LABELS: dict[str, type[Family]] = {EXTRA_TREES: ExtraTrees, KERNEL: KernelLogistic}
-"""Candidates that have no parameters."""
 
 # Progress of a network, as Plateau has it, beyond which more is not worth its time.
 TOO_LITTLE = 5e-3
@@ -56,15 +39,6 @@ TOO_LITTLE = 5e-3
 TOO_FEW_TO_SPLIT = 20
 ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
 
-# Of more groups, networks learn as much without clusters. Where nothing tells when to stop, networks that begin with
-# clusters go on from these for so many looks.
-GROUPS_OF_CLUSTERS, LOOKS_AFTER_CLUSTERS = 100, 5
-
-# Every round of boosting has a tree for each class.
-MOST_CLASSES_OF_TREES = 64
-
-# Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
-N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
 # Of what is trained to its end: as many as have brought the match of mean proportions there, and how.
 LOOKS_TO_THE_END, TO_THE_END = 100, {"learning_rate": 1e-3, "weight_decay": 0.0}
 
@@ -86,27 +60,8 @@ class Prepared:
 
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
-        return self.family.fit(self.X, self.used, self.held_out, self.seed, self.time_limit)
-
-
-@dataclass(frozen=True, eq=False)
-class CrossPrepared:
-    """Everything that a fit over folds needs, checked."""
-
-    candidates: dict[str, Family]
-    X: Tensor
-    observations: list[Observations]
-    n_folds: int
-    seed: int
-    choose: bool
-    """Whether left-out groups choose when to stop, and among candidates."""
-    time_limit: float | None
-
-    def train(self, align: Align) -> CrossFitted:
-        """Fit every candidate on all folds but one in turn."""
-        names = ("n_folds", "seed", "choose", "time_limit")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return cross_fit(self.candidates, self.X, self.observations, align, **settings)
+        used, held_out = ([one.for_training() for one in sets] for sets in (self.used, self.held_out))
+        return self.family.fit(self.X, used, held_out, self.seed, self.time_limit)
 
 
 def choose_for_disk(choices: dict[str, Any]) -> dict[str, Any]:
@@ -115,71 +70,6 @@ def choose_for_disk(choices: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"rows on disk are fitted with one split; leave n_folds= out, got {choices['n_folds']!r}")
     automatic = isinstance(choices["model"], str) and choices["model"] == AUTO
     return {**choices, "n_folds": None, "model": FROM_DISK if automatic else choices["model"]}
-
-
-def prepare_folds(
-    choices: dict[str, Any], X: Any, observations: Sequence[Observations], seed: int
-) -> CrossPrepared | None:
-    """Check all that the estimator was told of a fit over folds; None where there is one split of the groups.
-
-    Parameters are those of :func:`prepare`.
-    """
-    if not 0 <= choices["validation_fraction"] < 1:
-        given = choices["validation_fraction"]
-        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {given!r}")
-    n_folds, model = as_int(choices["n_folds"]), choices["model"]
-    automatic = isinstance(model, str) and model == AUTO
-    if n_folds == AUTO:
-        n_folds = (N_FOLDS_OF_FEW if _most_groups(observations) <= FEW_GROUPS else N_FOLDS) if automatic else None
-    if n_folds is None:
-        if automatic:
-            raise ValueError('model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model')
-        return None
-    if not isinstance(n_folds, int) or n_folds < 2:
-        raise ValueError(f"n_folds must be a whole number of at least 2, or None, got {n_folds!r}")
-    counting = [one.counting() for one in observations]
-    if all(len(one.groups) == 1 for one in counting):
-        raise ValueError(
-            "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
-        )
-    names = _candidates(X, counting, by_progress=choices["epochs"] == AUTO) if automatic else [model]
-    choose = not automatic or choices["epochs"] != AUTO or choices["patience"] != AUTO or tell_of_each_other(counting)
-    if automatic and bool(X.isnan().any()):
-        names, choose = [name for name in names if name == TREES], True
-        if not names:
-            raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
-    elif not choose:
-        of_few = ("linear", CLUSTERS) if CLUSTERS in names else ("linear", "mlp", MATCH)  # trees must be stopped
-        names = [name for name in names if name in of_few]
-    candidates = {}
-    for name in names:
-        own = {**choices, "model": architecture(name) if automatic else name}
-        if automatic and name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
-            own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
-        called = name if isinstance(name, str) else getattr(name, "__name__", type(name).__name__)
-        objective = match_proportions if automatic and name == MATCH else None
-        made = OF_FEW_LABELS.get(name) if automatic else None
-        candidates[called] = _family(own, X, counting, objective, can_choose=choose) if made is None else made()
-        if automatic and name == CLUSTERS:
-            candidates[called] = _from_clusters(candidates[called], can_choose=choose)
-    return CrossPrepared(candidates, X, counting, n_folds, seed, choose, _time_limit(choices))
-
-
-def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress: bool) -> list[str]:
-    """Return the models that an automatic one chooses from; with a number of epochs, all begin at random."""
-    counted = all(one.aggregate.outcome == "class_counts" for one in observations)
-    if is_wide(X) and X.shape[1] > MOST_COLUMNS:
-        return [CANDIDATES[0]]
-    grouped = counted and any(one.groups.max_size > 1 for one in observations)
-    few = are_few_labels(X, observations)
-    fit = {
-        TREES: X.ndim == 2 and has_lightgbm() and observations[0].n_classes <= MOST_CLASSES_OF_TREES,
-        EXTRA_TREES: few and has_lightgbm(),
-        KERNEL: few,
-        MATCH: grouped,
-        CLUSTERS: by_progress and grouped and not is_wide(X) and _most_groups(observations) <= GROUPS_OF_CLUSTERS,
-    }
-    return [name for name in CANDIDATES if fit.get(name, True)]
 
 
 def prepare(
@@ -206,18 +96,19 @@ def prepare(
     parts = [split_groups(one, choices["validation_fraction"], seed) for one in observations]
     held_out = [one.take(which) for one, (_, which) in zip(observations, parts, strict=True) if which is not None]
     return Prepared(
-        family=_family(choices, X, observations, objective, can_choose=bool(held_out)),
+        family=make_family(choices, X, observations, objective, can_choose=bool(held_out)),
         model=choices["model"],
         X=X,
         used=[one for one, _ in parts],
         held_out=held_out,
         held_out_groups=[None if which is None else which.tolist() for _, which in parts],
         seed=seed,
-        time_limit=_time_limit(choices),
+        time_limit=read_time_limit(choices),
     )
 
 
-def _time_limit(choices: dict[str, Any]) -> float | None:
+def read_time_limit(choices: dict[str, Any]) -> float | None:
+    """Return the seconds that a fit may take; None where it takes as long as it takes."""
     limit = choices["time_limit"]
     if limit is not None and (
         isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf
@@ -226,7 +117,7 @@ def _time_limit(choices: dict[str, Any]) -> float | None:
     return None if limit is None else float(limit)
 
 
-def _family(
+def make_family(
     choices: dict[str, Any],
     X: Rows,
     observations: Sequence[Observations],
@@ -234,11 +125,20 @@ def _family(
     *,
     can_choose: bool,
 ) -> Family:
+    """Return the models that the estimator was told to fit, with their settings.
+
+    Parameters
+    ----------
+    choices, X, observations, objective
+        Those of :func:`prepare`.
+    can_choose
+        Whether groups are left out by which progress can be told.
+    """
     if is_network(choices["model"]):
         shape, model = row_shape(X), choices["model"]
         if not (isinstance(model, str) and model in LINEAR_FIRST and is_wide(X)):
             return _networks(choices, shape, observations, objective, can_choose=can_choose)
-        scaling = _scalings(choices["scaling"], can_choose=False)[0]
+        scaling = choose_scalings(choices["scaling"], can_choose=False)[0]
         own = {**choices, "scaling": "table"}
         return ComponentNetworks(
             lambda n: _networks(own, (n,), observations, objective, can_choose=can_choose),
@@ -266,7 +166,7 @@ def _networks(
     # The match of mean proportions still improves when the likelihood of a few left-out groups has long had its best.
     by_progress = settings.steps is not None
     automatic = objective is not None and by_progress and choices["patience"] == AUTO
-    to_the_end = automatic and _most_groups(observations) <= TOO_FEW_TO_SPLIT
+    to_the_end = automatic and most_groups(observations) <= TOO_FEW_TO_SPLIT
     if to_the_end:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
         settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
@@ -276,7 +176,7 @@ def _networks(
         settings=settings,
         early_stopping=can_choose and not to_the_end,
         guess="comparisons" if with_guess else None,
-        scalings=_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
+        scalings=choose_scalings(choices["scaling"], can_choose=can_choose and len(shape) == 1) * _restarts(choices),
         ensemble=choices["ensemble"],
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
@@ -286,26 +186,18 @@ def _networks(
     )
 
 
-def _from_clusters(networks: Family, *, can_choose: bool) -> Networks:
-    """Let networks begin with clusters, and learn for long only where left-out groups tell when to stop."""
-    assert isinstance(networks, Networks)
-    settings = networks.settings
-    if not can_choose:
-        settings = replace(settings, epochs=LOOKS_AFTER_CLUSTERS, warm_up=LOOKS_AFTER_CLUSTERS)
-    return replace(networks, guess="counts", settings=settings)
-
-
-def _most_groups(observations: Sequence[Observations]) -> int:
+def most_groups(observations: Sequence[Observations]) -> int:
+    """Return the number of groups of the set that has most."""
     return max(len(one.groups) for one in observations)
 
 
 def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> dict[str, Any]:
     hooks = {name: choices[name] for name in HOOKS}
-    if not can_choose or settings.steps is None:
+    if settings.steps is None:
         return hooks
     if hooks["stopping"] is None and settings.patience is not None:
         hooks["stopping"] = Plateau(settings.patience, settings.patient_from, TOO_LITTLE)
-    if hooks["schedule"] is None and hooks["optimiser"] is None and choices["learning_rate"] == AUTO:
+    if can_choose and hooks["schedule"] is None and hooks["optimiser"] is None and choices["learning_rate"] == AUTO:
         hooks["schedule"] = raise_rate
     return hooks
 
@@ -327,7 +219,7 @@ def _in_rounds(choices: dict[str, Any], observations: Sequence[Observations], *,
         raise ValueError(f"{name_of(model)} is not trained by steps; leave {given[0]}= out, or take a network")
     settings = read_settings(choices, observations, can_choose=can_choose)
     shared: dict[str, Any] = {
-        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_ROUNDS if can_choose else ROUNDS_WITHOUT_SCORE,
+        "rounds": settings.epochs if choices["epochs"] != AUTO else MOST_ROUNDS,
         "patience": settings.patience if choices["patience"] != AUTO else 30,
         "n_restarts": _restarts(choices),
         "verbose": bool(choices["verbose"]),
@@ -359,7 +251,8 @@ def split_groups(one: Observations, share: float, seed: int) -> tuple[Observatio
     return one.take(kept), held_out
 
 
-def _scalings(scaling: str, *, can_choose: bool) -> list[ScalingName]:
+def choose_scalings(scaling: str, *, can_choose: bool) -> list[ScalingName]:
+    """Return the scalings of columns to fit with; several, if they are left open and left-out groups can choose."""
     check_choice("scaling", scaling, ("auto", "none", "standard", "table"))
     if scaling == "auto":
         return ["standard", "table"] if can_choose else ["standard"]

@@ -105,6 +105,6 @@ def test_they_are_a_candidate_where_columns_are_more_than_labels_and_saved_with_
     np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
     few = AggregateClassifier(**settings).fit(X[:, :5], y)
     assert "extra_trees" not in {one["model"] for one in few.candidates_}
-    monkeypatch.setattr("unbag.fitting.has_lightgbm", lambda: False)
+    monkeypatch.setattr("unbag.fold_fitting.has_lightgbm", lambda: False)
     without = AggregateClassifier(**settings).fit(X, y)
     assert [one["model"] for one in without.candidates_] == ["linear", "mlp", "rbf"]

@@ -21,7 +21,8 @@ from unbag.families.networks import Networks, _learn_guess
 from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import _Clusters, guess_classes
 from unbag.fit_settings import MOST_LOOKS
-from unbag.fitting import LOOKS_TO_THE_END, prepare_folds
+from unbag.fitting import LOOKS_TO_THE_END
+from unbag.fold_fitting import prepare_folds
 from unbag.objectives import match_proportions
 from unbag.training import Observations, Settings, Trained
 from unbag.training.selection import SHARPENED

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from problems_of_groups import blobs, count
 
 import unbag
-from unbag import AggregateClassifier
+from unbag import AggregateClassifier, UnbagWarning
 
 IDS = np.arange(240) // 4
 
@@ -20,7 +24,7 @@ def problem():
     return X, labels, unbag.target(IDS, count(labels, IDS, 3))
 
 
-@pytest.mark.parametrize("model", ["linear", "mlp", "trees", "auto"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "trees"])
 def test_training_ends_in_time_with_a_model_that_predicts(model, problem):
     X, _, y = problem
     settings = {"epochs": 10**6, "patience": None} if model in ("linear", "mlp") else {}
@@ -28,6 +32,64 @@ def test_training_ends_in_time_with_a_model_that_predicts(model, problem):
     clf = AggregateClassifier(model=model, time_limit=0.3, random_state=0, **settings).fit(X, y)
     assert time.monotonic() - begun < 30  # without the limit, hours for the first two
     assert np.isfinite(clf.predict_log_proba(X)).all()
+
+
+@pytest.mark.parametrize("n_groups", [60, 15, 3])  # one split, none, and fewer groups than can choose
+@pytest.mark.filterwarnings("ignore:3 groups can be compared in 2 ways")
+def test_where_time_is_short_networks_of_one_split_are_the_result_and_a_warning_says_so(n_groups, tmp_path):
+    X, labels = blobs(240)
+    mixed = labels + np.random.default_rng(0).normal(size=240)
+    ids = mixed.argsort().argsort() * n_groups // 240
+    clf = AggregateClassifier(time_limit=0.3, random_state=0)
+    with pytest.warns(UnbagWarning, match="time_limit=0.3 seconds are too few to leave every group out in turn") as told:
+        clf.fit(X, unbag.target(ids, count(labels, ids, 3)))
+    assert (clf.candidates_, clf.folds_, clf.scaling_) == ([], None, "standard")
+    assert {*clf.model_names_} == {"mlp"}
+    n = len(clf.models_)
+    said = "one network" if n == 1 else f"the mean of {n} networks"
+    assert any(f"the result is {said} of one split" in str(one.message) for one in told)
+    clf.save(tmp_path / "model")
+    np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
+
+
+def test_as_many_networks_are_averaged_as_there_is_time_for(problem):
+    """One that takes a second of five and a half leaves time for four more, and for no fit to all folds."""
+    X, _, y = problem
+    seconds = itertools.count()  # every fit asks twice
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
+    with patch("unbag.fold_fitting.time", clock), pytest.warns(UnbagWarning) as told:
+        clf = AggregateClassifier(time_limit=5.5, epochs=3, random_state=0).fit(X, y)
+    assert any("the mean of 5 networks of one split" in str(one.message) for one in told)
+    first, *others = clf._log_probs_of_models(torch.from_numpy(X).float())
+    assert len(others) == 4
+    assert all(not torch.equal(first, own) for own in others)
+    expected = torch.stack([first, *others]).exp().mean(0)
+    np.testing.assert_allclose(clf.predict_proba(X), expected, rtol=1e-6)
+
+
+def test_where_there_is_time_for_all_folds_these_are_fitted(problem):
+    X, _, y = problem
+    plain, limited = (AggregateClassifier(time_limit=limit, random_state=0).fit(X, y) for limit in (None, 3600))
+    assert plain.candidates_ == limited.candidates_
+    np.testing.assert_array_equal(plain.predict_proba(X), limited.predict_proba(X))
+
+
+def test_folds_that_are_asked_for_are_fitted_in_a_short_time_too(problem):
+    X, _, y = problem
+    clf = AggregateClassifier(n_folds=3, time_limit=0.3, random_state=0).fit(X, y)
+    assert len(clf.candidates_) > 1
+    assert {*clf.folds_[0]} == {0, 1, 2}
+
+
+def test_bags_in_a_short_time_have_no_model_of_pooled_columns(problem):
+    X, labels, _ = problem
+    groups = unbag.Groups.from_ids(IDS)
+    bags = unbag.MultipleInstance().observe(labels == 0, groups, 2)
+    clf = AggregateClassifier("multiple_instance", time_limit=0.1, random_state=0)
+    with pytest.warns(UnbagWarning, match="of one split of the groups"):
+        clf.fit(X, bags, groups=groups)
+    assert clf.bag_model_ is None
+    assert np.isfinite(clf.predict_groups(X, groups)).all()
 
 
 def test_patience_still_counts(problem):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,6 +22,17 @@ FIRST = (CLUSTERS, "mlp")
 """Which of them are fitted first: one that cannot reach what others have is given up, which these rarely are."""
 FROM_DISK = "mlp"
 """What ``model="auto"`` is for rows on disk."""
+
+
+def in_order(candidates: Iterable[str]) -> list[str]:
+    """Return candidates in the order in which they are fitted.
+
+    Examples
+    --------
+    >>> in_order(["linear", "mlp", "trees"])
+    ['mlp', 'linear', 'trees']
+    """
+    return sorted(candidates, key=lambda one: [*FIRST, one].index(one))
 
 
 def architecture(candidate: str) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unbag.constant import best_constant
 from unbag.families.base import Family, Fitted, Model
-from unbag.families.choice import CLUSTERS, FIRST
+from unbag.families.choice import CLUSTERS, in_order
 from unbag.families.components import ComponentNetworks
 from unbag.families.folds import N_REFITS, SHARE_OF_REFITS, Fold, fold_of_members, make_folds, number_folds
 from unbag.families.networks import Networks
@@ -196,7 +196,7 @@ def _fit_candidates(
     begun, fitted = time.monotonic(), dict[str, list[Fitted]]()
     goals: list[float] | None = None  # of each fold, by the best candidate so far
     scaling: ScalingName | None = None  # that the first networks have chosen
-    for done, name in enumerate(sorted(candidates, key=lambda one: [*FIRST, one].index(one))):
+    for done, name in enumerate(in_order(candidates)):
         left = None if time_limit is None else max(time_limit - (time.monotonic() - begun), 0.0)
         share = None if left is None else left / min(len(candidates) - done, 2)
         family = candidates[name]

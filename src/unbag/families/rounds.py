@@ -81,7 +81,7 @@ class Run:
             }
             self.history.append(entry)
             progress.epoch(self.history, most)
-            if score is not None and patience is not None:
+            if patience is not None:
                 rule: Any = Plateau(patience, self.first)
                 if self.goal is not None:  # near a constant, groups tell little, and progress may begin slowly
                     rule = OutOfReach(self.goal, most, most // 2, rule)

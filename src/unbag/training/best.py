@@ -108,16 +108,19 @@ class Patience:
 class Plateau:
     """The rule that stops a replica once its best score has risen too little over so many epochs.
 
-    Slow progress without end, as of classes that a plane parts, is none.
+    Slow progress without end, as of classes that a plane parts, is none. Where nothing is held out, the loss says how
+    much there still is to learn: its negative is taken for the score.
 
     Parameters
     ----------
     epochs
-        How many; all of them have a score.
+        How many; all of them have a score, or none has.
     begins
         The epoch, counted from 0, from which on it counts.
     tolerance
         What is too little, relative to one more than the size of the score.
+    tolerance_of_loss
+        The same where nothing is held out: the groups that are learned from are explained ever better.
 
     Examples
     --------
@@ -129,14 +132,17 @@ class Plateau:
     epochs: int
     begins: int = 0
     tolerance: float = 2e-3
+    tolerance_of_loss: float = 5e-2
 
     def __call__(self, best: Best | None, history: Sequence[dict[str, Any]]) -> Tensor | bool:
         """Say which replicas have risen too little, (replicas,)."""
         if len(history) <= self.begins + self.epochs:
             return False
-        scores = torch.tensor([entry["score"] for entry in history], dtype=torch.float64)
+        scored = history[0]["score"] is not None
+        scores = torch.tensor([entry["score" if scored else "loss"] for entry in history], dtype=torch.float64)
+        scores, tolerance = (scores, self.tolerance) if scored else (-scores, self.tolerance_of_loss)
         before, now = (scores[:end].nan_to_num(-torch.inf).amax(0) for end in (-self.epochs, len(scores)))
-        return ~(now - before > self.tolerance * (1 + now.abs()))
+        return ~(now - before > tolerance * (1 + now.abs()))
 
 
 def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:

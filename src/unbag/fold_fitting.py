@@ -1,0 +1,195 @@
+"""From the estimator's parameters to the candidates of a fit over folds, and what is fitted where time is short."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from unbag.families import Family, Fitted, Networks
+from unbag.families.base import are_few_labels
+from unbag.families.choice import (
+    AUTO,
+    CANDIDATES,
+    CLUSTERS,
+    EXTRA_TREES,
+    KERNEL,
+    MATCH,
+    TREES,
+    architecture,
+    in_order,
+)
+from unbag.families.components import MOST_COLUMNS, is_wide
+from unbag.families.cross_fit import Align, CrossFitted, cross_fit
+from unbag.families.extra_trees import ExtraTrees
+from unbag.families.folds import tell_of_each_other
+from unbag.families.kernel import KernelLogistic
+from unbag.families.trees import has_lightgbm
+from unbag.fit_settings import as_int
+from unbag.fitting import HOOKS, Prepared, choose_scalings, make_family, most_groups, prepare, read_time_limit
+from unbag.objectives import match_proportions
+from unbag.training import Observations
+from unbag.training.trained import side_by_side
+
+OF_FEW_LABELS: dict[str, type[Family]] = {EXTRA_TREES: ExtraTrees, KERNEL: KernelLogistic}
+"""Candidates that have no parameters."""
+
+# Of more groups, networks learn as much without clusters. Where nothing tells when to stop, networks that begin with
+# clusters go on from these for so many looks.
+GROUPS_OF_CLUSTERS, LOOKS_AFTER_CLUSTERS = 100, 5
+
+# Every round of boosting has a tree for each class.
+MOST_CLASSES_OF_TREES = 64
+
+# Where groups are few, each is a large part of what can be learned, and fewer of them are spared at a time.
+N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
+
+# Where time is limited, all folds are fitted if what is left is enough for so many fits of one network to each: by two
+# scalings, and as many by other candidates.
+FITS_OF_A_FOLD = 2
+
+
+@dataclass(frozen=True, eq=False)
+class CrossPrepared:
+    """Everything that a fit over folds needs, checked."""
+
+    candidates: dict[str, Family]
+    X: Tensor
+    observations: list[Observations]
+    n_folds: int
+    seed: int
+    choose: bool
+    """Whether left-out groups choose when to stop, and among candidates."""
+    time_limit: float | None
+    alone: Prepared | None = None
+    """What is fitted first where time is limited: one network, to one split of the groups."""
+
+    def train(self, align: Align) -> CrossFitted | Fitted:
+        """Fit every candidate on all folds but one in turn, or where that would take too long, networks to one split.
+
+        Of these there are as many as there is time for.
+        """
+        if self.alone is None or self.time_limit is None:
+            return self._cross_fit(align, self.time_limit)
+        left, longest, fits = self.time_limit, 0.0, list[Fitted]()
+        while not fits or left > longest:
+            begun = time.monotonic()
+            fits.append(replace(self.alone, seed=self.seed + len(fits), time_limit=left).train())
+            taken = time.monotonic() - begun
+            left, longest = left - taken, max(longest, taken)
+            if len(fits) == 1 and left >= taken * self.n_folds * FITS_OF_A_FOLD:
+                return self._cross_fit(align, left)
+        trained = side_by_side([one.trained.take([one.best]) for one in fits])
+        return Fitted(trained, [one.scalings[one.best] for one in fits], [one.scores[one.best] for one in fits])
+
+    def _cross_fit(self, align: Align, time_limit: float | None) -> CrossFitted:
+        return cross_fit(
+            self.candidates,
+            self.X,
+            self.observations,
+            align,
+            n_folds=self.n_folds,
+            seed=self.seed,
+            choose=self.choose,
+            time_limit=time_limit,
+        )
+
+
+def prepare_folds(
+    choices: dict[str, Any], X: Any, observations: Sequence[Observations], seed: int
+) -> CrossPrepared | None:
+    """Check all that the estimator was told of a fit over folds; None where there is one split of the groups.
+
+    Parameters are those of :func:`unbag.fitting.prepare`.
+    """
+    if not 0 <= choices["validation_fraction"] < 1:
+        given = choices["validation_fraction"]
+        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {given!r}")
+    n_folds, model = as_int(choices["n_folds"]), choices["model"]
+    automatic = isinstance(model, str) and model == AUTO
+    if n_folds == AUTO:
+        n_folds = (N_FOLDS_OF_FEW if most_groups(observations) <= FEW_GROUPS else N_FOLDS) if automatic else None
+    if n_folds is None:
+        if automatic:
+            raise ValueError('model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model')
+        return None
+    if not isinstance(n_folds, int) or n_folds < 2:
+        raise ValueError(f"n_folds must be a whole number of at least 2, or None, got {n_folds!r}")
+    counting = [one.counting() for one in observations]
+    if all(len(one.groups) == 1 for one in counting):
+        raise ValueError(
+            "a single group cannot be left out to choose by; name a model and give n_folds=None, or collect more groups"
+        )
+    names = _candidates(X, counting, by_progress=choices["epochs"] == AUTO) if automatic else []
+    choose = not automatic or choices["epochs"] != AUTO or choices["patience"] != AUTO or tell_of_each_other(counting)
+    if automatic and bool(X.isnan().any()):
+        names, choose = [name for name in names if name == TREES], True
+        if not names:
+            raise ValueError("X holds NaN, which only trees of tables can read; leave out or fill in what is missing")
+    elif not choose:
+        of_few = ("linear", CLUSTERS) if CLUSTERS in names else ("linear", "mlp", MATCH)  # trees must be stopped
+        names = [name for name in names if name in of_few]
+    if automatic:
+        candidates = {name: _candidate(name, choices, X, counting, can_choose=choose) for name in names}
+    else:
+        called = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+        candidates = {called: make_family(choices, X, counting, can_choose=choose)}
+    prepared = CrossPrepared(candidates, X, counting, n_folds, seed, choose, read_time_limit(choices))
+    if prepared.time_limit is None or not automatic or choices["n_folds"] != AUTO or bool(X.isnan().any()):
+        return prepared
+    return replace(prepared, alone=_prepare_alone(choices, X, observations, seed, in_order(names)[0]))
+
+
+def _candidate(
+    name: str, choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], *, can_choose: bool
+) -> Family:
+    """Return one of the models that an automatic one chooses from."""
+    if made := OF_FEW_LABELS.get(name):
+        return made()
+    own = {**choices, "model": architecture(name)}
+    if name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
+        own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
+    objective = match_proportions if name == MATCH else None
+    family = make_family(own, X, observations, objective, can_choose=can_choose)
+    return _from_clusters(family, can_choose=can_choose) if name == CLUSTERS else family
+
+
+def _prepare_alone(
+    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int, name: str
+) -> Prepared:
+    """Check all of a fit to one split of the groups by the first of the candidates, with one scaling."""
+    scaling = choose_scalings(choices["scaling"], can_choose=False)[0]
+    prepared = prepare({**choices, "model": architecture(name), "scaling": scaling}, X, observations, seed)
+    if name != CLUSTERS:
+        return prepared
+    can_choose = tell_of_each_other([one.counting() for one in observations])
+    return replace(prepared, family=_from_clusters(prepared.family, can_choose=can_choose))
+
+
+def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress: bool) -> list[str]:
+    """Return the models that an automatic one chooses from; with a number of epochs, all begin at random."""
+    counted = all(one.aggregate.outcome == "class_counts" for one in observations)
+    if is_wide(X) and X.shape[1] > MOST_COLUMNS:
+        return [CANDIDATES[0]]
+    grouped = counted and any(one.groups.max_size > 1 for one in observations)
+    few = are_few_labels(X, observations)
+    fit = {
+        TREES: X.ndim == 2 and has_lightgbm() and observations[0].n_classes <= MOST_CLASSES_OF_TREES,
+        EXTRA_TREES: few and has_lightgbm(),
+        KERNEL: few,
+        MATCH: grouped,
+        CLUSTERS: by_progress and grouped and not is_wide(X) and most_groups(observations) <= GROUPS_OF_CLUSTERS,
+    }
+    return [name for name in CANDIDATES if fit.get(name, True)]
+
+
+def _from_clusters(networks: Family, *, can_choose: bool) -> Networks:
+    """Let networks begin with clusters, and learn for long only where left-out groups tell when to stop."""
+    assert isinstance(networks, Networks)
+    settings = networks.settings
+    if not can_choose:
+        settings = replace(settings, epochs=LOOKS_AFTER_CLUSTERS, warm_up=LOOKS_AFTER_CLUSTERS)
+    return replace(networks, guess="counts", settings=settings)
