@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 
 import numpy as np
@@ -16,6 +17,8 @@ from sklearn.model_selection import train_test_split
 import unbag
 from unbag.class_shares import ClassShares
 from unbag.out_of_fold import (
+    LEAST_SHARE,
+    PRIOR,
     estimate_accuracy,
     fit_mixture,
     fit_temperature,
@@ -144,14 +147,39 @@ def test_a_mixture_leaves_out_what_does_not_help_and_mixes_what_does():
     assert fit_mixture([one], [[noise.log_softmax(1)], [true]]) == pytest.approx([0, 1], abs=0.11)
 
 
-def test_a_mixture_is_the_mean_of_probabilities_and_never_worse_than_its_best_part():
-    one, true, _ = made(80)
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([2, 5, 20]), st.floats(0.1, 3.0))
+def test_weights_of_a_mixture_have_the_largest_likelihood_and_prior_together(seed, n_groups, weight):
+    """Against all weights of a grid, of two sets that count differently and have groups of unequal weights."""
+    first, true, _ = made(4 * n_groups, seed=seed)
+    group_weights = torch.rand(n_groups, generator=torch.Generator().manual_seed(seed)) + 0.5
+    second = Observations(first.aggregate, first.groups, first.z, 3, weight=weight, group_weights=group_weights)
+    noise = torch.randn(true.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_softmax(1)
+    sets, candidates = [first, second], [[true, noise], [noise, true]]
+    grid = torch.linspace(0.002, 0.998, 499).tolist()
+    values = [
+        2 * n_groups * mean_log_likelihood(sets, [mix(own, [w, 1 - w]) for own in zip(*candidates, strict=True)])
+        + PRIOR * (math.log(w) + math.log(1 - w))
+        for w in grid
+    ]
+    best = grid[int(np.argmax(values))]
+    expected = 0 if best < LEAST_SHARE else 1 if best > 1 - LEAST_SHARE else best
+    assert fit_mixture(sets, candidates)[0] == pytest.approx(expected, abs=5e-3)
+
+
+def test_few_groups_leave_candidates_alike_and_many_tell_them_apart():
+    def weight_of_the_better(n):
+        one, true, _ = made(n)
+        return fit_mixture([one], [[true], [(0.8 * true).log_softmax(1)]])[0]
+
+    assert weight_of_the_better(8) == pytest.approx(0.5, abs=0.05)
+    assert weight_of_the_better(24_000) > 0.8
+
+
+def test_a_mixture_is_the_mean_of_probabilities():
+    _, true, _ = made(80)
     flat = torch.zeros_like(true).log_softmax(1)
     torch.testing.assert_close(mix([true, flat], [0.25, 0.75]).exp(), 0.25 * true.exp() + 0.75 * flat.exp())
-    weights = fit_mixture([one], [[true], [flat]])
-    mixed = [mix([true, flat], weights)] if all(weights) else [true if weights[0] else flat]
-    best = max(mean_log_likelihood([one], [own]) for own in (true, flat))
-    assert mean_log_likelihood([one], mixed) >= best
 
 
 def test_sets_count_by_their_weights():

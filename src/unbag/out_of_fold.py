@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
+import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 
 from unbag.training import Observations
@@ -24,8 +25,9 @@ STEPS = 4
 TOO_FEW_TO_JUDGE, FEW_TO_JUDGE = 10, 40
 """So many left-out groups, or fewer, do not tell how often predictions are right, or tell it roughly."""
 
-# Of each addition to a mixture: a tenth at least, so that a model which hardly counts is left out.
-ROUNDS = 10
+# Of a mixture: how many groups' worth of evidence the prior has for each candidate, which models hardly count, and
+# steps at most. Two to five groups were alike on tables of vehicle, breast_cancer and digits, and better than none.
+PRIOR, LEAST_SHARE, MOST_STEPS = 3.0, 0.1, 50
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,11 @@ def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tensor]]) -> list[float]:
-    """Return the weight of each candidate in the mixture that explains groups best, found by forward selection.
+    """Return the weight of each candidate in a mixture that explains groups: stacking of predictive distributions.
 
-    Starting from the best one, the candidate whose addition helps most is added again and again, each with a weight of
-    one, until nothing helps (Caruana et al., 2004). With so few decisions, hardly anything is overfitted.
+    What is maximised over the weights is the log-likelihood of all groups under the mixture (Yao et al., 2018), plus
+    the logarithm of a Dirichlet prior, under which candidates count alike until groups tell them apart. A model which
+    hardly counts is left out, and one whose predictions are not defined.
 
     Parameters
     ----------
@@ -103,21 +106,32 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     candidates
         For each candidate, the log-probabilities of the members of each set.
     """
+    defined = [place for place, own in enumerate(candidates) if not any(bool(one.isnan().any()) for one in own)]
+    defined = defined or [0]
+    stacked = [torch.stack([candidates[place][n] for place in defined]) for n in range(len(sets))]
+    n_groups = sum(len(one.groups) for one in sets)
+    total = sum(one.weight for one in sets)
+    counts = [n_groups * one.weight / total * one.weights / one.weights.sum() for one in sets]  # add up to n_groups
 
-    def explain(counts: list[int]) -> float:
-        weights = [count / sum(counts) for count in counts]
-        return mean_log_likelihood(sets, [mix(own, weights) for own in zip(*candidates, strict=True)])
+    def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
+        log_weights = torch.from_numpy(logits).log_softmax(0)
+        value, gradient = PRIOR * log_weights.sum(), PRIOR * (1 - len(logits) * log_weights.exp())
+        for one, own, count in zip(sets, stacked, counts, strict=True):
+            segments, joint = one.groups.segments, own + log_weights[:, None, None]  # (candidates, members, classes)
+            mixed = joint.logsumexp(0)
+            evidence = one.aggregate.checked_evidence(mixed, segments, one.checked)
+            # Of which candidate a member is, if its class is that of the posterior.
+            of_candidate = ((joint - mixed).exp().nan_to_num() * evidence.posterior).sum(2)  # (candidates, members)
+            value += count @ evidence.log_likelihood.double()
+            gradient += (of_candidate - log_weights.exp()[:, None]) @ segments.expand(count)
+        return -float(value), -gradient.numpy()
 
-    counts = [0] * len(candidates)
-    best = -torch.inf
-    for _ in range(ROUNDS):
-        tried = [[n + (c == added) for c, n in enumerate(counts)] for added in range(len(candidates))]
-        scores = [-torch.inf if isnan(score := explain(one)) else score for one in tried]  # no result is the worst
-        chosen = max(range(len(tried)), key=scores.__getitem__)
-        if any(counts) and not scores[chosen] > best:
-            break
-        best, counts = scores[chosen], tried[chosen]
-    return [count / sum(counts) for count in counts]
+    found = minimize(loss, np.zeros(len(defined)), jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
+    shares = torch.from_numpy(found.x).softmax(0)
+    shares = shares * (shares >= LEAST_SHARE)
+    weights = torch.zeros(len(candidates), dtype=torch.float64)
+    weights[defined] = shares / shares.sum()
+    return weights.tolist()
 
 
 def are_too_few(sets: Sequence[Observations]) -> bool:
