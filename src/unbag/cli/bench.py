@@ -81,7 +81,7 @@ def fits(  # noqa: PLR0917 (options are given by name)
         int | None,
         typer.Option(
             min=1,
-            show_default="3 where test rows or groups are few, else 1",
+            show_default="3 to 12 where test rows or groups are few, else 1",
             help="How often to draw the rows of tables, and the folds of bags.",
         ),
     ] = None,

@@ -109,6 +109,8 @@ class Standing:
     """Fits of the default that say how accurate they are."""
     estimated_near: int
     """Those within five points of the truth."""
+    estimated_near_evenly: float | None
+    """The share of these, if each place counts the same, however often it was drawn."""
     unestimated: int
     """Those that say nothing, because groups are too few."""
     said: tuple[int, int]
@@ -124,6 +126,7 @@ def standing(chosen: Sequence[Place]) -> Standing:
     defaults = [line for place in chosen for line in place.fits["default"].values()]
     estimated = [line for line in defaults if says(line)]
     said = [own for place in chosen if (own := mean(place.overstated)) is not None]
+    shares = [mean([abs(own) <= SAID_NEAR + ROUNDING for own in place.overstated]) for place in chosen]
     average = mean(to_match)
     return Standing(
         planned=len(chosen),
@@ -135,6 +138,7 @@ def standing(chosen: Sequence[Place]) -> Standing:
         to_match=None if average is None else (average, sum(own > 0 for own in to_match), len(to_match)),
         estimated=len(estimated),
         estimated_near=sum(abs(overstatement(line)) <= SAID_NEAR + ROUNDING for line in estimated),
+        estimated_near_evenly=mean([share for share in shares if share is not None]),
         unestimated=len(defaults) - len(estimated),
         said=(sum(abs(own) <= SAID_NEAR + ROUNDING for own in said), len(said)),
         silent=sum(overstatement(line) > SAID_FAR + ROUNDING and not line["warnings"] for line in estimated),

@@ -21,7 +21,16 @@ from unbag.experiments.fits.comparison import (
 )
 from unbag.experiments.fits.grouping import FEWEST, GROUPINGS, MOST_TRAINING_ROWS, NOISE, SIZES
 from unbag.experiments.fits.methods import ROWS_A_STEP, STEPS
-from unbag.experiments.fits.plan import BAG_METHODS, DRAWS, FEW_GROUPS, FEW_TEST_ROWS, TABLE_METHODS, skipped
+from unbag.experiments.fits.plan import (
+    BAG_METHODS,
+    DRAWS,
+    ENOUGH_TEST_ROWS,
+    FEW_GROUPS,
+    FEW_TEST_ROWS,
+    MOST_DRAWS,
+    TABLE_METHODS,
+    skipped,
+)
 from unbag.experiments.fits.runner import read
 from unbag.experiments.fits.sets import BAGS, IMAGES, SETS
 from unbag.experiments.plots import strip_plot
@@ -88,6 +97,8 @@ def render(lines: Lines) -> dict[str, str]:
             "few_groups": FEW_GROUPS,
             "too_few": TOO_FEW_TO_JUDGE,
             "draws": DRAWS,
+            "enough_test_rows": ENOUGH_TEST_ROWS,
+            "most_draws": MOST_DRAWS,
         },
         pictures=[f"![{description}]({name})" for name, (_, description) in pictures.items()],
         summary=_summary_table(all_places),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,9 +22,11 @@ EFFORTS |= {"forest": 0.3, "svm": 0.1}
 BAG_ROWS = 2_000
 """Rows of a table that take about as long as bags do."""
 METHODS = tuple(dict.fromkeys(TABLE_METHODS + BAG_METHODS))
-FEW_TEST_ROWS, FEW_GROUPS, DRAWS = 250, 10, 3
-"""Where one test row is half a point, or a handful of groups a matter of luck, a cell is the mean of so many draws, and
-of twice as many where both are so."""
+FEW_TEST_ROWS, ENOUGH_TEST_ROWS, MOST_DRAWS = 250, 1_250, 12
+"""Where one test row is half a point, a cell is the mean of as many draws as have enough test rows together, or of the
+most."""
+FEW_GROUPS, DRAWS = 10, 3
+"""Where a handful of groups is a matter of luck, it is the mean of so many draws at least."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +93,17 @@ def draws_of(name: str, size: int | None) -> int:
 
     Examples
     --------
-    >>> draws_of("vehicle", 4), draws_of("vehicle", 64), draws_of("pendigits", 256), draws_of("pendigits", 1024)
-    (3, 6, 1, 3)
+    >>> draws_of("vehicle", 4), draws_of("diabetes", 64), draws_of("pendigits", 256), draws_of("pendigits", 1024)
+    (6, 12, 1, 3)
     """
     if name in BAGS:
         return 1
     rows = SETS[name].rows
     training = n_training_rows(rows)
-    few = [rows - training < FEW_TEST_ROWS, size is not None and training // size < FEW_GROUPS]
-    return DRAWS * sum(few) if any(few) else 1
+    tested = rows - training
+    by_rows = min(math.ceil(ENOUGH_TEST_ROWS / tested), MOST_DRAWS) if tested < FEW_TEST_ROWS else 1
+    by_groups = DRAWS if size is not None and training // size < FEW_GROUPS else 1
+    return max(by_rows, by_groups)
 
 
 def choices() -> dict[str, tuple[str, ...]]:
@@ -125,7 +130,7 @@ def select(
     chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
     cells = [
         cell
-        for draw in range(draws or 2 * DRAWS)
+        for draw in range(draws or MOST_DRAWS)
         for name in chosen
         for cell in cells_of(name, draw)
         if draw < (draws or draws_of(name, cell.size))
