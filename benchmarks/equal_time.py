@@ -1,8 +1,8 @@
 """The default fit within the time that the match of mean proportions takes, on the tables of ``docs/defaults.md``.
 
 ``UNBAG_DATA=folder python benchmarks/equal_time.py [budget]`` fits what ``benchmarks/equal_time.jsonl`` does not have
-yet, such as for ``9m``, and says in how many cells the default is behind. Both fits of a cell run one after the other
-in one process, on one thread; the default is told to take no longer than the match did.
+yet, such as for ``9m``, and says in how many cells the default is behind, on average over draws. Both fits of a draw
+run one after the other in one process, on one thread; the default is told to take no longer than the match did.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unbag.experiments.fits.runner import Kind, fill, read
 from unbag.experiments.fits.sets import Data
 
 FOLDER = Path(__file__).parent
-CELLS = [cell for cell in select(methods=["default"], draws=1, final=True) if not cell.in_bags]
+CELLS = [cell for cell in select(methods=["default"], final=True) if not cell.in_bags]
 
 
 def run(cell: Cell, data: Data) -> dict[str, Any]:
@@ -50,6 +50,7 @@ def run(cell: Cell, data: Data) -> dict[str, Any]:
         "accuracy_of_match": float((match.probs.argmax(1) == y_new).mean()),
         "seconds_of_match": round(seconds, 2),
         "seconds": round(taken, 2),
+        "models": len(default.models_),
         "candidates": {one["model"]: round(one["weight"], 2) for one in default.candidates_},
     }
 
@@ -61,12 +62,19 @@ def main() -> None:
     """Run what is missing, and say how the default compares."""
     torch.set_num_threads(1)
     fill(CELLS, FOLDER, kind=KIND, budget=sys.argv[1] if len(sys.argv) > 1 else None)
-    lines = [*read(FOLDER, KIND).values()]
-    gains = 100 * np.array([one["accuracy"] - one["accuracy_of_match"] for one in lines])
-    times = np.array([one["seconds"] / one["seconds_of_match"] for one in lines])
-    print(f"{len(lines)} cells: {gains.mean():+.1f} points on average, at worst {gains.min():+.1f};")
-    print(f"behind the match by more than a point in {(gains < -1).sum()}, by more than four in {(gains < -4).sum()};")
-    print(f"{np.median(times):.2f} times its time, at most {times.max():.2f}")
+    lines, by_cell = read(FOLDER, KIND), dict[tuple[Any, ...], list[float]]()
+    for cell, line in lines.items():
+        gain = 100 * (line["accuracy"] - line["accuracy_of_match"])
+        by_cell.setdefault((cell.size, cell.set, cell.grouping), []).append(gain)
+    gains = {place: float(np.mean(own)) for place, own in by_cell.items()}
+    by_size = {size: np.mean([own for place, own in gains.items() if place[0] == size]) for size, _, _ in sorted(gains)}
+    times = np.array([one["seconds"] / one["seconds_of_match"] for one in lines.values()])
+    told = ", ".join(f"{size:,}: {own:+.1f}" for size, own in by_size.items())
+    print(f"{len(gains)} cells: {np.mean([*gains.values()]):+.1f} points on average, by size of groups {told}")
+    for limit in (0, 1, 4):
+        behind = sorted((own, *place) for place, own in gains.items() if own < -limit)
+        print(f"behind by more than {limit} in {len(behind)}; worst: {behind[:3]}")
+    print(f"{np.median(times):.2f} times the time of the match, at most {times.max():.2f}")
 
 
 if __name__ == "__main__":
