@@ -26,6 +26,7 @@ from unbag.fit_diagnosis import (
     DivergenceWarning,
     combine_findings,
     describe_divergence,
+    describe_short_time,
     diagnose_model,
     diagnose_sets,
     examine_left_out,
@@ -385,6 +386,9 @@ class AggregateClassifier(Predictor):
                 choices = {**choices, "time_limit": choices["time_limit"] / 2}
             prepared = _prepare(choices, rows, observations, prepared.seed)
         out_of_fold = self._keep(prepared, observations)
+        if isinstance(prepared, CrossPrepared) and self.folds_ is None:
+            assert self.time_limit is not None
+            self._report([describe_short_time(self.time_limit, len(self.models_))])
         self.classes_ = classes
         if shares is not None and named:
             order = self._name_by(shares.shares, rows)
@@ -426,14 +430,6 @@ class AggregateClassifier(Predictor):
             keep_folds(self, fitted, observations)
             return fitted.out_of_fold
         assert prepared.alone is not None
-        n = len(fitted.scalings)
-        warnings.warn(
-            f"time_limit={self.time_limit:g} seconds are too few to leave every group out in turn and to choose among "
-            f"models: the result is {'one network' if n == 1 else f'the mean of {n} networks'} of one split of the "
-            "groups",
-            UnbagWarning,
-            stacklevel=4,
-        )
         keep_split(self, fitted, prepared.alone, observations, self._align, ensemble=True)
         return {}
 

@@ -20,7 +20,7 @@ class Finding:
         ``"unnamed_classes"``, ``"unknown_borders"``, ``"unlikely_answers"`` or ``"rows_without_group"``; of rows:
         ``"constant_columns"``, ``"few_groups"``, ``"copies"``, ``"group_column"`` or ``"answer_column"``. After it:
         ``"worse_than_constant"``, ``"overdispersion"``, ``"suspicious_groups"``, ``"unused_classes"``,
-        ``"unexpected_answers"`` or ``"rough_estimate"``. Of new rows: ``"shift"``.
+        ``"unexpected_answers"``, ``"rough_estimate"`` or ``"short_time"``. Of new rows: ``"shift"``.
     message
         A sentence with the number behind it.
     fatal

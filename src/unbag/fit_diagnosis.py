@@ -80,6 +80,16 @@ def combine_findings(
     return findings
 
 
+def describe_short_time(seconds: float, n_networks: int) -> Finding:
+    """Say that time was too short to leave every group out, and what the result is of."""
+    result = "one network" if n_networks == 1 else f"the mean of {n_networks} networks"
+    return Finding(
+        "short_time",
+        f"{seconds:g} seconds are too few to leave every group out in turn and to choose among models: the result is "
+        f"{result} of one split of the groups; allow more time, or name a model",
+    )
+
+
 def describe_divergence(
     score: float, observations: Sequence[Observations], by_constant: Sequence[Tensor]
 ) -> str | None:

@@ -41,13 +41,14 @@ def test_where_time_is_short_networks_of_one_split_are_the_result_and_a_warning_
     mixed = labels + np.random.default_rng(0).normal(size=240)
     ids = mixed.argsort().argsort() * n_groups // 240
     clf = AggregateClassifier(time_limit=0.3, random_state=0)
-    with pytest.warns(UnbagWarning, match="time_limit=0.3 seconds are too few to leave every group out in turn") as told:
+    with pytest.warns(UnbagWarning, match="0.3 seconds are too few to leave every group out in turn") as told:
         clf.fit(X, unbag.target(ids, count(labels, ids, 3)))
     assert (clf.candidates_, clf.folds_, clf.scaling_) == ([], None, "standard")
     assert {*clf.model_names_} == {"mlp"}
     n = len(clf.models_)
     said = "one network" if n == 1 else f"the mean of {n} networks"
     assert any(f"the result is {said} of one split" in str(one.message) for one in told)
+    assert [one.kind for one in clf.diagnosis_].count("short_time") == 1
     clf.save(tmp_path / "model")
     np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
 

@@ -45,6 +45,34 @@ def test_what_still_rises_fast_enough_is_not_given_up():
     assert not OutOfReach(-2.0, 200, 20)(None, [{"score": [np.nan, -3.0]}] * 20)
 
 
+def test_a_plateau_of_the_loss_ends_what_has_no_score():
+    def history(*losses):
+        return [{"score": None, "loss": [loss, 1.0]} for loss in losses]
+
+    rule = Plateau(2)  # the first replica must fall by 0.05 * (1 + loss) in two epochs
+    assert rule(None, history(2.0, 1.5)) is False
+    assert rule(None, history(2.0, 1.5, 1.8)).tolist() == [False, True]
+    assert rule(None, history(2.0, 1.5, 1.45, 1.42)).tolist() == [True, True]
+    assert rule(None, history(2.0, 1.5, 1.45, 1.37)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("model", "patience", "most"), [("mlp", 10, 200), ("trees", 30, 300)])
+def test_models_without_left_out_groups_learn_until_the_loss_falls_no_more(model, patience, most):
+    """Ten groups, of which none is held out: blobs far apart are soon learned, and overlapping ones take longer."""
+
+    def rounds(distance):
+        random = np.random.default_rng(0)
+        labels = random.integers(0, 2, 200)
+        X = random.normal(size=(200, 2)) + distance * labels[:, None]
+        groups = unbag.Groups.from_sizes([20] * 10)
+        z = unbag.LabelProportions().observe(labels, groups, 2)
+        clf = unbag.AggregateClassifier(model=model, random_state=0).fit(X, z, groups=groups)
+        assert clf.history_[-1]["score"] is None
+        return clf.n_iter_
+
+    assert patience < rounds(8.0) <= rounds(1.0) < most
+
+
 def test_a_candidate_without_a_result_is_not_chosen():
     seen = Observations(unbag.LabelProportions(), unbag.Groups.from_sizes([2]), [[1, 1]], 2)
     good, lost = torch.full((2, 2), 0.5).log(), torch.full((2, 2), torch.nan)
