@@ -148,23 +148,24 @@ def test_a_mixture_leaves_out_what_does_not_help_and_mixes_what_does():
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([2, 5, 20]), st.floats(0.1, 3.0))
-def test_weights_of_a_mixture_have_the_largest_likelihood_and_prior_together(seed, n_groups, weight):
-    """Against all weights of a grid, of two sets that count differently and have groups of unequal weights."""
-    first, true, _ = made(4 * n_groups, seed=seed)
+@given(st.integers(0, 10**6), st.sampled_from([2, 5, 20]), st.sampled_from([1, 4]), st.floats(0.1, 3.0))
+def test_weights_of_a_mixture_have_the_largest_likelihood_and_prior_together(seed, n_groups, size, weight):
+    """Against all weights of a grid, of two sets that count differently; labels of single rows have no prior."""
+    first, true, _ = made(size * n_groups, size, seed=seed)
     group_weights = torch.rand(n_groups, generator=torch.Generator().manual_seed(seed)) + 0.5
     second = Observations(first.aggregate, first.groups, first.z, 3, weight=weight, group_weights=group_weights)
     noise = torch.randn(true.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_softmax(1)
     sets, candidates = [first, second], [[true, noise], [noise, true]]
-    grid = torch.linspace(0.002, 0.998, 499).tolist()
-    values = [
-        2 * n_groups * mean_log_likelihood(sets, [mix(own, [w, 1 - w]) for own in zip(*candidates, strict=True)])
-        + PRIOR * (math.log(w) + math.log(1 - w))
-        for w in grid
-    ]
-    best = grid[int(np.argmax(values))]
-    expected = 0 if best < LEAST_SHARE else 1 if best > 1 - LEAST_SHARE else best
-    assert fit_mixture(sets, candidates)[0] == pytest.approx(expected, abs=5e-3)
+
+    def explain(w):
+        likelihood = mean_log_likelihood(sets, [mix(own, [w, 1 - w]) for own in zip(*candidates, strict=True)])
+        return 2 * n_groups * likelihood + (PRIOR if size > 1 else 0) * (math.log(w) + math.log(1 - w))
+
+    grid = np.linspace(0.002, 0.998, 499)
+    values = np.array([explain(w) for w in grid])
+    found = fit_mixture(sets, candidates)[0]
+    near = grid < LEAST_SHARE if found == 0 else grid > 1 - LEAST_SHARE  # where one of them hardly counts
+    assert (explain(found) if 0 < found < 1 else values[near].max()) >= values.max() - 1e-4
 
 
 def test_few_groups_leave_candidates_alike_and_many_tell_them_apart():

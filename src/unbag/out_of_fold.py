@@ -96,8 +96,9 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     """Return the weight of each candidate in a mixture that explains groups: stacking of predictive distributions.
 
     What is maximised over the weights is the log-likelihood of all groups under the mixture (Yao et al., 2018), plus
-    the logarithm of a Dirichlet prior, under which candidates count alike until groups tell them apart. A model which
-    hardly counts is left out, and one whose predictions are not defined.
+    the logarithm of a Dirichlet prior, under which candidates count alike until groups tell them apart; labels of rows
+    need none, because they tell what is wanted. A model which hardly counts is left out, and one whose predictions are
+    not defined.
 
     Parameters
     ----------
@@ -109,13 +110,14 @@ def fit_mixture(sets: Sequence[Observations], candidates: Sequence[Sequence[Tens
     defined = [place for place, own in enumerate(candidates) if not any(bool(one.isnan().any()) for one in own)]
     defined = defined or [0]
     stacked = [torch.stack([candidates[place][n] for place in defined]) for n in range(len(sets))]
+    prior = PRIOR if any(one.groups.max_size > 1 for one in sets) else 0.0
     n_groups = sum(len(one.groups) for one in sets)
     total = sum(one.weight for one in sets)
     counts = [n_groups * one.weight / total * one.weights / one.weights.sum() for one in sets]  # add up to n_groups
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         log_weights = torch.from_numpy(logits).log_softmax(0)
-        value, gradient = PRIOR * log_weights.sum(), PRIOR * (1 - len(logits) * log_weights.exp())
+        value, gradient = prior * log_weights.sum(), prior * (1 - len(logits) * log_weights.exp())
         for one, own, count in zip(sets, stacked, counts, strict=True):
             segments, joint = one.groups.segments, own + log_weights[:, None, None]  # (candidates, members, classes)
             mixed = joint.logsumexp(0)
