@@ -417,7 +417,7 @@ class AggregateClassifier(Predictor):
         if any(one.kind in NO_ESTIMATE for one in self.diagnosis_):  # whether these classes are those meant is unknown
             self.estimated_accuracy_ = None
         else:
-            self._report(judge_estimate(own, out_of_fold))
+            self._report(judge_estimate(own, out_of_fold, self.estimated_accuracy_))
         return self
 
     def _keep(self, prepared: Prepared | CrossPrepared, observations: Sequence[Observations]) -> dict[int, OutOfFold]:

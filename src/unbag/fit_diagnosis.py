@@ -14,7 +14,7 @@ from unbag.examination import LeftOut, examine
 from unbag.families.cross_fit import OutOfFold
 from unbag.findings import Finding, UnbagWarning
 from unbag.inputs import RawObservations
-from unbag.out_of_fold import FEW_TO_JUDGE, TOO_FEW_TO_JUDGE
+from unbag.out_of_fold import FEW_TO_JUDGE, WIDE, Estimate
 from unbag.row_diagnosis import diagnose_rows
 from unbag.sampling import find_unexpected_answers, find_unused_classes, says_random
 from unbag.training import Observations
@@ -129,11 +129,19 @@ def examine_left_out(
     )
 
 
-def judge_estimate(observations: Sequence[Observations], out_of_fold: Mapping[int, OutOfFold]) -> list[Finding]:
-    """Say where left-out groups tell only roughly how often predictions are right; labels of rows have an interval."""
+def judge_estimate(
+    observations: Sequence[Observations], out_of_fold: Mapping[int, OutOfFold], estimate: Estimate | None
+) -> list[Finding]:
+    """Say where left-out groups tell only roughly how often predictions are right; labels of rows have an interval.
+
+    That is, where there are few of them, or where even the interval over groups, which takes the model's own
+    uncertainty for granted, is wide.
+    """
     judges = [observations[place] for place in out_of_fold if place < len(observations)]
     n = sum(len(one.counting().groups) for one in judges)
-    if not TOO_FEW_TO_JUDGE < n <= FEW_TO_JUDGE or all(one.groups.max_size == 1 for one in judges):
+    if estimate is None or all(one.groups.max_size == 1 for one in judges):
+        return []
+    if n > FEW_TO_JUDGE and estimate.high - estimate.low <= 2 * WIDE:
         return []
     message = (
         f"{n} left-out groups tell how often predictions for new rows are right within about ten points; label some "

@@ -14,12 +14,7 @@ from torch import Tensor
 
 from unbag.checks import check_choice
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
-from unbag.families.choice import (
-    AUTO,
-    FROM_DISK,
-    check_processor,
-    name_of,
-)
+from unbag.families.choice import AUTO, FROM_DISK, check_processor, name_of
 from unbag.families.components import LINEAR_FIRST, ComponentNetworks, is_wide
 from unbag.families.starts import needs_guess
 from unbag.fit_settings import MOST_ROUNDS, as_int, raise_rate, read_settings

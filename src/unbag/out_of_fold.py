@@ -24,6 +24,8 @@ STEPS = 4
 
 TOO_FEW_TO_JUDGE, FEW_TO_JUDGE = 10, 40
 """So many left-out groups, or fewer, do not tell how often predictions are right, or tell it roughly."""
+WIDE = 0.02
+"""More than so far from the estimated accuracy to an end of its interval, it is rough as well."""
 
 # Of a mixture: how many groups' worth of evidence the prior has for each candidate, which models hardly count, and
 # steps at most. Two to five groups were alike on tables of vehicle, breast_cancer and digits, and better than none.
