@@ -125,7 +125,7 @@ def _summary_table(all_places: Sequence[Place]) -> Table:
                 "-" if own.worst is None else f"{own.worst[0]:+.1f}",
                 _signed(own.to_best),
                 "-" if own.to_match is None else f"{own.to_match[0]:+.1f}",
-                _share(own.estimated_near, own.estimated),
+                _share(*own.said),
                 str(own.silent) if own.estimated else "-",
             )
         )
