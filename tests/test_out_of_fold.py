@@ -165,7 +165,7 @@ def test_weights_of_a_mixture_have_the_largest_likelihood_and_prior_together(see
         likelihood = mean_log_likelihood(sets, [mix(own, [w, 1 - w]) for own in zip(*candidates, strict=True)])
         return 2 * n_groups * likelihood + (PRIOR if size > 1 else 0) * (math.log(w) + math.log(1 - w))
 
-    grid = np.linspace(0.002, 0.998, 499)
+    grid = np.linspace(0.01, 0.99, 99)
     values = np.array([explain(w) for w in grid])
     found = fit_mixture(sets, candidates)[0]
     near = grid < LEAST_SHARE if found == 0 else grid > 1 - LEAST_SHARE  # where one of them hardly counts

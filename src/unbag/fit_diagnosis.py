@@ -80,9 +80,9 @@ def combine_findings(
     return findings
 
 
-def describe_short_time(seconds: float, n_networks: int) -> Finding:
+def describe_short_time(seconds: float, n_models: int) -> Finding:
     """Say that time was too short to leave every group out, and what the result is of."""
-    result = "one network" if n_networks == 1 else f"the mean of {n_networks} networks"
+    result = "one model" if n_models == 1 else f"the mean of {n_models} models"
     return Finding(
         "short_time",
         f"{seconds:g} seconds are too few to leave every group out in turn and to choose among models: the result is "

@@ -187,7 +187,7 @@ def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress:
 
 
 def _from_clusters(networks: Family, *, can_choose: bool) -> Networks:
-    """Let networks begin with clusters, and learn for long only where left-out groups tell when to stop."""
+    """Let networks begin with clusters, and learn for a few looks only where groups cannot choose."""
     assert isinstance(networks, Networks)
     settings = networks.settings
     if not can_choose:

@@ -27,8 +27,8 @@ TOO_FEW_TO_JUDGE, FEW_TO_JUDGE = 10, 40
 WIDE = 0.02
 """More than so far from the estimated accuracy to an end of its interval, it is rough as well."""
 
-# Of a mixture: how many groups' worth of evidence the prior has for each candidate, which models hardly count, and
-# steps at most. Two to five groups were alike on tables of vehicle, breast_cancer and digits, and better than none.
+# Of a mixture: the prior, as rows that were seen to be of each candidate, which models hardly count, and steps at most.
+# Two to five rows were alike on tables of vehicle, breast_cancer and digits, and better than none.
 PRIOR, LEAST_SHARE, MOST_STEPS = 3.0, 0.1, 50
 
 

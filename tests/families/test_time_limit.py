@@ -46,7 +46,7 @@ def test_where_time_is_short_networks_of_one_split_are_the_result_and_a_warning_
     assert (clf.candidates_, clf.folds_, clf.scaling_) == ([], None, "standard")
     assert {*clf.model_names_} == {"mlp"}
     n = len(clf.models_)
-    said = "one network" if n == 1 else f"the mean of {n} networks"
+    said = "one model" if n == 1 else f"the mean of {n} models"
     assert any(f"the result is {said} of one split" in str(one.message) for one in told)
     assert [one.kind for one in clf.diagnosis_].count("short_time") == 1
     clf.save(tmp_path / "model")
@@ -60,7 +60,7 @@ def test_as_many_networks_are_averaged_as_there_is_time_for(problem):
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
     with patch("unbag.fold_fitting.time", clock), pytest.warns(UnbagWarning) as told:
         clf = AggregateClassifier(time_limit=5.5, epochs=3, random_state=0).fit(X, y)
-    assert any("the mean of 5 networks of one split" in str(one.message) for one in told)
+    assert any("the mean of 5 models of one split" in str(one.message) for one in told)
     first, *others = clf._log_probs_of_models(torch.from_numpy(X).float())
     assert len(others) == 4
     assert all(not torch.equal(first, own) for own in others)
