@@ -48,8 +48,9 @@ MOST_CLASSES_OF_TREES = 64
 N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
 
 # Where time is limited, all folds are fitted if what is left is enough for so many fits of one network to each: by two
-# scalings, and as many by other candidates.
-FITS_OF_A_FOLD = 2
+# scalings, and as many by other candidates. Otherwise, one more network is fitted while there is this part of the time
+# that the longest one took.
+FITS_OF_A_FOLD, PART_OF_A_FIT = 2, 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class CrossPrepared:
         if self.alone is None or self.time_limit is None:
             return self._cross_fit(align, self.time_limit)
         left, longest, fits = self.time_limit, 0.0, list[Fitted]()
-        while not fits or left > longest:
+        while not fits or left > longest * PART_OF_A_FIT:
             begun = time.monotonic()
             fits.append(replace(self.alone, seed=self.seed + len(fits), time_limit=left).train())
             taken = time.monotonic() - begun
@@ -140,7 +141,7 @@ def prepare_folds(
     prepared = CrossPrepared(candidates, X, counting, n_folds, seed, choose, read_time_limit(choices))
     if prepared.time_limit is None or not automatic or choices["n_folds"] != AUTO or bool(X.isnan().any()):
         return prepared
-    return replace(prepared, alone=_prepare_alone(choices, X, observations, seed, in_order(names)[0]))
+    return replace(prepared, alone=_prepare_alone(choices, X, observations, seed, names))
 
 
 def _candidate(
@@ -158,14 +159,17 @@ def _candidate(
 
 
 def _prepare_alone(
-    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int, name: str
+    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int, names: Sequence[str]
 ) -> Prepared:
     """Check all of a fit to one split of the groups by the first of the candidates, with one scaling."""
+    can_choose = tell_of_each_other([one.counting() for one in observations])
+    # Of more than a few groups, clusters bring less than the further networks that their time is enough for.
+    of_many = can_choose and most_groups(observations) > FEW_GROUPS
+    name = in_order([one for one in names if one != CLUSTERS or not of_many])[0]
     scaling = choose_scalings(choices["scaling"], can_choose=False)[0]
     prepared = prepare({**choices, "model": architecture(name), "scaling": scaling}, X, observations, seed)
     if name != CLUSTERS:
         return prepared
-    can_choose = tell_of_each_other([one.counting() for one in observations])
     return replace(prepared, family=_from_clusters(prepared.family, can_choose=can_choose))
 
 

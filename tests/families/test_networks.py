@@ -211,6 +211,16 @@ def test_few_groups_do_not_end_the_match_of_mean_proportions():
         assert candidates["mean_proportions"].settings.epochs == looks
 
 
+@pytest.mark.parametrize(("n_groups", "n_classes", "guess"), [(40, 2, "counts"), (41, 2, None), (41, 50, "counts")])
+def test_where_time_is_short_many_groups_that_can_choose_begin_without_clusters(n_groups, n_classes, guess):
+    choices = AggregateClassifier(time_limit=1.0).get_params(deep=False)
+    counts = [[2, *[0] * (n_classes - 1)]] * n_groups
+    sets = [Observations(LabelProportions(), Groups.from_sizes([2] * n_groups), counts, n_classes)]
+    prepared = prepare_folds(choices, torch.zeros(2 * n_groups, 3), sets, 0)
+    assert "clusters" in prepared.candidates
+    assert prepared.alone.family.guess == guess
+
+
 def test_what_the_caller_gives_holds_for_the_match_of_few_groups_too():
     sets = [Observations(LabelProportions(), Groups.from_sizes([2] * 9), [[1, 1]] * 9, 2)]
 
