@@ -20,7 +20,7 @@ from unbag.families.starts import needs_guess
 from unbag.fit_settings import MOST_ROUNDS, as_int, raise_rate, read_settings
 from unbag.launching import Launcher
 from unbag.models import build
-from unbag.training import Objective, Observations, Plateau, Settings
+from unbag.training import LongAfterFall, Objective, Observations, Plateau, Settings
 from unbag.training.row_source import Rows, row_shape
 from unbag.training.scaling import ScalingName
 
@@ -34,8 +34,8 @@ TOO_LITTLE = 5e-3
 TOO_FEW_TO_SPLIT = 20
 ENOUGH_ROWS, ENOUGH_GROUPS = 1 << 18, 200
 
-# Of what is trained to its end: as many as have brought the match of mean proportions there, and how.
-LOOKS_TO_THE_END, TO_THE_END = 100, {"learning_rate": 1e-3, "weight_decay": 0.0}
+# Of what is trained to its end: for how many times as long as it took to match mean proportions, and how.
+TIMES_THE_FALL, TO_THE_END = 8, {"learning_rate": 1e-3, "weight_decay": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ def _networks(
     to_the_end = automatic and most_groups(observations) <= TOO_FEW_TO_SPLIT
     if to_the_end:
         left_open: dict[str, Any] = {name: value for name, value in TO_THE_END.items() if choices[name] == AUTO}
-        settings = replace(settings, epochs=LOOKS_TO_THE_END, patience=None, **left_open)
+        settings = replace(settings, patience=None, **left_open)
     with_guess = by_progress and len(shape) == 1 and objective is None and needs_guess(observations)
     return Networks(
         make_net=make_net,
@@ -176,7 +176,7 @@ def _networks(
         verbose=bool(choices["verbose"]),
         checkpoint=choices["checkpoint"],
         objective=objective,
-        hooks=_hooks(choices, settings, can_choose=can_choose),
+        hooks=_hooks(choices, settings, can_choose=can_choose, to_the_end=to_the_end),
         launcher=read_launcher(choices),
     )
 
@@ -186,11 +186,13 @@ def most_groups(observations: Sequence[Observations]) -> int:
     return max(len(one.groups) for one in observations)
 
 
-def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool) -> dict[str, Any]:
+def _hooks(choices: dict[str, Any], settings: Settings, *, can_choose: bool, to_the_end: bool) -> dict[str, Any]:
     hooks = {name: choices[name] for name in HOOKS}
     if settings.steps is None:
         return hooks
-    if hooks["stopping"] is None and settings.patience is not None:
+    if hooks["stopping"] is None and to_the_end:
+        hooks["stopping"] = LongAfterFall(TIMES_THE_FALL)
+    elif hooks["stopping"] is None and settings.patience is not None:
         hooks["stopping"] = Plateau(settings.patience, settings.patient_from, TOO_LITTLE)
     if can_choose and hooks["schedule"] is None and hooks["optimiser"] is None and choices["learning_rate"] == AUTO:
         hooks["schedule"] = raise_rate

@@ -31,14 +31,14 @@ from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import as_int
 from unbag.fitting import HOOKS, Prepared, choose_scalings, make_family, most_groups, prepare, read_time_limit
 from unbag.objectives import match_proportions
-from unbag.training import Observations
+from unbag.training import Observations, Plateau
 from unbag.training.trained import side_by_side
 
 OF_FEW_LABELS: dict[str, type[Family]] = {EXTRA_TREES: ExtraTrees, KERNEL: KernelLogistic}
 """Candidates that have no parameters."""
 
-# Of more groups, networks learn as much without clusters. Where nothing tells when to stop, networks that begin with
-# clusters go on from these for so many looks.
+# Of more groups, networks learn as much without clusters. Where no group tells when to stop, those that begin with
+# clusters end with the first look that brings little, and after a few at the latest: then they learn counts by heart.
 GROUPS_OF_CLUSTERS, LOOKS_AFTER_CLUSTERS = 100, 5
 
 # Every round of boosting has a tree for each class.
@@ -155,7 +155,7 @@ def _candidate(
         own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
     objective = match_proportions if name == MATCH else None
     family = make_family(own, X, observations, objective, can_choose=can_choose)
-    return _from_clusters(family, can_choose=can_choose) if name == CLUSTERS else family
+    return _from_clusters(family, choices, can_choose=can_choose) if name == CLUSTERS else family
 
 
 def _prepare_alone(
@@ -170,7 +170,7 @@ def _prepare_alone(
     prepared = prepare({**choices, "model": architecture(name), "scaling": scaling}, X, observations, seed)
     if name != CLUSTERS:
         return prepared
-    return replace(prepared, family=_from_clusters(prepared.family, can_choose=can_choose))
+    return replace(prepared, family=_from_clusters(prepared.family, choices, can_choose=can_choose))
 
 
 def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress: bool) -> list[str]:
@@ -190,10 +190,12 @@ def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress:
     return [name for name in CANDIDATES if fit.get(name, True)]
 
 
-def _from_clusters(networks: Family, *, can_choose: bool) -> Networks:
-    """Let networks begin with clusters, and learn for a few looks only where groups cannot choose."""
+def _from_clusters(networks: Family, choices: dict[str, Any], *, can_choose: bool) -> Networks:
+    """Let networks begin with clusters, and end with the first look that brings little where groups cannot choose."""
     assert isinstance(networks, Networks)
-    settings = networks.settings
-    if not can_choose:
-        settings = replace(settings, epochs=LOOKS_AFTER_CLUSTERS, warm_up=LOOKS_AFTER_CLUSTERS)
-    return replace(networks, guess="counts", settings=settings)
+    networks = replace(networks, guess="counts")
+    if can_choose:
+        return networks
+    settings = replace(networks.settings, epochs=LOOKS_AFTER_CLUSTERS, warm_up=LOOKS_AFTER_CLUSTERS)
+    rule = choices["stopping"] or Plateau(1)
+    return replace(networks, settings=settings, hooks={**networks.hooks, "stopping": rule})

@@ -16,15 +16,16 @@ from unbag import AggregateClassifier, Groups, LabelProportions, OrdinalRank, Or
 from unbag.class_shares import read_class_shares
 from unbag.families import Fitted, starts
 from unbag.families.cross_fit import _with_one_scaling
-from unbag.families.folds import make_folds
+from unbag.families.folds import Fold, make_folds
 from unbag.families.networks import Networks, _learn_guess
 from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import _Clusters, guess_classes
 from unbag.fit_settings import MOST_LOOKS
-from unbag.fitting import LOOKS_TO_THE_END
-from unbag.fold_fitting import prepare_folds
+from unbag.fitting import TIMES_THE_FALL
+from unbag.fold_fitting import LOOKS_AFTER_CLUSTERS, prepare_folds
 from unbag.objectives import match_proportions
-from unbag.training import Observations, Settings, Trained
+from unbag.training import LongAfterFall, Observations, Plateau, Settings, Trained
+from unbag.training.best import never
 from unbag.training.selection import SHARPENED
 
 
@@ -204,11 +205,43 @@ def test_without_early_stopping_networks_keep_their_last_state_and_are_judged_by
 
 def test_few_groups_do_not_end_the_match_of_mean_proportions():
     choices = AggregateClassifier().get_params(deep=False)
-    for n_groups, looks in ((20, LOOKS_TO_THE_END), (21, MOST_LOOKS)):
+    for n_groups, rule in ((20, LongAfterFall(TIMES_THE_FALL)), (21, Plateau(10, tolerance=5e-3))):
         sets = [Observations(LabelProportions(), Groups.from_sizes([2] * n_groups), [[1, 1]] * n_groups, 2)]
         candidates = prepare_folds(choices, torch.zeros(2 * n_groups, 3), sets, 0).candidates
         assert [candidates[name].early_stopping for name in ("mlp", "mean_proportions")] == [True, n_groups > 20]
-        assert candidates["mean_proportions"].settings.epochs == looks
+        match = candidates["mean_proportions"]
+        assert (match.settings.epochs, match.hooks["stopping"]) == (MOST_LOOKS, rule)
+
+
+def test_the_match_of_few_groups_goes_on_for_as_long_as_it_took_times_eight():
+    X, labels = blobs(n=48)
+    seen = Observations(LabelProportions(), Groups.from_sizes([6] * 8), torch.eye(4)[labels].view(8, 6, 4).sum(1), 4)
+    choices = AggregateClassifier().get_params(deep=False)
+    match = prepare_folds(choices, torch.from_numpy(X), [seen], 0).candidates["mean_proportions"]
+    folds = make_folds([seen], [torch.arange(8) % 2])
+    for one in replace(match, scalings=["standard"]).fit_folds(torch.from_numpy(X), folds, 0, goal=0.0):
+        losses = np.array([entry["loss"][0] for entry in one.trained.history])
+        fall = int((losses <= 0.01 * losses[0]).argmax()) + 1
+        assert one.trained.best_epoch == [TIMES_THE_FALL * fall - 1]
+
+
+def test_what_begins_with_clusters_ends_soon_where_groups_cannot_choose():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 4
+    X = torch.from_numpy(4 * np.eye(4)[labels] + rng.normal(size=(60, 4))).float()
+    seen = Observations(LabelProportions(), Groups.from_sizes([20] * 3), torch.eye(4)[labels].view(3, 20, 4).sum(1), 4)
+    prepared = prepare_folds(AggregateClassifier().get_params(deep=False), X, [seen], 0)
+    assert not prepared.choose
+    clusters = prepared.candidates["clusters"]
+    assert (clusters.settings.epochs, clusters.settings.warm_up) == (LOOKS_AFTER_CLUSTERS, LOOKS_AFTER_CLUSTERS)
+    (one,) = clusters.fit_folds(X, [Fold([seen], [])], 0)
+    losses = np.array([entry["loss"][0] for entry in one.trained.history])
+    progress = (losses[:-1] - losses[1:]) / (1 + losses[1:])
+    assert (progress[:-1] > 0.05).all()
+    assert len(losses) < LOOKS_AFTER_CLUSTERS
+    assert progress[-1] <= 0.05
+    own = prepare_folds(AggregateClassifier(stopping=never).get_params(deep=False), X, [seen], 0).candidates["clusters"]
+    assert own.hooks["stopping"] is never
 
 
 @pytest.mark.parametrize(("n_groups", "n_classes", "guess"), [(40, 2, "counts"), (41, 2, None), (41, 50, "counts")])
@@ -230,7 +263,7 @@ def test_what_the_caller_gives_holds_for_the_match_of_few_groups_too():
 
     assert (match().settings.learning_rate, match().settings.weight_decay) == (1e-3, 0.0)
     own = match(learning_rate=0.02).settings
-    assert (own.learning_rate, own.weight_decay, own.epochs) == (0.02, 0.0, LOOKS_TO_THE_END)
+    assert (own.learning_rate, own.weight_decay) == (0.02, 0.0)
     assert match(patience=3).early_stopping
     assert match(patience=3).settings.patience == 3
     assert match(epochs=7).settings.epochs == 7

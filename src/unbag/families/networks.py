@@ -188,8 +188,8 @@ class Networks:
         rule = self.hooks.get("stopping")
         if rule is None and scored and self.settings.patience is not None:
             rule = Patience(self.settings.patience, self.settings.patient_from)
-        # What the caller wants to be trained to its end, is.
-        if goal is not None and rule is not None and self.settings.steps is not None:
+        # What the caller wants to be trained to its end, is, and so is what nothing judges meanwhile.
+        if goal is not None and rule is not None and scored and self.settings.steps is not None:
             n = self.settings.epochs
             rule = OutOfReach(goal, n, n // 10, rule, len(self.scalings))
         if time_limit is not None:

@@ -1,6 +1,7 @@
 """The training loop, and what it is made of."""
 
 from unbag.objectives import Objective as Objective
+from unbag.training.best import LongAfterFall as LongAfterFall
 from unbag.training.best import Patience as Patience
 from unbag.training.best import Plateau as Plateau
 from unbag.training.best import TimeLimit as TimeLimit

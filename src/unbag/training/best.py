@@ -145,6 +145,38 @@ class Plateau:
         return ~(now - before > tolerance * (1 + now.abs()))
 
 
+@dataclass(frozen=True)
+class LongAfterFall:
+    """The rule that stops a replica after so many times the epochs in which its loss fell to a part of the first one.
+
+    Where a loss that can reach zero still says nothing of what is learned once it has, what took long to reach it takes
+    long to go on.
+
+    Parameters
+    ----------
+    times
+        How many times as many epochs.
+    part
+        Of the loss of the first epoch.
+
+    Examples
+    --------
+    >>> history = [{"loss": [1.0, 1.0]}, {"loss": [0.009, 0.4]}, {"loss": [0.5, 0.2]}, {"loss": [0.2, 0.1]}]
+    >>> [LongAfterFall(2)(None, history[:done]).tolist() for done in (3, 4)]
+    [[False, False], [True, False]]
+    """
+
+    times: int
+    part: float = 0.01
+
+    def __call__(self, best: Best | None, history: Sequence[dict[str, Any]]) -> Tensor:
+        """Say which replicas have gone on for long enough, (replicas,)."""
+        losses = torch.tensor([entry["loss"] for entry in history], dtype=torch.float64)
+        fallen = losses <= self.part * losses[0]
+        taken = fallen.int().argmax(0) + 1  # epochs
+        return fallen.any(0) & (len(history) >= self.times * taken)
+
+
 def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
     """Stop no replica before the last epoch."""
     return False
