@@ -149,8 +149,8 @@ class Plateau:
 class LongAfterFall:
     """The rule that stops a replica after so many times the epochs in which its loss fell to a part of the first one.
 
-    Where a loss that can reach zero still says nothing of what is learned once it has, what took long to reach it takes
-    long to go on.
+    For a loss that is near zero before the model is at its best: the longer it took to get there, the longer the model
+    goes on to improve.
 
     Parameters
     ----------
