@@ -63,8 +63,9 @@ KIND = Kind("equal_time", Cell, run)
 def main() -> None:
     """Run what is missing, and say how the default compares."""
     torch.set_num_threads(1)
+    # The first fit of a process imports much, which is not the match's time.
     X = np.eye(2, dtype=np.float32).repeat(30, 0)
-    learn("mean_proportions", X, np.arange(60) // 2, 2 * np.eye(2, dtype=int).repeat(15, 0), X, seed=0)  # imports
+    learn("mean_proportions", X, np.arange(60) // 2, 2 * np.eye(2, dtype=int).repeat(15, 0), X, seed=0)
     fill(CELLS, FOLDER, kind=KIND, budget=sys.argv[1] if len(sys.argv) > 1 else None)
     lines, by_cell = read(FOLDER, KIND), dict[tuple[Any, ...], list[float]]()
     for cell, line in lines.items():
