@@ -429,8 +429,7 @@ class AggregateClassifier(Predictor):
         if isinstance(fitted, CrossFitted):
             keep_folds(self, fitted, observations)
             return fitted.out_of_fold
-        assert prepared.alone is not None
-        keep_split(self, fitted, prepared.alone, observations, self._align, ensemble=True)
+        keep_split(self, fitted, prepared.in_turn[0], observations, self._align, ensemble=True)
         return {}
 
     def _report(self, findings: Sequence[Finding], *, silent: str = "unnamed_classes") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -31,7 +31,7 @@ from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import as_int
 from unbag.fitting import HOOKS, Prepared, choose_scalings, make_family, most_groups, prepare, read_time_limit
 from unbag.objectives import match_proportions
-from unbag.training import Observations, Plateau
+from unbag.training import Objective, Observations, Plateau
 from unbag.training.trained import side_by_side
 
 OF_FEW_LABELS: dict[str, type[Family]] = {EXTRA_TREES: ExtraTrees, KERNEL: KernelLogistic}
@@ -49,8 +49,8 @@ N_FOLDS, N_FOLDS_OF_FEW, FEW_GROUPS = 4, 8, 40
 
 # Where time is limited, all folds are fitted if what is left is enough for so many fits of one network to each: by two
 # scalings, and as many by other candidates. Otherwise, one more network is fitted while there is this part of the time
-# that the longest one took.
-FITS_OF_A_FOLD, PART_OF_A_FIT = 2, 0.5
+# that the longest one took: some kinds take far less, and one that is cut off early says little of any class.
+FITS_OF_A_FOLD, PART_OF_A_FIT = 2, 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +65,21 @@ class CrossPrepared:
     choose: bool
     """Whether left-out groups choose when to stop, and among candidates."""
     time_limit: float | None
-    alone: Prepared | None = None
-    """What is fitted first where time is limited: one network, to one split of the groups."""
+    in_turn: list[Prepared] = field(default_factory=list)
+    """What is fitted where time is limited, one network after the other, to one split of the groups."""
 
     def train(self, align: Align) -> CrossFitted | Fitted:
         """Fit every candidate on all folds but one in turn, or where that would take too long, networks to one split.
 
-        Of these there are as many as there is time for.
+        Of these there are as many as there is time for, of different kinds, because these make different errors.
         """
-        if self.alone is None or self.time_limit is None:
+        if not self.in_turn or self.time_limit is None:
             return self._cross_fit(align, self.time_limit)
         left, longest, fits = self.time_limit, 0.0, list[Fitted]()
         while not fits or left > longest * PART_OF_A_FIT:
             begun = time.monotonic()
-            fits.append(replace(self.alone, seed=self.seed + len(fits), time_limit=left).train())
+            one = self.in_turn[len(fits) % len(self.in_turn)]
+            fits.append(replace(one, seed=self.seed + len(fits), time_limit=left).train())
             taken = time.monotonic() - begun
             left, longest = left - taken, max(longest, taken)
             if len(fits) == 1 and left >= taken * self.n_folds * FITS_OF_A_FOLD:
@@ -141,7 +142,7 @@ def prepare_folds(
     prepared = CrossPrepared(candidates, X, counting, n_folds, seed, choose, read_time_limit(choices))
     if prepared.time_limit is None or not automatic or choices["n_folds"] != AUTO or bool(X.isnan().any()):
         return prepared
-    return replace(prepared, alone=_prepare_alone(choices, X, observations, seed, names))
+    return replace(prepared, in_turn=_prepare_in_turn(choices, X, observations, seed, names))
 
 
 def _candidate(
@@ -153,24 +154,33 @@ def _candidate(
     own = {**choices, "model": architecture(name)}
     if name == TREES:  # on the processor; interrupted, they begin anew, which is soon done
         own |= {"checkpoint": None, "device": "cpu", "devices": 1, "nodes": 1, **dict.fromkeys(HOOKS)}
-    objective = match_proportions if name == MATCH else None
-    family = make_family(own, X, observations, objective, can_choose=can_choose)
+    family = make_family(own, X, observations, _objective(name), can_choose=can_choose)
     return _from_clusters(family, choices, can_choose=can_choose) if name == CLUSTERS else family
 
 
-def _prepare_alone(
+def _prepare_in_turn(
     choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int, names: Sequence[str]
-) -> Prepared:
-    """Check all of a fit to one split of the groups by the first of the candidates, with one scaling."""
+) -> list[Prepared]:
+    """Check all of a fit to one split of the groups by networks of different kinds in turn, with one scaling."""
     can_choose = tell_of_each_other([one.counting() for one in observations])
     # Of more than a few groups, clusters bring less than the further networks that their time is enough for.
     of_many = can_choose and most_groups(observations) > FEW_GROUPS
-    name = in_order([one for one in names if one != CLUSTERS or not of_many])[0]
+    first, *others = in_order([one for one in names if one != CLUSTERS or not of_many])
+    turns = [first, *(name for name in (MATCH, "mlp") if name in others and can_choose)]
     scaling = choose_scalings(choices["scaling"], can_choose=False)[0]
-    prepared = prepare({**choices, "model": architecture(name), "scaling": scaling}, X, observations, seed)
-    if name != CLUSTERS:
-        return prepared
-    return replace(prepared, family=_from_clusters(prepared.family, choices, can_choose=can_choose))
+    prepared = []
+    for name in turns:
+        own = {**choices, "model": architecture(name), "scaling": scaling}
+        one = prepare(own, X, observations, seed, objective=_objective(name))
+        if name == CLUSTERS:
+            one = replace(one, family=_from_clusters(one.family, choices, can_choose=can_choose))
+        prepared.append(one)
+    return prepared
+
+
+def _objective(name: str) -> Objective | None:
+    """Return what a candidate minimises in place of what its settings say."""
+    return match_proportions if name == MATCH else None
 
 
 def _candidates(X: Tensor, observations: Sequence[Observations], *, by_progress: bool) -> list[str]:

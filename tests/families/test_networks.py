@@ -22,6 +22,7 @@ from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import _Clusters, guess_classes
 from unbag.fit_settings import MOST_LOOKS
 from unbag.fitting import TIMES_THE_FALL
+from unbag.objectives import match_proportions
 from unbag.fold_fitting import LOOKS_AFTER_CLUSTERS, prepare_folds
 from unbag.objectives import match_proportions
 from unbag.training import LongAfterFall, Observations, Plateau, Settings, Trained
@@ -244,14 +245,22 @@ def test_what_begins_with_clusters_ends_soon_where_groups_cannot_choose():
     assert own.hooks["stopping"] is never
 
 
-@pytest.mark.parametrize(("n_groups", "n_classes", "guess"), [(40, 2, "counts"), (41, 2, None), (41, 50, "counts")])
-def test_where_time_is_short_many_groups_that_can_choose_begin_without_clusters(n_groups, n_classes, guess):
+@pytest.mark.parametrize(
+    ("n_groups", "n_classes", "kinds"),
+    [(40, 2, ["clusters", "match", "random"]), (41, 2, ["random", "match"]), (41, 50, ["clusters"])],
+)
+def test_where_time_is_short_networks_of_different_kinds_take_turns(n_groups, n_classes, kinds):
+    """Many groups do without clusters; as few as classes, which cannot choose, have no others."""
     choices = AggregateClassifier(time_limit=1.0).get_params(deep=False)
     counts = [[2, *[0] * (n_classes - 1)]] * n_groups
     sets = [Observations(LabelProportions(), Groups.from_sizes([2] * n_groups), counts, n_classes)]
     prepared = prepare_folds(choices, torch.zeros(2 * n_groups, 3), sets, 0)
     assert "clusters" in prepared.candidates
-    assert prepared.alone.family.guess == guess
+
+    def kind(family):
+        return "match" if family.objective is match_proportions else "clusters" if family.guess else "random"
+
+    assert [kind(one.family) for one in prepared.in_turn] == kinds
 
 
 def test_what_the_caller_gives_holds_for_the_match_of_few_groups_too():
