@@ -21,6 +21,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from unbag.training import Observations
@@ -74,11 +75,13 @@ class CountClusters:
         rows = torch.cat([one.groups.members for one in sets]).unique()
         n_groups, n_classes = sum(len(one.groups) for one in sets), sets[0].n_classes
         labels: list[Tensor] = []
-        for own in _cluster(X[rows].cpu().flatten(1), n_classes, n_groups, seed):
-            labels.append(own)
-            size = len(labels) * int(own.max() + 1) * n_groups * n_classes
-            if size > MOST_AT_ONCE or time.monotonic() > deadline:
-                break
+        # Several threads are no faster here, and on a busy machine five times slower.
+        with threadpool_limits(1):
+            for own in _cluster(X[rows].cpu().flatten(1), n_classes, n_groups, seed):
+                labels.append(own)
+                size = len(labels) * int(own.max() + 1) * n_groups * n_classes
+                if size > MOST_AT_ONCE or time.monotonic() > deadline:
+                    break
         return cls(rows.cpu(), torch.stack(labels), seed)
 
     def guess(self, sets: Sequence[Observations], deadline: float = float("inf")) -> Tensor:

@@ -38,6 +38,7 @@ from unbag.training.processes import Processes
 from unbag.training.row_source import Rows, TakenRows, put_on
 from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
+from unbag.training.threads import threads_for_step
 
 ROWS_AT_ONCE = 8192
 
@@ -285,7 +286,8 @@ def _learn_guess(
     model.to(rows.device)
     guess = guess.to(rows.device, torch.float32)
     optimiser = torch.optim.Adam(model.parameters(), lr=GUESS_RATE)
-    with torch.enable_grad():
+    n_parameters = sum(weight.numel() for weight in model.parameters())
+    with torch.enable_grad(), threads_for_step(rows, GUESS_ROWS, n_parameters):
         for _ in range(GUESS_STEPS):
             if time.monotonic() > deadline:
                 break
