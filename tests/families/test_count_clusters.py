@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems_of_groups import blobs, count
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from unbag import Groups, LabelProportions
-from unbag.families.count_clusters import CountClusters, fit_shares
+from unbag.families.count_clusters import CountClusters, _cluster, fit_shares
 from unbag.training import Observations
 
 
@@ -121,3 +122,18 @@ def test_a_deadline_that_has_passed_leaves_one_clustering():
     X, labels = blobs(60)
     clusters = CountClusters.of(torch.from_numpy(X).float(), [observe(labels, 3, 3)], seed=0, deadline=0)
     assert len(clusters.labels) == 1
+
+
+def test_clusters_are_found_on_one_thread():
+    X, labels = blobs(60)
+    n_threads = set()
+
+    def watch(rows, *others):
+        n_threads.update(pool["num_threads"] for pool in threadpool_info())
+        yield from _cluster(rows, *others)
+
+    before = threadpool_info()
+    with threadpool_limits(2), patch("unbag.families.count_clusters._cluster", watch):
+        CountClusters.of(torch.from_numpy(X).float(), [observe(labels, 6, 3)], seed=0)
+    assert n_threads == {1}
+    assert threadpool_info() == before
