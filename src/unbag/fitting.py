@@ -52,10 +52,15 @@ class Prepared:
     """The numbers of these groups in each set; None where none is held out."""
     seed: int
     time_limit: float | None
+    short: bool = False
+    """Whether the time is too short for more than a rough likelihood."""
 
     def train(self) -> Fitted:
         """Train as the estimator was told to."""
-        used, held_out = ([one.for_training() for one in sets] for sets in (self.used, self.held_out))
+        used, held_out = (
+            [one.for_short_training() if self.short else one.for_training() for one in sets]
+            for sets in (self.used, self.held_out)
+        )
         return self.family.fit(self.X, used, held_out, self.seed, self.time_limit)
 
 

@@ -171,7 +171,7 @@ def _prepare_in_turn(
     prepared = []
     for name in turns:
         own = {**choices, "model": architecture(name), "scaling": scaling}
-        one = prepare(own, X, observations, seed, objective=_objective(name))
+        one = replace(prepare(own, X, observations, seed, objective=_objective(name)), short=True)
         if name == CLUSTERS:
             one = replace(one, family=_from_clusters(one.family, choices, can_choose=can_choose))
         prepared.append(one)

@@ -261,6 +261,7 @@ def test_where_time_is_short_networks_of_different_kinds_take_turns(n_groups, n_
         return "match" if family.objective is match_proportions else "clusters" if family.guess else "random"
 
     assert [kind(one.family) for one in prepared.in_turn] == kinds
+    assert all(one.short for one in prepared.in_turn)
 
 
 def test_what_the_caller_gives_holds_for_the_match_of_few_groups_too():

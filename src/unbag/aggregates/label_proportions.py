@@ -33,9 +33,11 @@ Method = Literal["two_classes", "permanents", "count_states", "saddle_point"]
 LARGEST_PERMANENT = 10
 # The mean error of the saddle point's posterior times the number of members; see unbag.benchmarks.saddle_point.
 ERROR_TIMES_MEMBERS = 0.08
-# Where larger groups can have more count vectors than these, steps of training take twice to ten times as long as by the
-# saddle point, and what is learned explains left-out groups no better.
-STATES_IN_TRAINING = 2**8
+# With more count vectors than these, steps of training take twice to ten times as long as by the saddle point, and what
+# is learned explains left-out groups no better. Not fewer: those of the largest group of places are as many.
+STATES_IN_TRAINING = 2**LARGEST_PERMANENT
+# Where time is short, larger groups of a size that can have more than these take the saddle point.
+STATES_IN_SHORT_TRAINING = 2**8
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +142,7 @@ class LabelProportions(Aggregate):
             raise ValueError(f"max_states must be a whole number of at least 1, got {max_states!r}")
         self.method = method
         self.max_states = max_states
-        self._for_training = False
+        self._by_size = False  # whether groups of one size run by one method
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         labels = check_labels(labels, groups, n_classes)
@@ -153,10 +155,17 @@ class LabelProportions(Aggregate):
         return counts
 
     def for_training(self) -> LabelProportions:
-        if self.method == "exact":
+        if self.method == "exact" or self.max_states <= STATES_IN_TRAINING:
             return self
         other = copy(self)  # a subclass stays what it is
-        other._for_training = True
+        other.max_states = STATES_IN_TRAINING
+        return other
+
+    def for_short_training(self) -> LabelProportions:
+        if self.method == "exact":
+            return self
+        other = copy(self)
+        other._by_size = True
         return other
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
@@ -199,10 +208,9 @@ class LabelProportions(Aggregate):
             return Plan([Part("permanents", everything)], segments.sizes)
         fit = _n_states(z) <= self.max_states
         small = (segments.sizes <= LARGEST_PERMANENT) & fit
-        if self._for_training:
-            # By size, not by counts: groups of one size that ran by two methods would take longer than by either.
+        if self._by_size:  # by two methods, they would take longer than by either
             k = z.shape[1]
-            fit &= small | ((segments.sizes / k + 1) ** k <= STATES_IN_TRAINING)
+            fit &= small | ((segments.sizes / k + 1) ** k <= STATES_IN_SHORT_TRAINING)
         few = (z > 0).sum(1) <= 2
         parts = [Part("permanents", which) for which in split_by(segments.sizes, small)]
         parts += [
