@@ -22,7 +22,6 @@ from unbag.families.row_evidence import RowEvidence
 from unbag.families.starts import _Clusters, guess_classes
 from unbag.fit_settings import MOST_LOOKS
 from unbag.fitting import TIMES_THE_FALL
-from unbag.objectives import match_proportions
 from unbag.fold_fitting import LOOKS_AFTER_CLUSTERS, prepare_folds
 from unbag.objectives import match_proportions
 from unbag.training import LongAfterFall, Observations, Plateau, Settings, Trained

@@ -55,7 +55,7 @@ def test_where_time_is_short_networks_of_one_split_are_the_result_and_a_warning_
 
 @pytest.mark.parametrize(("limit", "n_models"), [(5.1, 5), (5.3, 6)])
 def test_as_many_networks_are_averaged_as_there_is_time_for(problem, limit, n_models):
-    """Each takes a second; for more than a fifth of one another is begun, and there is no time for a fit to all folds."""
+    """Each takes a second; for more than a fifth of one another is begun; there is no time for all folds."""
     X, _, y = problem
     seconds = itertools.count()  # every fit asks twice
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
