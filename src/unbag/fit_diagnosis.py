@@ -82,11 +82,11 @@ def combine_findings(
 
 def describe_short_time(seconds: float, n_models: int) -> Finding:
     """Say that time was too short to leave every group out, and what the result is of."""
-    result = "one model" if n_models == 1 else f"the mean of {n_models} models"
+    result = "one model" if n_models == 1 else f"the mean of {n_models} models, with equal weights"
     return Finding(
         "short_time",
-        f"{seconds:g} seconds are too few to leave every group out in turn and to choose among models: the result is "
-        f"{result} of one split of the groups; allow more time, or name a model",
+        f"{seconds:g} seconds are too few to leave every group out of each kind of model and to choose among these: the "
+        f"result is {result}; allow more time, or name a model",
     )
 
 

@@ -25,12 +25,13 @@ from unbag.families.choice import (
 from unbag.families.components import MOST_COLUMNS, is_wide
 from unbag.families.cross_fit import Align, CrossFitted, cross_fit
 from unbag.families.extra_trees import ExtraTrees
-from unbag.families.folds import tell_of_each_other
+from unbag.families.folds import Fold, make_folds, number_folds, tell_of_each_other
 from unbag.families.kernel import KernelLogistic
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import as_int
 from unbag.fitting import HOOKS, Prepared, choose_scalings, make_family, most_groups, prepare, read_time_limit
 from unbag.objectives import match_proportions
+from unbag.out_of_fold import are_too_few
 from unbag.training import Objective, Observations, Plateau
 from unbag.training.trained import side_by_side
 
@@ -67,9 +68,11 @@ class CrossPrepared:
     time_limit: float | None
     in_turn: list[Prepared] = field(default_factory=list)
     """What is fitted where time is limited, one network after the other, to one split of the groups."""
+    folds_in_turn: list[Fold] = field(default_factory=list)
+    """What each of these leaves out, another fold, where groups are too few to hold out any from all of them."""
 
     def train(self, align: Align) -> CrossFitted | Fitted:
-        """Fit every candidate on all folds but one in turn, or where that would take too long, networks to one split.
+        """Fit every candidate on all folds but one in turn, or where that would take too long, networks one by one.
 
         Of these there are as many as there is time for, of different kinds, because these make different errors.
         """
@@ -79,6 +82,9 @@ class CrossPrepared:
         while not fits or left > longest * PART_OF_A_FIT:
             begun = time.monotonic()
             one = self.in_turn[len(fits) % len(self.in_turn)]
+            if self.folds_in_turn:
+                fold = self.folds_in_turn[len(fits) % len(self.folds_in_turn)]
+                one = replace(one, used=fold.used, held_out=fold.held_out)
             fits.append(replace(one, seed=self.seed + len(fits), time_limit=left).train())
             taken = time.monotonic() - begun
             left, longest = left - taken, max(longest, taken)
@@ -142,7 +148,11 @@ def prepare_folds(
     prepared = CrossPrepared(candidates, X, counting, n_folds, seed, choose, read_time_limit(choices))
     if prepared.time_limit is None or not automatic or choices["n_folds"] != AUTO or bool(X.isnan().any()):
         return prepared
-    return replace(prepared, in_turn=_prepare_in_turn(choices, X, observations, seed, names))
+    folds = list[Fold]()
+    if tell_of_each_other(counting) and are_too_few(counting):
+        folds = make_folds(counting, [number_folds(one, n_folds, seed) for one in counting])
+    in_turn = _prepare_in_turn(choices, X, observations, seed, names, in_folds=bool(folds))
+    return replace(prepared, in_turn=in_turn, folds_in_turn=folds)
 
 
 def _candidate(
@@ -159,9 +169,15 @@ def _candidate(
 
 
 def _prepare_in_turn(
-    choices: dict[str, Any], X: Tensor, observations: Sequence[Observations], seed: int, names: Sequence[str]
+    choices: dict[str, Any],
+    X: Tensor,
+    observations: Sequence[Observations],
+    seed: int,
+    names: Sequence[str],
+    *,
+    in_folds: bool,
 ) -> list[Prepared]:
-    """Check all of a fit to one split of the groups by networks of different kinds in turn, with one scaling."""
+    """Check all of a fit by networks of different kinds in turn, with one scaling, to folds or one split of groups."""
     can_choose = tell_of_each_other([one.counting() for one in observations])
     # Of more than a few groups, clusters bring less than the further networks that their time is enough for.
     of_many = can_choose and most_groups(observations) > FEW_GROUPS
@@ -172,7 +188,9 @@ def _prepare_in_turn(
     for name in turns:
         own = {**choices, "model": architecture(name), "scaling": scaling}
         one = replace(prepare(own, X, observations, seed, objective=_objective(name)), short=True)
-        if name == CLUSTERS:
+        if in_folds:
+            one = replace(one, family=_candidate(name, own, X, observations, can_choose=True))
+        elif name == CLUSTERS:
             one = replace(one, family=_from_clusters(one.family, choices, can_choose=can_choose))
         prepared.append(one)
     return prepared

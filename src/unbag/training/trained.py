@@ -39,7 +39,7 @@ class Trained:
 
 
 def side_by_side(runs: Sequence[Trained]) -> Trained:
-    """Put runs of single replicas together; one that stopped early keeps its last numbers."""
+    """Put runs of single replicas together; one that stopped early keeps its last numbers, one without scores has NaN."""
 
     def at(run: Trained, epoch: int) -> dict[str, Any]:
         return run.history[min(epoch, len(run.history) - 1)]
@@ -50,6 +50,9 @@ def side_by_side(runs: Sequence[Trained]) -> Trained:
             return math.nan
         return float(scores[0] if criterion is None else scores[criterion][0])
 
+    def any_scored(epoch: int) -> bool:
+        return any(at(run, epoch)["score"] is not None for run in runs)
+
     longest = max(runs, key=lambda run: len(run.history)).history
     criteria = [None] if not runs[0].others else range(1 + len(runs[0].others))
     history = []
@@ -59,16 +62,16 @@ def side_by_side(runs: Sequence[Trained]) -> Trained:
             {
                 **entry,
                 "loss": [at(run, epoch)["loss"][0] for run in runs],
-                "score": None if entry["score"] is None else scores[0] if criteria == [None] else scores,
+                "score": (scores[0] if criteria == [None] else scores) if any_scored(epoch) else None,
                 "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
             }
         )
 
     def together(parts: Sequence[Trained]) -> Trained:
-        scores = [part.best_score[0] for part in parts if part.best_score is not None]
-        return Trained(
-            [part.models[0] for part in parts], history, [part.best_epoch[0] for part in parts], scores or None
-        )
+        scores = [math.nan if part.best_score is None else part.best_score[0] for part in parts]
+        scored = any(part.best_score is not None for part in parts)
+        epochs = [part.best_epoch[0] for part in parts]
+        return Trained([part.models[0] for part in parts], history, epochs, scores if scored else None)
 
     others = [together(parts) for parts in zip(*(run.others for run in runs), strict=True)]
     return replace(together(runs), others=others)
