@@ -113,8 +113,8 @@ class AggregateClassifier(Predictor):
     time_limit
         Seconds of training and of what follows it, after which the best so far is kept; an epoch that has begun is
         ended. ``model="auto"`` begins with one network and one split of the groups. Where not all folds can be fitted
-        in what is left, the result is the mean of as many such networks as can, of different kinds in turn, and a
-        warning says so. None: as long as it takes.
+        in what is left, the result is the mean of as many such networks as can, of different kinds in turn, which with
+        at most 10 groups leave out one fold each; a warning says so. None: as long as it takes.
     optimiser, schedule, stopping, views
         Hooks of training: another optimiser than Adam, a schedule of its learning rate, a rule in place of patience,
         and a function that makes the inputs of a step from rows; see :func:`unbag.training.train`.

@@ -85,8 +85,8 @@ def describe_short_time(seconds: float, n_models: int) -> Finding:
     result = "one model" if n_models == 1 else f"the mean of {n_models} models, with equal weights"
     return Finding(
         "short_time",
-        f"{seconds:g} seconds are too few to leave every group out of each kind of model and to choose among these: the "
-        f"result is {result}; allow more time, or name a model",
+        f"{seconds:g} seconds are too few to leave every group out of each kind of model and to choose among these: "
+        f"the result is {result}; allow more time, or name a model",
     )
 
 

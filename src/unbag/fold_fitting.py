@@ -148,11 +148,7 @@ def prepare_folds(
     prepared = CrossPrepared(candidates, X, counting, n_folds, seed, choose, read_time_limit(choices))
     if prepared.time_limit is None or not automatic or choices["n_folds"] != AUTO or bool(X.isnan().any()):
         return prepared
-    folds = list[Fold]()
-    if tell_of_each_other(counting) and are_too_few(counting):
-        folds = make_folds(counting, [number_folds(one, n_folds, seed) for one in counting])
-    in_turn = _prepare_in_turn(choices, X, observations, seed, names, in_folds=bool(folds))
-    return replace(prepared, in_turn=in_turn, folds_in_turn=folds)
+    return _with_turns(prepared, choices, observations, names)
 
 
 def _candidate(
@@ -168,32 +164,40 @@ def _candidate(
     return _from_clusters(family, choices, can_choose=can_choose) if name == CLUSTERS else family
 
 
-def _prepare_in_turn(
-    choices: dict[str, Any],
-    X: Tensor,
-    observations: Sequence[Observations],
-    seed: int,
-    names: Sequence[str],
-    *,
-    in_folds: bool,
-) -> list[Prepared]:
-    """Check all of a fit by networks of different kinds in turn, with one scaling, to folds or one split of groups."""
-    can_choose = tell_of_each_other([one.counting() for one in observations])
+def _with_turns(
+    prepared: CrossPrepared, choices: dict[str, Any], observations: Sequence[Observations], names: Sequence[str]
+) -> CrossPrepared:
+    """Check all of a fit by networks of different kinds in turn, with one scaling, to one split of the groups or folds.
+
+    Parameters
+    ----------
+    prepared
+        What is fitted where there is time.
+    choices, observations
+        Those of :func:`prepare_folds`.
+    names
+        Of the candidates.
+    """
+    counting, folds = prepared.observations, list[Fold]()
+    can_choose = tell_of_each_other(counting)
+    # So few groups spare none for all networks, which then would learn their counts by heart.
+    if can_choose and are_too_few(counting):
+        folds = make_folds(counting, [number_folds(one, prepared.n_folds, prepared.seed) for one in counting])
     # Of more than a few groups, clusters bring less than the further networks that their time is enough for.
     of_many = can_choose and most_groups(observations) > FEW_GROUPS
     first, *others = in_order([one for one in names if one != CLUSTERS or not of_many])
     turns = [first, *(name for name in (MATCH, "mlp") if name in others and can_choose)]
     scaling = choose_scalings(choices["scaling"], can_choose=False)[0]
-    prepared = []
+    in_turn = []
     for name in turns:
         own = {**choices, "model": architecture(name), "scaling": scaling}
-        one = replace(prepare(own, X, observations, seed, objective=_objective(name)), short=True)
-        if in_folds:
-            one = replace(one, family=_candidate(name, own, X, observations, can_choose=True))
+        one = replace(prepare(own, prepared.X, observations, prepared.seed, objective=_objective(name)), short=True)
+        if folds:
+            one = replace(one, family=_candidate(name, own, prepared.X, counting, can_choose=True))
         elif name == CLUSTERS:
             one = replace(one, family=_from_clusters(one.family, choices, can_choose=can_choose))
-        prepared.append(one)
-    return prepared
+        in_turn.append(one)
+    return replace(prepared, in_turn=in_turn, folds_in_turn=folds)
 
 
 def _objective(name: str) -> Objective | None:

@@ -245,11 +245,18 @@ def test_what_begins_with_clusters_ends_soon_where_groups_cannot_choose():
 
 
 @pytest.mark.parametrize(
-    ("n_groups", "n_classes", "kinds"),
-    [(40, 2, ["clusters", "match", "random"]), (41, 2, ["random", "match"]), (41, 50, ["clusters"])],
+    ("n_groups", "n_classes", "kinds", "n_folds"),
+    [
+        (10, 2, ["clusters", "match", "random"], 8),
+        (11, 2, ["clusters", "match", "random"], 0),
+        (40, 2, ["clusters", "match", "random"], 0),
+        (41, 2, ["random", "match"], 0),
+        (10, 10, ["clusters"], 0),
+        (41, 50, ["clusters"], 0),
+    ],
 )
-def test_where_time_is_short_networks_of_different_kinds_take_turns(n_groups, n_classes, kinds):
-    """Many groups do without clusters; as few as classes, which cannot choose, have no others."""
+def test_where_time_is_short_networks_of_different_kinds_take_turns(n_groups, n_classes, kinds, n_folds):
+    """Few are left out in turn; many do without clusters; as few as classes, which cannot choose, have only these."""
     choices = AggregateClassifier(time_limit=1.0).get_params(deep=False)
     counts = [[2, *[0] * (n_classes - 1)]] * n_groups
     sets = [Observations(LabelProportions(), Groups.from_sizes([2] * n_groups), counts, n_classes)]
@@ -261,6 +268,9 @@ def test_where_time_is_short_networks_of_different_kinds_take_turns(n_groups, n_
 
     assert [kind(one.family) for one in prepared.in_turn] == kinds
     assert all(one.short for one in prepared.in_turn)
+    assert len(prepared.folds_in_turn) == n_folds
+    if n_folds:
+        assert [one.family.early_stopping for one in prepared.in_turn] == [True, False, True]  # not of the match
 
 
 def test_what_the_caller_gives_holds_for_the_match_of_few_groups_too():

@@ -83,9 +83,12 @@ def test_networks_that_take_turns_leave_out_other_groups_where_none_can_be_held_
         return train(self)
 
     train = Prepared.train
-    with patch("unbag.fold_fitting.time", clock), patch.object(Prepared, "train", keep_sets):
-        with pytest.warns(UnbagWarning, match="the mean of 9 models"):
-            clf = AggregateClassifier(time_limit=9.1, random_state=0).fit(X, z, groups=groups)
+    with (
+        patch("unbag.fold_fitting.time", clock),
+        patch.object(Prepared, "train", keep_sets),
+        pytest.warns(UnbagWarning, match="the mean of 9 models"),
+    ):
+        clf = AggregateClassifier(time_limit=9.1, random_state=0).fit(X, z, groups=groups)
     used, left_out = ([{row for own in sets for row in own} for sets in kind] for kind in zip(*fits, strict=True))
     assert all(own | other == {*range(240)} and not own & other for own, other in zip(used, left_out, strict=True))
     assert set.union(*left_out[:8]) == {*range(240)}  # eight folds, and then the first again

@@ -39,7 +39,7 @@ class Trained:
 
 
 def side_by_side(runs: Sequence[Trained]) -> Trained:
-    """Put runs of single replicas together; one that stopped early keeps its last numbers, one without scores has NaN."""
+    """Put runs of single replicas together; one that stopped early keeps its last numbers, one not scored has NaN."""
 
     def at(run: Trained, epoch: int) -> dict[str, Any]:
         return run.history[min(epoch, len(run.history) - 1)]
