@@ -50,19 +50,17 @@ def side_by_side(runs: Sequence[Trained]) -> Trained:
             return math.nan
         return float(scores[0] if criterion is None else scores[criterion][0])
 
-    def any_scored(epoch: int) -> bool:
-        return any(at(run, epoch)["score"] is not None for run in runs)
-
     longest = max(runs, key=lambda run: len(run.history)).history
     criteria = [None] if not runs[0].others else range(1 + len(runs[0].others))
     history = []
     for epoch, entry in enumerate(longest):
+        scored = any(at(run, epoch)["score"] is not None for run in runs)
         scores = [[scores_at(run, epoch, criterion) for run in runs] for criterion in criteria]
         history.append(
             {
                 **entry,
                 "loss": [at(run, epoch)["loss"][0] for run in runs],
-                "score": (scores[0] if criteria == [None] else scores) if any_scored(epoch) else None,
+                "score": None if not scored else scores[0] if criteria == [None] else scores,
                 "seconds": sum(run.history[epoch]["seconds"] for run in runs if epoch < len(run.history)),
             }
         )
