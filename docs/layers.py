@@ -19,12 +19,13 @@ LAYERS = {
     "files and pages": "unbag tables report run_folder options",
     "estimator": "saving estimator bag_model fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
     "predictor error_rates fold_fitting fitting fit_settings naming inputs frames targets",
+    "learners": "ensemble learners estimators",
     "training": "examination diagnosis class_shares sampling families out_of_fold constant launching training models",
     "risks": "testing enumeration row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",
     "groups": "alignment groups pooling published weights",
     "kernels": "kernels",
-    "foundations": "arrays checks columns environment features files findings histograms ids noise pages parts "
+    "foundations": "data arrays checks columns environment features files findings histograms ids noise pages parts "
     "plain_json problems random_state segments tallies terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""

@@ -149,6 +149,14 @@ class Aggregate(Traits, ABC):
         with full_precision(logits_of_members.device.type):
             return Evidence(*_InferWithGradient.apply(logits_of_members, self, segments, z))
 
+    def smooth_log_likelihood(self, logits: Tensor, segments: Segments, z: Tensor) -> Tensor:
+        """Compute the cheapest smooth approximation of the log-likelihood of each group, differentiable.
+
+        Optimisers on all rows call it hundreds of times. By default it is exact; a kind whose exact likelihood is
+        expensive overrides it. Arguments are those of :meth:`checked_evidence`.
+        """
+        return self.checked_evidence(logits, segments, z).log_likelihood
+
     def likelihood_and_posterior(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
         if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_tracing(log_probs):

@@ -22,6 +22,7 @@ from unbag.kernels.count_states import infer_counts
 from unbag.kernels.count_transform import infer_counts_by_transform
 from unbag.kernels.lattice import forward_backward_in_log_space, safe_total
 from unbag.kernels.logspace import log_softmax
+from unbag.kernels.moment_matching import normal_log_likelihood
 from unbag.kernels.permanents import infer_permanents
 from unbag.kernels.poisson_binomial import infer_two_counts
 from unbag.kernels.saddle_point import infer_counts_approximately
@@ -184,6 +185,10 @@ class LabelProportions(Aggregate):
 
     def capturable(self, size: int, n_classes: int) -> bool:
         return self.method != "saddle_point" and n_classes > 2 and size <= LARGEST_PERMANENT <= log2(self.max_states)
+
+    def smooth_log_likelihood(self, logits: Tensor, segments: Segments, z: Tensor) -> Tensor:
+        """Approximate counts by independent normal variables with k - 1 degrees of freedom."""
+        return normal_log_likelihood(logits, segments, z, logits.new_zeros(()))
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         plan = self._plan(segments, z)

@@ -1,0 +1,9 @@
+"""From learners to one prediction: jobs over folds, the best step of each path on held-out groups, a mixture."""
+
+from unbag.ensemble.accuracy import Estimate as Estimate
+from unbag.ensemble.accuracy import estimate_accuracy as estimate_accuracy
+from unbag.ensemble.jobs import Candidate as Candidate
+from unbag.ensemble.jobs import Schedule as Schedule
+from unbag.ensemble.jobs import fit_candidates as fit_candidates
+from unbag.ensemble.mixture import Mixture as Mixture
+from unbag.ensemble.mixture import fit_mixture as fit_mixture

@@ -1,0 +1,54 @@
+"""Estimate of accuracy without labels, from out-of-fold predictions and the observations of their groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unbag.learners import Problem
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimated mean with its 95 % interval over groups."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate:
+    """Estimate how often the most likely class of a row of a new group is the right one.
+
+    The probability that a prediction is right is the posterior probability of the predicted class given the observation
+    of the row's group.
+
+    Parameters
+    ----------
+    problem
+        Rows and observations.
+    out_of_fold
+        Log-probabilities of each row by models that did not see it, shape ``(rows, classes)``; NaN where there is none.
+    """
+    sums, sizes = [], []
+    for s in problem.sets:
+        predicted = out_of_fold[s.groups.members]
+        posterior = s.aggregate.checked_evidence(predicted, s.groups.segments, s.checked).posterior
+        correct = posterior.gather(1, predicted.argmax(1, keepdim=True))[:, 0]
+        weights = s.weight * s.weights
+        sums.append(weights * s.groups.segments.sum(correct.double()))
+        sizes.append(weights * s.groups.sizes)
+    total, size = torch.cat(sums), torch.cat(sizes)
+    defined = total.isfinite()
+    return _ratio(total[defined], size[defined])
+
+
+def _ratio(totals: Tensor, sizes: Tensor) -> Estimate:
+    """Return the mean over members with an interval that treats groups as the independent units."""
+    value = float(totals.sum() / sizes.sum())
+    residuals = totals - value * sizes
+    n = len(totals)
+    half = 1.96 * float((residuals.square().sum() * n / max(n - 1, 1)).sqrt() / sizes.sum())
+    return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))

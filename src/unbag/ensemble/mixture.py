@@ -1,0 +1,88 @@
+"""Stacking: weights and temperatures of candidates that maximise the held-out likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from unbag.data.labels import Categorical
+from unbag.ensemble.jobs import Candidate
+from unbag.learners import Problem
+
+PRIOR_GROUPS = 1.0
+"""Pseudo-groups for each candidate: with few groups, weights stay almost equal."""
+SHARPNESS_STD = 0.5
+"""Standard deviation of the prior of the logarithm of each inverse temperature."""
+MAX_LOG_SHARPNESS = 1.5
+MIN_WEIGHT = 0.02
+"""Candidates with a smaller weight are dropped: they cost time at prediction and change nothing."""
+MAX_ITERATIONS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A weighted mean of the tempered predictions of candidates."""
+
+    labels: Categorical
+    candidates: list[Candidate]
+    weights: Tensor  # (candidates,), sum to one
+    sharpness: Tensor  # (candidates,), inverse temperatures
+    out_of_fold: Tensor  # (rows, outputs): log-probabilities of each row by models that did not see it
+    score: float
+    """Mean held-out log-likelihood per group."""
+
+    def log_probs(self, X: Tensor) -> Tensor:
+        """Return the log-probabilities of new rows, shape ``(rows, classes)``."""
+        outputs = torch.stack([c.outputs(X) for c in self.candidates])
+        return self.labels.mix(outputs, self.weights.log(), self.sharpness)
+
+
+def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
+    """Maximise the held-out likelihood under a Dirichlet prior on weights and a normal one on log temperatures.
+
+    Parameters
+    ----------
+    candidates
+        Fitted on the folds of ``problem``; groups with a row that no fold held out are not used.
+    problem
+        All rows and observations.
+    """
+    labels = problem.labels
+    held_out = candidates[0].out_of_fold.isfinite().all(1)
+    if not bool(held_out.any()):  # nothing was held out
+        weights = torch.full((len(candidates),), 1 / len(candidates))
+        missing = candidates[0].out_of_fold
+        return Mixture(labels, list(candidates), weights, torch.ones(len(candidates)), missing, float("nan"))
+    judged = problem if bool(held_out.all()) else problem._within(held_out)
+    position = torch.searchsorted(problem.rows, judged.rows)
+    outputs = torch.stack([labels.log_probs(c.out_of_fold[position]) for c in candidates])
+    n = len(candidates)
+    group_weights = judged.group_weights
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        parameters = torch.from_numpy(values).requires_grad_()
+        log_weights, log_sharpness = parameters[:n].log_softmax(0), parameters[n:]
+        mixed = labels.mix(outputs, log_weights.float(), log_sharpness.exp().float())
+        prior = PRIOR_GROUPS * log_weights.sum() - 0.5 * (log_sharpness / SHARPNESS_STD).square().sum()
+        value = -(judged.log_likelihood(mixed).double() @ group_weights + prior) / group_weights.sum()
+        value.backward()
+        return value.item(), parameters.grad.numpy()  # type: ignore[union-attr]
+
+    bounds = [(-10.0, 10.0)] * n + [(-MAX_LOG_SHARPNESS, MAX_LOG_SHARPNESS)] * n
+    found = minimize(
+        loss, np.zeros(2 * n), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS}
+    )
+    weights = torch.from_numpy(found.x[:n]).softmax(0).float()
+    kept = (weights >= min(MIN_WEIGHT, float(weights.max()))).nonzero().flatten()
+    weights = weights[kept] / weights[kept].sum()
+    sharpness = torch.from_numpy(found.x[n:]).exp().float()[kept]
+    out_of_fold = torch.full_like(candidates[0].out_of_fold, float("nan"))
+    mixed = labels.mix(outputs[kept], weights.log(), sharpness)
+    out_of_fold[position] = mixed
+    chosen = [candidates[k] for k in kept.tolist()]
+    return Mixture(labels, chosen, weights, sharpness, out_of_fold, judged.score(mixed))

@@ -1,0 +1,9 @@
+"""Learners: each yields a path of models, and knows nothing of folds, time limits and other learners."""
+
+from unbag.learners.base import MODELS as MODELS
+from unbag.learners.base import Learner as Learner
+from unbag.learners.base import Model as Model
+from unbag.learners.base import register_model as register_model
+from unbag.learners.problem import Evidence as Evidence
+from unbag.learners.problem import Problem as Problem
+from unbag.learners.problem import Split as Split
