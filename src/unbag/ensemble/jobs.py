@@ -31,6 +31,10 @@ class Schedule:
 
     Parameters
     ----------
+    n_folds
+        Number of folds; each group is held out once. 0 holds out nothing.
+    single_split
+        Whether only the first fold is used, so that one part of the groups is held out.
     stages
         Learners by stage. Each learner starts where the best candidate of the earlier stages ended.
     patience
@@ -47,12 +51,21 @@ class Schedule:
     """
 
     stages: tuple[tuple[Learner, ...], ...]
+    n_folds: int = 4
+    single_split: bool = False
     patience: int = 2
     min_relative_gain: float = 0.7
     blind_steps: int = 3
     n_jobs: int = 1
     time_limit: float | None = None
     seed: int = 0
+
+    def make_splits(self, problem: Problem) -> list[Split]:
+        """Split a problem into folds."""
+        if self.n_folds == 0:
+            return [Split(problem, None)]
+        splits = problem.split(self.n_folds, self.seed)
+        return splits[:1] if self.single_split else splits
 
 
 class Step(NamedTuple):
@@ -80,10 +93,13 @@ class Candidate:
 
     def outputs(self, X: Tensor) -> Tensor:
         """Return the log of the mean probability over folds."""
-        log_probs = torch.stack(
+        return self.fold_outputs(X).logsumexp(0) - math.log(len(self.models))
+
+    def fold_outputs(self, X: Tensor) -> Tensor:
+        """Return the log-probabilities by the model of each fold, shape ``(folds, rows, outputs)``."""
+        return torch.stack(
             [self.labels.log_probs(m.outputs(X))[:, o] for m, o in zip(self.models, self.orders, strict=True)]
         )
-        return log_probs.logsumexp(0) - math.log(len(self.models))
 
 
 @dataclass
@@ -98,7 +114,10 @@ class Progress:
 
 
 def fit_candidates(
-    problem: Problem, splits: Sequence[Split], schedule: Schedule, align: Align, progress: Progress | None = None
+    problem: Problem,
+    schedule: Schedule,
+    align: Align | None = None,
+    progress: Progress | None = None,
 ) -> list[Candidate]:
     """Run all learners of a schedule.
 
@@ -106,16 +125,14 @@ def fit_candidates(
     ----------
     problem
         All rows and observations.
-    splits
-        Folds of the problem; one split without held-out groups where there is nothing to select by.
     schedule
         Learners and stopping rules.
     align
-        Brings the classes of a model into the order of another one, where observations leave classes unnamed.
+        Brings the classes of a model into the order of another one; None where observations identify the classes.
     progress
         Told of every job that ends.
     """
-    runner = _Runner(problem, splits, schedule, align, progress or Progress())
+    runner = _Runner(problem, schedule.make_splits(problem), schedule, align, progress or Progress())
     candidates: list[Candidate] = []
     try:
         for stage in schedule.stages:
@@ -131,9 +148,11 @@ class _Runner:
     problem: Problem
     splits: Sequence[Split]
     schedule: Schedule
-    align: Align
+    align: Align | None
     progress: Progress
     best_gain: float = 0.0
+    reference: Tensor | None = None
+    """Probabilities of all rows by the first model, whose classes those of all others are aligned with."""
 
     def __post_init__(self) -> None:
         limit = self.schedule.time_limit
@@ -211,15 +230,15 @@ class _Runner:
         return Candidate(name, labels, models, orders, best, longest, scores[best], out_of_fold, seconds, history)
 
     def _orders(self, models: Sequence[Model]) -> list[np.ndarray]:
-        reference = None
+        """Return for each model the output that each class is read from."""
+        if self.align is None:
+            return [np.arange(self.problem.labels.n_outputs)] * len(models)
         orders = []
         for model in models:
-            probs = self.problem.labels.log_probs(model.outputs(self.problem.X)).exp() if len(models) > 1 else None
-            if reference is None or probs is None:
-                reference = probs
-                orders.append(np.arange(self.problem.labels.n_outputs))
-            else:
-                orders.append(self.align(reference, probs))
+            probs = self.problem.labels.log_probs(model.outputs(self.problem.X)).exp()
+            if self.reference is None:
+                self.reference = probs
+            orders.append(self.align(self.reference, probs))
         return orders
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from unbag.data.labels import Categorical
-from unbag.ensemble.jobs import Candidate
+from unbag.ensemble.jobs import Align, Candidate, Progress, Schedule, fit_candidates
 from unbag.learners import Problem
 
 PRIOR_GROUPS = 1.0
@@ -38,8 +38,35 @@ class Mixture:
 
     def log_probs(self, X: Tensor) -> Tensor:
         """Return the log-probabilities of new rows, shape ``(rows, classes)``."""
-        outputs = torch.stack([c.outputs(X) for c in self.candidates])
+        return self.mix(torch.stack([c.outputs(X) for c in self.candidates]))
+
+    def fold_log_probs(self, X: Tensor) -> Tensor:
+        """Return the log-probabilities by the models of each fold alone, shape ``(folds, rows, classes)``."""
+        outputs = torch.stack([c.fold_outputs(X) for c in self.candidates], 1)  # (folds, candidates, rows, classes)
+        return torch.stack([self.mix(of_fold) for of_fold in outputs])
+
+    def mix(self, outputs: Tensor) -> Tensor:
+        """Return the log-probabilities of the mixture from the outputs of all candidates, stacked."""
         return self.labels.mix(outputs, self.weights.log(), self.sharpness)
+
+
+def fit_ensemble(
+    problem: Problem,
+    schedule: Schedule,
+    align: Align | None = None,
+    progress: Progress | None = None,
+    further: Sequence[Candidate] = (),
+) -> Mixture:
+    """Fit all candidates of a schedule and mix them.
+
+    Parameters
+    ----------
+    problem, schedule, align, progress
+        As in :func:`unbag.ensemble.fit_candidates`.
+    further
+        Candidates that were fitted elsewhere.
+    """
+    return fit_mixture([*further, *fit_candidates(problem, schedule, align, progress)], problem)
 
 
 def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:

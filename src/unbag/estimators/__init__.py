@@ -1,0 +1,1 @@
+"""scikit-learn estimators, and the single place where their defaults are decided."""

@@ -1,0 +1,82 @@
+"""Labels of bags from pooled columns, beside what the instances of a bag imply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.aggregates import LabelProportions
+from unbag.data.labels import Categorical
+from unbag.ensemble import Candidate, Mixture, Schedule, fit_ensemble
+from unbag.groups import Groups
+from unbag.learners import Problem
+from unbag.pooling import pool
+from unbag.training import Observations
+from unbag.training.scaling import Scaling, fit_scaling
+
+INSTANCES = "instances"
+"""Name of the candidate that predicts a bag's label from its instances."""
+
+
+@dataclass(frozen=True, eq=False)
+class BagModel:
+    """A mixture of the label that the instances of a bag imply with models of its pooled columns."""
+
+    scaling: Scaling
+    mixture: Mixture
+
+    def predict(self, rows: Tensor, log_probs: Tensor, bags: Observations) -> np.ndarray:
+        """Return the probability of the observations of bags, shape ``(bags,)``.
+
+        Parameters
+        ----------
+        rows, log_probs
+            Scaled rows, and the log-probabilities of their classes.
+        bags
+            The bags and the observations to ask for.
+        """
+        pooled = self.scaling(pool(rows, bags.groups)).float()
+        by_instances = bag_log_probs(bags, log_probs[bags.groups.members]).float()
+        outputs = [by_instances if c.name == INSTANCES else c.outputs(pooled) for c in self.mixture.candidates]
+        mixed = self.mixture.mix(torch.stack(outputs))
+        return mixed.gather(1, bags.checked.long()[:, None])[:, 0].exp().double().numpy()
+
+
+def fit_bag_model(problem: Problem, out_of_fold: Tensor, make_schedule: Callable[[Problem], Schedule]) -> BagModel | None:
+    """Fit models to the pooled columns of bags, and mix them with the prediction by instances.
+
+    Parameters
+    ----------
+    problem
+        Instances and labels of bags.
+    out_of_fold
+        Log-probabilities of each instance by models that did not see its bag.
+    make_schedule
+        Resolves what is fitted to the pooled columns.
+    """
+    (bags,) = problem.sets
+    if not bool(out_of_fold.isfinite().all()) or not isinstance(problem.X, Tensor):
+        return None
+    columns = pool(problem.X, bags.groups)
+    scaling = fit_scaling(columns, "standard")
+    one_hot = torch.nn.functional.one_hot(bags.checked.long(), 2)
+    labels = Observations(
+        LabelProportions(), Groups.from_sizes([1] * len(columns)), one_hot, 2, group_weights=bags.group_weights
+    )
+    bag_problem = Problem.create(scaling(columns).float(), [labels], Categorical(2))
+    by_instances = bag_log_probs(bags, out_of_fold[bags.groups.members]).float()
+    score = bag_problem.score(by_instances)
+    instances = Candidate(INSTANCES, bag_problem.labels, [], [], 0, 1, score, by_instances, 0.0)
+    return BagModel(scaling, fit_ensemble(bag_problem, make_schedule(bag_problem), further=[instances]))
+
+
+def bag_log_probs(bags: Observations, members: Tensor) -> Tensor:
+    """Compute the log-probability of a negative and a positive label of each bag, shape ``(bags, 2)``."""
+    answers = (torch.full_like(bags.checked, answer) for answer in (0, 1))
+    return torch.stack(
+        [bags.aggregate.checked_evidence(members, bags.groups.segments, z).log_likelihood for z in answers], 1
+    )

@@ -1,0 +1,247 @@
+"""The scikit-learn estimator: its inputs become a problem, its parameters a config, its result is a mixture."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils.metadata_routing import UNUSED
+from torch import Tensor
+
+from unbag.aggregates.noisy import fits_rate
+from unbag.checks import check_device
+from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
+from unbag.estimators.bags import fit_bag_model
+from unbag.estimators.config import has_bag_model, resolve
+from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
+from unbag.estimators.error_rates import fit_error_rates
+from unbag.estimators.predictor import Predictor
+from unbag.estimators.training_data import TrainingData
+from unbag.findings import Finding, UnbagWarning
+from unbag.fit_diagnosis import DivergenceWarning
+from unbag.fitting import first_seed
+from unbag.learners import Problem
+from unbag.naming import match_classes
+from unbag.symmetry import Symmetry
+
+SILENT = ("unnamed_classes",)
+"""Kinds of findings that are recorded without a warning."""
+
+
+class AggregateClassifier(Predictor):
+    """Classify individual rows, learning from observations of groups.
+
+    Parameters
+    ----------
+    aggregate
+        Kind of the observations: ``"label_proportions"``, ``"pairwise_similarity"``, ``"triplet_comparison"``,
+        ``"multiple_instance"``, ``"ordinal_rank"``, ``"ordinal_triplet"``, ``"majority"``, or an
+        :class:`unbag.Aggregate`. A list learns from several sets of observations at once.
+    model
+        ``"auto"`` fits several kinds of models, with each group held out once, and averages those that best predict
+        held-out groups. By name: ``"linear"``, ``"mlp"``, ``"rbf"``, ``"lenet"``, or ``"trees"``
+        (``pip install unbag[trees]``). Or a torch module, a function that returns one, or a classifier of scikit-learn
+        whose ``fit`` accepts ``sample_weight``.
+    method
+        Objective of ``training``: ``"uum"``, the universal unbiased method, or ``"likelihood"``.
+    n_classes, classes
+        Number of classes, where the observations do not show it, or their names, in the order of their numbers in the
+        observations.
+    class_shares
+        Known shares of the classes: a list in their order or a dict by class; ``(shares, error)`` adds the standard
+        deviation of a share.
+    sampling
+        Where groups were selected by their observation, a dict from observation to the rate at which such groups were
+        kept, or the share of positive observations among random groups. A list with one entry per aggregate.
+    scaling
+        Scaling of features: ``"standard"`` for each column, ``"table"`` for one mean and scale, or ``"none"``.
+        ``"auto"`` is ``"standard"`` for tables and ``"table"`` for images.
+    training
+        :class:`unbag.NetworkTraining` to train a network by Algorithm 1 of the paper, with its settings.
+    validation
+        :class:`unbag.CrossFitting`, how groups are held out.
+    time_limit
+        Seconds after which the fit stops and returns the best result so far.
+    n_jobs
+        Number of models that are fitted at a time; None uses all cores. The result does not depend on it.
+    device
+        Device on which networks are trained, for example ``"cuda"``.
+    random_state
+        Seed; a whole number makes the fit reproducible.
+    verbose
+        1 shows a progress bar in a terminal.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Class names, in the order of the columns of probabilities.
+    n_features_in_, feature_names_in_
+        Number of features, and their names if all are strings.
+    preparation_ : Preparation or None
+        Encoding of a table of pandas, polars or Arrow as numbers.
+    scaling_ : Scaling
+        Scaling of the rows that models receive.
+    mixture_ : Mixture
+        The fitted candidates, their weights and temperatures.
+    candidates_ : list of dict
+        For each candidate ``model``, ``score`` (log-likelihood per held-out group), ``weight``, ``steps`` and
+        ``seconds``.
+    folds_ : list
+        For each set of observations, the fold that held out each group, or -1.
+    history_ : list of dict
+        Held-out score of each step of the candidate with the largest weight.
+    estimated_accuracy_ : Estimate or None
+        Estimated accuracy on rows of new groups, with an interval. None where it is not identifiable.
+    diagnosis_ : list of Finding
+        What the observations do not identify, and what is suspicious about rows, groups or the model.
+    symmetry_ : str
+        Permutations of the classes that leave the observations unchanged: ``"none"``, ``"reversal"`` or ``"any"``; see
+        :meth:`name_classes`.
+    bag_model_ : BagModel or None
+        For bags with ``model="auto"``, the model of bag labels that :meth:`predict_groups` uses.
+    error_rates_ : list
+        For each set of observations, the fitted rate of wrong observations, or None.
+    feature_statistics_ : dict or None
+        Statistics of the columns of a table, for :meth:`check_shift`.
+
+    Examples
+    --------
+    >>> import unbag
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 2, 120)
+    >>> X = rng.normal(size=(120, 3)) + 3 * labels[:, None]
+    >>> ids = np.arange(120) // 4
+    >>> counts = [np.bincount(labels[ids == group], minlength=2) for group in range(30)]
+    >>> clf = AggregateClassifier(model="linear", random_state=0).fit(X, unbag.target(ids, counts))
+    >>> bool((clf.predict(X) == labels).mean() > 0.95)
+    True
+    """
+
+    # In a search or a pipeline, groups= is meant for the splitter; those of fit come inside a target.
+    __metadata_request__fit = {"groups": UNUSED}  # noqa: RUF012 (the convention of scikit-learn)
+
+    def __init__(
+        self,
+        aggregate: Any = "label_proportions",
+        model: Any = "auto",
+        *,
+        method: str = "auto",
+        n_classes: int | None = None,
+        classes: Any = None,
+        class_shares: Any = None,
+        sampling: Any = None,
+        scaling: str = "auto",
+        training: Any = None,
+        validation: Any = None,
+        time_limit: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.aggregate = aggregate
+        self.model = model
+        self.method = method
+        self.n_classes = n_classes
+        self.classes = classes
+        self.class_shares = class_shares
+        self.sampling = sampling
+        self.scaling = scaling
+        self.training = training
+        self.validation = validation
+        self.time_limit = time_limit
+        self.n_jobs = n_jobs
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        sample_weight: Any = None,
+        group_weights: Any = None,
+        subjects: Any = None,
+    ) -> AggregateClassifier:
+        """Learn from observations of groups, or from labels of rows.
+
+        Parameters
+        ----------
+        X
+            A table of pandas, polars or Arrow, an array of numbers, images, or an :class:`unbag.training.RowSource` of
+            rows on disk.
+        y
+            The result of :func:`unbag.target`, with one entry per row; or one observation per group, together with
+            ``groups``; or one label per row. With a list of aggregates, a list with one y for each.
+        groups
+            :class:`unbag.Groups`, or a list with one or None for each aggregate.
+        sample_weight
+            One weight per row, equal in all rows of a group.
+        group_weights
+            One weight per group, matched by id as y is. A group of weight 2 counts as two, one of weight 0 is ignored.
+        subjects
+            Identifies the person or object that each row belongs to. Rows of a subject are held out together.
+        """
+        check_device(self.device)
+        seed = first_seed(self.random_state)
+        data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
+        self.diagnosis_ = self._report(diagnose_data(data, self._column_names()))
+        self.scaling_ = data.fit_scaling(self.scaling)
+        problem = data.problem(self.scaling_)
+        schedule = resolve(problem, self.get_params(deep=False), seed)
+        align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
+        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
+        self._set_result(data, problem, fit_ensemble(problem, schedule, align, ProgressBar() if self.verbose else None))
+        if has_bag_model(self.model, problem):
+            parameters = self.get_params(deep=False)
+            self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
+        self.diagnosis_ += self._report(diagnose_fit(self, data, problem))
+        return self
+
+    def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:
+        """Store what prediction needs, and what describes the fit."""
+        self.mixture_, self.classes_, self.symmetry_ = mixture, data.classes, data.symmetry
+        self.class_order_ = np.arange(len(data.classes))
+        if data.class_shares is not None and data.shares_identify_classes:
+            self._name_by_shares(data, problem)
+        kinds = [s.aggregate for s in data.caller_sets]
+        self.error_rates_ = [
+            fitted.aggregate.rate if fits_rate(kind) else None for fitted, kind in zip(problem.sets, kinds, strict=False)
+        ]
+        self.fitted_aggregates_ = [
+            kind if rate is None else kind.with_rate(rate) for kind, rate in zip(kinds, self.error_rates_, strict=True)
+        ]
+        best = mixture.candidates[int(mixture.weights.argmax())]
+        self.candidates_ = [
+            {"model": c.name, "score": c.score, "weight": w, "steps": c.step + 1, "seconds": c.seconds}
+            for c, w in zip(mixture.candidates, mixture.weights.tolist(), strict=True)
+        ]
+        self.history_ = best.history
+        self.bag_model_ = None
+        self.feature_statistics_ = data.feature_statistics()
+        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
+
+    def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
+        """Assign known class shares to classes that the groups leave unnamed."""
+        assert data.class_shares is not None
+        expected = self.mixture_.log_probs(problem.X).exp().mean(0).double()
+        distance = (data.class_shares.shares[:, None] - expected).square()
+        self.class_order_ = match_classes(-distance.numpy(), self.symmetry_)
+        self.symmetry_ = "none"
+
+    def _report(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Warn of findings and return them; those of which other warnings are raised are left out."""
+        for finding in findings:
+            if finding.kind not in SILENT:
+                category = DivergenceWarning if finding.kind == "worse_than_constant" else UnbagWarning
+                warnings.warn(finding.message, category, stacklevel=3)
+        return list(findings)
+
+
+def align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndarray:
+    """Return which output of the second model matches each class of the first, from probabilities of the same rows."""
+    return match_classes((first.T @ second).numpy(), symmetry)

@@ -1,0 +1,132 @@
+"""The single place where "auto" values are resolved and thresholds are defined."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+from joblib import effective_n_jobs
+from torch import Tensor
+
+from unbag.ensemble import Schedule
+from unbag.estimators.settings import CrossFitting
+from unbag.learners import Learner, Problem
+from unbag.learners.boosting import Boosting, has_lightgbm
+from unbag.learners.clusters import Clusters
+from unbag.learners.features import Columns, Fourier
+from unbag.learners.linear import Linear
+from unbag.learners.network import Network
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Numbers that decide how a fit proceeds, each with its measured effect.
+
+    Tests and experiments replace them by an argument of :func:`resolve`.
+    """
+
+    n_folds: int = 4
+    n_folds_of_few_groups: int = 8
+    """With few groups, each is a large part of what can be learned, and fewer are held out at a time."""
+    few_groups: int = 40
+    """Up to this number of groups, folds are more and every learner runs on all of them."""
+    max_groups_for_clusters: int = 100
+    """Clusters of rows improve accuracy by 3 points with 11 to 20 groups, 1 with 21 to 100 and not at all above."""
+    min_group_size_to_extrapolate: int = 16
+    """In smaller groups, expectation-maximisation is fast and extrapolated targets have to be clamped."""
+    overrelaxation: float = 1.0
+    patience: int = 2
+    min_relative_gain: float = 0.7
+    max_classes_for_trees: int = 64
+    min_groups_for_validation: int = 21
+    """A named model with fewer groups is cross-fitted even where a single validation part is requested."""
+
+
+def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds: Thresholds | None = None) -> Schedule:
+    """Resolve the parameters of the estimator for a problem.
+
+    Parameters
+    ----------
+    problem
+        Training data.
+    parameters
+        Parameters of :class:`unbag.AggregateClassifier` by name.
+    seed
+        Seed of all random number generators.
+    thresholds
+        Numbers to use in place of the defaults.
+    """
+    t = thresholds or Thresholds()
+    n_folds, single_split = _resolve_folds(problem, parameters, t)
+    return Schedule(
+        stages=_resolve_stages(problem, parameters, t),
+        n_folds=n_folds,
+        single_split=single_split,
+        patience=t.patience,
+        min_relative_gain=t.min_relative_gain if problem.n_groups > t.few_groups else 0.0,
+        n_jobs=resolve_n_jobs(parameters["n_jobs"]),
+        time_limit=_resolve_time_limit(parameters["time_limit"]),
+        seed=seed,
+    )
+
+
+def resolve_n_jobs(n_jobs: int | None) -> int:
+    """Return the number of jobs that run at a time, by the conventions of joblib; None is all cores."""
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be a whole number other than 0, or None for all cores; got {n_jobs!r}")
+    return int(effective_n_jobs(-1 if n_jobs is None else int(n_jobs)))
+
+
+def _resolve_time_limit(time_limit: Any) -> float | None:
+    if time_limit is None:
+        return None
+    if isinstance(time_limit, bool) or not isinstance(time_limit, Real) or not 0 < time_limit < math.inf:
+        raise ValueError(f"time_limit must be a positive number of seconds, or None; got {time_limit!r}")
+    return float(time_limit)
+
+
+def _resolve_folds(problem: Problem, parameters: dict[str, Any], t: Thresholds) -> tuple[int, bool]:
+    """Return the number of folds, 0 for none, and whether only one of them is used."""
+    validation = parameters["validation"] or CrossFitting()
+    n_folds, fraction = validation.n_folds, validation.validation_fraction
+    if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 <= fraction < 1:
+        raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {fraction!r}")
+    if n_folds is not None and n_folds != "auto" and (not isinstance(n_folds, Integral) or n_folds < 2):
+        raise ValueError(f'n_folds must be a whole number of at least 2, "auto" or None; got {n_folds!r}')
+    if problem.n_groups < 2:
+        return 0, False
+    if n_folds is None or (n_folds == "auto" and parameters["training"] is not None):
+        held_out = fraction > 0 and problem.n_groups >= t.min_groups_for_validation
+        return (max(2, round(1 / fraction)), True) if held_out else (0, False)
+    if n_folds == "auto":
+        n_folds = t.n_folds_of_few_groups if problem.n_groups <= t.few_groups else t.n_folds
+    return min(int(n_folds), problem.n_groups), False
+
+
+def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds) -> tuple[tuple[Learner, ...], ...]:
+    """Return the learners by stage; each stage starts where the best learner of the earlier ones ended."""
+    model = parameters["model"]
+    overrelaxation = t.overrelaxation if problem.mean_group_size >= t.min_group_size_to_extrapolate else 0.0
+    settings = {"overrelaxation": overrelaxation}
+    start = _resolve_start(problem)
+    if not (isinstance(model, str) and model == "auto"):
+        return (*start, (make_learner(parameters, problem, settings),))
+    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
+    network = Network(device=parameters["device"], **settings)
+    if not is_table:
+        return (*start, (network,))
+    first: list[Learner] = [Linear("linear", Columns.fit)]
+    counted = all(s.aggregate.outcome.endswith("_counts") and s.groups.max_size > 1 for s in problem.sets)
+    if counted and problem.n_groups <= t.max_groups_for_clusters:
+        first.append(Linear("clusters", Clusters.fit, ridges=(30, 3, 0.3, 0.03), once=True))
+    kernels = [
+        Linear(f"kernel-{name}", partial(Fourier.fit, scale=scale), ridges=(100, 10, 1, 0.1))
+        for name, scale in (("narrow", 0.4), ("wide", 0.8))
+    ]
+    stages: list[tuple[Learner, ...]] = [tuple(first), (network, *kernels)]
+    if has_lightgbm() and problem.labels.n_outputs <= t.max_classes_for_trees:
+        stages.append((Boosting(**settings),))
+    return (*start, *stages)

@@ -1,0 +1,62 @@
+"""Findings before and after a fit, from the checks of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from unbag.constant import best_constant
+from unbag.ensemble import Mixture
+from unbag.estimators.training_data import TrainingData
+from unbag.examination import LeftOut, examine
+from unbag.findings import NO_ESTIMATE, Finding
+from unbag.fit_diagnosis import combine_findings, describe_divergence, diagnose_model, diagnose_sets, judge_estimate
+from unbag.learners import Problem
+from unbag.sampling import choose_rows
+
+
+def diagnose_data(data: TrainingData, names: Sequence[str] | None) -> list[Finding]:
+    """Find what the observations do not identify, and what is suspicious about rows."""
+    findings = diagnose_sets(data.raw_sets, data.observations, data.rows, names)
+    return combine_findings(
+        findings,
+        data.raw_sets,
+        data.observations,
+        len(data.rows),
+        names=data.classes_are_named,
+        borders=data.class_shares is not None,
+    )
+
+
+def diagnose_fit(clf: Any, data: TrainingData, problem: Problem) -> list[Finding]:
+    """Find what held-out groups show against a fitted model, or against the observations."""
+    mixture: Mixture = clf.mixture_
+    sets = data.caller_sets
+    _, constant = best_constant(data.observations)
+    findings = []
+    if diverged := describe_divergence(mixture.score, data.observations, constant):
+        findings.append(Finding("worse_than_constant", diverged))
+    out_of_fold = torch.full((len(data.rows), len(data.classes)), float("nan"))
+    out_of_fold[problem.rows] = mixture.out_of_fold[:, clf.class_order_]
+    folds = mixture.fold_log_probs(problem.X)[:, :, clf.class_order_] if len(mixture.candidates[0].models) > 1 else []
+    position = torch.full((len(data.rows),), -1).index_copy_(0, problem.rows, torch.arange(len(problem.rows)))
+    held_out = {}
+    for n, s in enumerate(sets):
+        counting = s.counting()
+        log_probs = out_of_fold[counting.groups.members]
+        if bool(log_probs.isfinite().all()):
+            by_fold = [fold[position[counting.groups.members]] for fold in folds]
+            held_out[n] = LeftOut(counting, log_probs, by_fold, constant[n][s.weights > 0])
+    if len(folds):
+        findings += [f for f in examine(list(held_out.values())) if not (diverged and f.kind == "worse_than_constant")]
+    counting = [s.counting() for s in sets]
+    if (some := choose_rows(counting)) is not None:
+        log_probs = clf._predict_rows(data.rows, some)
+        findings += diagnose_model(log_probs, data.classes, data.class_shares, data.raw_sets, counting)
+    if any(f.kind in NO_ESTIMATE for f in [*clf.diagnosis_, *findings]):
+        clf.estimated_accuracy_ = None
+    else:
+        findings += judge_estimate(counting, held_out, clf.estimated_accuracy_)  # type: ignore[arg-type]
+    return findings

@@ -1,0 +1,66 @@
+"""Rates of wrong observations, estimated from held-out predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import Tensor
+
+from unbag.aggregates import Noisy
+from unbag.aggregates.noisy import fits_rate
+from unbag.learners import Problem
+from unbag.segments import Segments
+from unbag.training import Observations
+
+MIN_CHANGE = 0.02
+"""A rate that changes by less hardly changes what is learned."""
+MAX_ROUNDS = 4
+MAX_RATE = 0.49
+"""At one half, observations carry no information."""
+MIN_GROUPS = 4
+
+
+def fit_error_rates(problem: Problem, predict_out_of_fold: Callable[[Problem], Tensor]) -> Problem:
+    """Return the problem with the error rates of its noisy observations, which are fitted where they are unknown.
+
+    Models are first fitted with a rate that is too large, so that they rely little on each observation. Their held-out
+    predictions give a better rate, and so on until it settles.
+
+    Parameters
+    ----------
+    problem
+        Rows and observations.
+    predict_out_of_fold
+        Fits quick models to a problem, and returns the held-out log-probabilities of its rows.
+    """
+    unknown = {n: s.aggregate for n, s in enumerate(problem.sets) if fits_rate(s.aggregate)}
+    for n in unknown:
+        if (n_groups := len(problem.sets[n].groups)) < MIN_GROUPS:
+            raise ValueError(
+                f'rate="fit" needs at least {MIN_GROUPS} observations, some of which are held out; got {n_groups}; pass '
+                "a rate, or collect more observations"
+            )
+    rates: dict[int, float] = {}
+    for _ in range(MAX_ROUNDS if unknown else 0):
+        out_of_fold, before = predict_out_of_fold(problem), rates
+        rates = {n: _most_likely_rate(aggregate, problem.sets[n], out_of_fold) for n, aggregate in unknown.items()}
+        sets = [
+            replace(s, aggregate=unknown[n].with_rate(rates[n])) if n in rates else s for n, s in enumerate(problem.sets)
+        ]
+        problem = replace(problem, sets=tuple(sets))
+        if before and max(abs(rates[n] - before[n]) for n in rates) < MIN_CHANGE:
+            break
+    return problem
+
+
+def _most_likely_rate(aggregate: Noisy, observations: Observations, out_of_fold: Tensor) -> float:
+    members = out_of_fold[observations.groups.members]
+    judged = observations.groups.segments.sum((~members.isfinite().all(1)).long()) == 0
+    segments = observations.groups.segments
+    inside = segments.expand(judged)
+    kept = Segments.from_sizes(segments.sizes[judged])
+    rate = aggregate.most_likely_rate(
+        members[inside].double(), kept, observations.checked[judged], observations.weights[judged]
+    )
+    return min(rate, MAX_RATE)

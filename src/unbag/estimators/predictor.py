@@ -1,0 +1,283 @@
+"""Predictions of a fitted classifier: for new rows, for rows in observed groups, and for groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+from torch import Tensor
+
+from unbag.aggregates import Aggregate
+from unbag.aggregates.registry import find_aggregate
+from unbag.ensemble import Estimate, Mixture
+from unbag.estimators.bags import BagModel
+from unbag.estimators.training_data import scale
+from unbag.features import Preparation
+from unbag.findings import Finding
+from unbag.groups import Groups
+from unbag.inputs import check_groups_fit, number_labels, read_labels, read_rows, read_sets
+from unbag.naming import choose_names, match_classes
+from unbag.parts import join
+from unbag.shift import Moments, find_shift
+from unbag.symmetry import Symmetry
+from unbag.targets import is_target
+from unbag.training import Observations
+from unbag.training.row_source import Rows, TakenRows
+from unbag.training.scaling import Scaling
+
+MAX_ROWS = MAX_MEMBERSHIPS = 65_536
+"""Rows, and memberships, that are predicted at a time."""
+
+
+class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """The part of :class:`unbag.AggregateClassifier` that needs only what ``fit`` has stored."""
+
+    __metadata_request__score = {"groups": UNUSED}  # noqa: RUF012 (the convention of scikit-learn)
+
+    aggregate: Any
+    model: Any
+    sampling: Any
+    classes: Any
+    classes_: np.ndarray
+    mixture_: Mixture
+    class_order_: np.ndarray
+    """For each class, the output of the mixture that it is read from."""
+    scaling_: Scaling
+    preparation_: Preparation | None
+    estimated_accuracy_: Estimate | None
+    feature_statistics_: dict[str, list[float]] | None
+    symmetry_: Symmetry
+    fitted_aggregates_: list[Aggregate]
+    """The kind of each set of observations, with the error rates that were fitted."""
+    bag_model_: BagModel | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class for each row, shape ``(rows, classes)``."""
+        return self._log_probs(X).exp().numpy()
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the log-probability of each class for each row, shape ``(rows, classes)``."""
+        return self._log_probs(X).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most likely class of each row."""
+        return self.classes_[self._log_probs(X).argmax(1).numpy()]
+
+    def disaggregate(self, X: Any, z: Any, groups: Any = None) -> Any:
+        """Return class probabilities of rows in observed groups, given the observations.
+
+        With label proportions, the probabilities of a group add up to its counts.
+
+        Parameters
+        ----------
+        X
+            Rows, of the training data or new ones.
+        z, groups
+            Observations and groups, as in ``fit``.
+
+        Returns
+        -------
+        ndarray
+            For a target, one line per row of X. With groups, one line per membership, in the order of
+            ``groups.members``. For a list of aggregates, a list of arrays.
+        """
+        log_probs = self._log_probs(X)
+        sets = self._read_observations(z, groups, len(log_probs))
+        groups_of_sets = groups if isinstance(groups, list | tuple) else [groups] * len(sets)
+        posteriors = []
+        for s, passed in zip(sets, groups_of_sets, strict=True):
+            posterior = compute_posterior(s, log_probs)
+            if passed is None:  # every row is in one group
+                posterior = torch.empty_like(posterior).index_copy_(0, s.groups.members, posterior)
+            posteriors.append(posterior.numpy())
+        return posteriors if self._has_several_sets() else posteriors[0]
+
+    def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
+        """Return the expected observations of groups, or the probability of observations.
+
+        Parameters
+        ----------
+        X
+            Rows.
+        groups
+            :class:`unbag.Groups`; a list for a list of aggregates.
+        z
+            Observations whose probability is computed, one per group.
+
+        Returns
+        -------
+        ndarray
+            With z, the probability of each observation, shape ``(groups,)``. Without z, the probability of a positive
+            observation, or expected counts of shape ``(groups, classes)``. For a list of aggregates, a list of arrays.
+        """
+        log_probs = self._log_probs(X)
+        if self.bag_model_ is not None:
+            bags = self._read_observations([1] * len(groups) if z is None else z, groups, len(log_probs))[0]
+            return self.bag_model_.predict(scale(self.scaling_, self._read_rows(X)), log_probs, bags)
+        if z is not None:
+            sets = self._read_observations(z, groups, len(log_probs))
+            probabilities = [s.evidence(log_probs).log_likelihood.exp().numpy() for s in sets]
+            return probabilities if self._has_several_sets() else probabilities[0]
+        if not self._has_several_sets():
+            return _expected_observations(self.fitted_aggregates_[0], log_probs, groups)
+        return [_expected_observations(a, log_probs, g) for a, g in zip(self.fitted_aggregates_, groups, strict=True)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
+        """Return the accuracy on labels of rows, or the mean log-likelihood per group on observations.
+
+        Parameters
+        ----------
+        X
+            Rows.
+        y, groups
+            As in ``fit``. With several sets, the mean of their log-likelihoods.
+        sample_weight, group_weights
+            As in ``fit``.
+        """
+        several = self._has_several_sets() and isinstance(y, list | tuple) and any(map(is_target, y))
+        if groups is None and group_weights is None and not is_target(y) and not several:
+            return float(super().score(X, read_labels(y), sample_weight))
+        log_probs = self._log_probs(X)
+        sets = self._read_observations(
+            y, groups, len(log_probs), sample_weight=sample_weight, group_weights=group_weights, sampling=self.sampling
+        )
+        return float(np.mean([s.mean(s.evidence(log_probs).log_likelihood).item() for s in sets]))
+
+    def name_classes(self, X: Any, y: Any) -> Self:
+        """Assign names to classes that the observations leave unnamed, by a few labelled rows.
+
+        Parameters
+        ----------
+        X
+            Rows.
+        y
+            Their labels, with at least one row of each class.
+        """
+        probs = self._log_probs(X).exp()
+        if self.symmetry_ == "none":
+            raise ValueError(
+                "the observations identify the classes, which cannot be interchanged; to rename them, pass classes= in "
+                "the order of their numbers in the observations"
+            )
+        labels = read_labels(y)
+        if len(labels) != len(probs):
+            raise ValueError(f"y has {len(labels)} labels for {len(probs)} rows of X")
+        names = choose_names(labels, self.classes_, self.symmetry_, fixed=self.classes is not None)
+        joint = torch.zeros(len(names), len(names), dtype=torch.float64)
+        joint.index_add_(0, number_labels(labels, names), probs)
+        self.class_order_ = self.class_order_[match_classes(joint.numpy(), self.symmetry_)]
+        self.classes_ = names
+        return self
+
+    def check_shift(self, X: Any) -> list[Finding]:
+        """Find columns whose mean differs from that of the training rows.
+
+        Differences count beyond what groups vary by, beyond a small effect, and with a false alarm in at most 1 % of
+        tables.
+
+        Parameters
+        ----------
+        X
+            New rows of a table.
+
+        Returns
+        -------
+        list of Finding
+            One finding of kind ``"shift"`` that names the columns with the largest differences, or none.
+        """
+        check_is_fitted(self, "mixture_")
+        rows = self._read_rows(X)
+        if self.feature_statistics_ is None:
+            raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
+        parts = [rows] if isinstance(rows, Tensor) else TakenRows(rows).split(MAX_ROWS)
+        moments = reduce(add, (Moments.of(part.numpy(force=True)) for part in parts))
+        return [*find_shift(self.feature_statistics_, moments, self._column_names())]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the numeric columns that models receive.
+
+        Parameters
+        ----------
+        input_features
+            Names of the columns of X; used for arrays, and otherwise compared with those of ``fit``.
+        """
+        check_is_fitted(self, "mixture_")
+        names = _check_feature_names_in(self, input_features)
+        return names if self.preparation_ is None else np.array(self.preparation_.encoded_names, dtype=object)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Save to a folder as JSON and safetensors, which :func:`unbag.load` reads.
+
+        Parameters
+        ----------
+        folder
+            Where to save.
+        overwrite
+            Whether to replace a model that is there.
+        """
+        from unbag.saving import save  # noqa: PLC0415 (imports this module)
+
+        check_is_fitted(self, "mixture_")
+        save(self, folder, overwrite=overwrite)
+
+    @property
+    def aggregate_(self) -> Any:
+        """Return the kind of the observations with fitted error rates; a list for a list of aggregates."""
+        return self.fitted_aggregates_ if self._has_several_sets() else self.fitted_aggregates_[0]
+
+    def _column_names(self) -> Sequence[Any] | None:
+        """Return the names of the numeric columns, or None."""
+        return (
+            getattr(self, "feature_names_in_", None) if self.preparation_ is None else self.preparation_.encoded_names
+        )
+
+    def _read_rows(self, X: Any) -> Rows:
+        return read_rows(self, X, reset=False)
+
+    def _log_probs(self, X: Any) -> Tensor:
+        """Return the log-probability of each class for each row, float64."""
+        check_is_fitted(self, "mixture_")
+        return self._predict_rows(self._read_rows(X))
+
+    def _predict_rows(self, rows: Rows, which: Tensor | None = None) -> Tensor:
+        taken = TakenRows(rows, which)
+        parts = (self.mixture_.log_probs(scale(self.scaling_, part)) for part in taken.split(MAX_ROWS))
+        return join((part.double().log_softmax(1) for part in parts), len(taken.rows))[:, self.class_order_]
+
+    def _has_several_sets(self) -> bool:
+        return isinstance(self.aggregate, list | tuple)
+
+    def _read_observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
+        aggregates = [find_aggregate(a) for a in (self.aggregate if self._has_several_sets() else [self.aggregate])]
+        fitted = self.fitted_aggregates_ if len(self.fitted_aggregates_) == len(aggregates) else aggregates
+        kinds = fitted if self._has_several_sets() else fitted[0]
+        return [s.observations(self.classes_) for s in read_sets(kinds, z, groups, n_rows, **weights)]
+
+
+def compute_posterior(observations: Observations, log_probs: Tensor) -> Tensor:
+    """Compute the posterior of each membership, some groups at a time."""
+    runs = observations.groups.segments.runs(MAX_MEMBERSHIPS)
+    parts = (
+        observations.take(torch.arange(which.start, which.stop)).evidence(log_probs).posterior for which, _, _ in runs
+    )
+    return join(parts, len(observations.groups.members))
+
+
+def _expected_observations(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:
+    aggregate.check_sizes(groups)
+    check_groups_fit(groups, len(log_probs))
+    groups = groups.to("cpu")
+    return aggregate.expect(groups.gather(log_probs), groups).numpy()

@@ -1,0 +1,149 @@
+"""From the arguments of ``fit`` to a problem: rows, sets of observations, names of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.checks import check_choice
+from unbag.class_shares import ClassShares, read_class_shares
+from unbag.data.labels import Categorical
+from unbag.frames import fit_frame, read_frame
+from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
+from unbag.learners import Problem
+from unbag.shift import describe_features
+from unbag.symmetry import Symmetry, find_symmetry
+from unbag.training import Observations
+from unbag.training.excerpts import excerpt
+from unbag.training.row_source import Rows, RowSource, TakenRows, row_shape
+from unbag.training.scaling import Scaling, fit_scaling
+
+MAX_DEVIATIONS = 8.0
+"""Scaled values are clipped to so many standard deviations: a single outlier would dominate linear models."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """The validated arguments of ``fit``."""
+
+    rows: Rows
+    """All rows as numbers, unscaled."""
+    raw_sets: list[RawObservations]
+    observations: list[Observations]
+    """The sets that the caller passed, and known class shares as a further set."""
+    classes: np.ndarray
+    class_shares: ClassShares | None
+    symmetry: Symmetry
+    """Permutations of the classes that leave the observations unchanged."""
+    subjects: Tensor | None
+
+    @classmethod
+    def read(  # noqa: PLR0917 (the arguments of fit)
+        cls, estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, group_weights: Any, subjects: Any, seed: int
+    ) -> TrainingData:
+        """Validate the arguments of ``fit``; sets ``n_features_in_`` and what else describes columns."""
+        table = read_frame(X)
+        rows: Any = read_rows(estimator, X, reset=True) if table is None else table
+        raw_sets = read_sets(
+            estimator.aggregate,
+            y,
+            groups,
+            len(rows),
+            sample_weight=sample_weight,
+            group_weights=group_weights,
+            sampling=estimator.sampling,
+        )
+        if table is not None:
+            rows = fit_frame(estimator, X, table, [s.groups for s in raw_sets], checked=False)
+        classes = choose_classes(estimator.classes, estimator.n_classes, raw_sets, estimator.class_shares)
+        observations = [s.observations(classes) for s in raw_sets]
+        symmetry = find_symmetry([s.counting() for s in observations])
+        shares = None
+        if estimator.class_shares is not None:
+            shares = read_class_shares(estimator.class_shares, classes)
+            most = max(len(s.groups) for s in observations)
+            observations.append(shares.as_observations(len(rows), most, seed))
+        return cls(rows, raw_sets, observations, classes, shares, symmetry, _read_subjects(subjects, len(rows)))
+
+    @property
+    def caller_sets(self) -> list[Observations]:
+        """Return the sets that the caller passed, without those of known class shares."""
+        return self.observations[: len(self.raw_sets)]
+
+    @property
+    def shares_identify_classes(self) -> bool:
+        """Return whether known class shares tell apart classes that the observations leave unnamed."""
+        return self.class_shares is not None and self.class_shares.tell(self.symmetry, len(self.rows))
+
+    @property
+    def classes_are_named(self) -> bool:
+        """Return whether it is known which class is which."""
+        return self.symmetry == "none" or self.shares_identify_classes
+
+    def fit_scaling(self, name: str) -> Scaling:
+        """Fit the scaling on the rows that belong to groups."""
+        check_choice("scaling", name, ("auto", "none", "standard", "table"))
+        if name == "auto":
+            name = "standard" if len(row_shape(self.rows)) == 1 else "table"
+        members = torch.cat([s.counting().groups.members for s in self.caller_sets]).unique()
+        if isinstance(self.rows, Tensor):
+            return fit_scaling(self.rows if len(members) == len(self.rows) else self.rows[members], name)
+        return fit_scaling(TakenRows(self.rows, members), name)
+
+    def problem(self, scaling: Scaling) -> Problem:
+        """Return what learners receive."""
+        sets = [s.for_training() for s in self.observations]
+        return Problem.create(scale_rows(scaling, self.rows), sets, Categorical(len(self.classes)), self.subjects)
+
+    def feature_statistics(self) -> dict[str, list[float]] | None:
+        """Return statistics of the columns of a table; None for images."""
+        if len(row_shape(self.rows)) != 1:
+            return None
+        table, sets = excerpt(self.rows, self.caller_sets)
+        return describe_features(table.numpy(force=True), [s.groups for s in sets])
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledRows:
+    """Rows on disk that are scaled when they are read."""
+
+    source: RowSource
+    scaling: Scaling
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the rows."""
+        return self.source.device
+
+    dtype = torch.float32
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return scaled rows by their numbers."""
+        return scale(self.scaling, self.source.gather(rows))
+
+
+def scale_rows(scaling: Scaling, rows: Rows) -> Rows:
+    """Scale all rows; those on disk are scaled when they are read."""
+    return scale(scaling, rows) if isinstance(rows, Tensor) else ScaledRows(rows, scaling)
+
+
+def scale(scaling: Scaling, rows: Tensor) -> Tensor:
+    """Scale rows and clip outliers."""
+    return scaling(rows).float().clamp_(-MAX_DEVIATIONS, MAX_DEVIATIONS)
+
+
+def _read_subjects(subjects: Any, n_rows: int) -> Tensor | None:
+    """Return the number of the subject of each row."""
+    if subjects is None:
+        return None
+    values = np.asarray(subjects)
+    if values.shape != (n_rows,):
+        raise ValueError(f"subjects must have one entry per row of X, shape ({n_rows},); got shape {values.shape}")
+    return torch.from_numpy(np.unique(values, return_inverse=True)[1])
