@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +59,10 @@ class Schedule:
     n_jobs: int = 1
     time_limit: float | None = None
     seed: int = 0
+
+    def quick(self) -> Schedule:
+        """Return a schedule of the first stages alone."""
+        return replace(self, stages=self.stages[:2])
 
     def make_splits(self, problem: Problem) -> list[Split]:
         """Split a problem into folds."""

@@ -130,3 +130,45 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
     if has_lightgbm() and problem.labels.n_outputs <= t.max_classes_for_trees:
         stages.append((Boosting(**settings),))
     return (*start, *stages)
+
+
+def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[str, Any]) -> Learner:
+    """Return the learner of a model that the caller names or passes.
+
+    Parameters
+    ----------
+    parameters
+        Parameters of the estimator.
+    problem
+        Training data.
+    settings
+        Settings that all learners by expectation-maximisation share.
+    """
+    model, training = parameters["model"], parameters["training"]
+    by_algorithm = training is not None or parameters["method"] != "auto"
+    check_choice("method", parameters["method"], ("auto", "uum", "likelihood"))
+    if by_algorithm and not is_network(model):
+        raise ValueError(
+            f"training= and method= are settings of networks, but {name_of(model)} is none; leave them out, or choose a "
+            'network such as model="mlp"'
+        )
+    if by_algorithm:
+        return make_trained_network(parameters, problem)
+    if isinstance(model, BaseEstimator):
+        return SklearnClassifier(model)
+    if isinstance(model, str) and model in ("linear", "logistic"):
+        return Linear("linear", Columns.fit, ridges=(1000, 100, 10, 1, 0.1))
+    if isinstance(model, str) and model == "trees":
+        return Boosting(**settings)
+    return Network(architecture=Architecture(model), device=parameters["device"], **settings)
+
+
+def has_bag_model(model: Any, problem: Problem) -> bool:
+    """Return whether labels of bags are also predicted from pooled columns."""
+    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
+    return model == "auto" and is_table and len(problem.sets) == 1 and problem.sets[0].aggregate.pooled
+
+
+def _resolve_start(problem: Problem) -> tuple[tuple[Learner, ...], ...]:
+    """Return the learners that provide a first E-step where a constant model is a saddle point."""
+    return ((ClusterShares(),),) if needs_guess(problem.sets) else ()
