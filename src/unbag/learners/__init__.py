@@ -4,6 +4,13 @@ from unbag.learners.base import MODELS as MODELS
 from unbag.learners.base import Learner as Learner
 from unbag.learners.base import Model as Model
 from unbag.learners.base import register_model as register_model
+from unbag.learners.boosting import Boosting as Boosting
+from unbag.learners.clusters import Clusters as Clusters
+from unbag.learners.features import Columns as Columns
+from unbag.learners.features import Fourier as Fourier
+from unbag.learners.linear import Linear as Linear
+from unbag.learners.network import Architecture as Architecture
+from unbag.learners.network import Network as Network
 from unbag.learners.problem import Evidence as Evidence
 from unbag.learners.problem import Problem as Problem
 from unbag.learners.problem import Split as Split

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from unbag.learners.problem import Problem
+from unbag.training.row_source import Rows, TakenRows
+
+ROWS_AT_ONCE = 8192
+"""Rows that models read at a time, which bounds the memory of passes over all rows."""
+
+T = TypeVar("T", bound=type)
 
 
 class Model(Protocol):
@@ -20,8 +26,11 @@ class Model(Protocol):
 
     kind: str
 
-    def outputs(self, X: Any) -> Tensor:
-        """Return the outputs for rows, such as logits, shape ``(rows, outputs)``, float32 on the CPU."""
+    def outputs(self, X: Rows) -> Tensor:
+        """Return the outputs for rows, such as logits, shape ``(rows, outputs)``, float32 on the CPU.
+
+        A missing value of a table is NaN.
+        """
         ...
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -33,9 +42,9 @@ MODELS: dict[str, Any] = {}
 """Classes of models by ``kind``."""
 
 
-def register_model(cls: Any) -> Any:
+def register_model(cls: T) -> T:
     """Register a class of models, so that its instances can be saved and loaded."""
-    MODELS[cls.kind] = cls
+    MODELS[cls.kind] = cls  # type: ignore[attr-defined]
     return cls
 
 
@@ -45,9 +54,10 @@ class Learner(Protocol):
     A learner knows nothing of folds, time limits or other learners.
     """
 
-    name: str
-    reads_missing: bool
-    """Whether ``problem.X`` may contain NaN."""
+    @property
+    def name(self) -> str:
+        """Return the name under which results are reported."""
+        ...
 
     def prepare(self, problem: Problem, seed: int) -> Learner:
         """Compute what depends on all rows but on no observation, such as clusters; return the prepared learner."""
@@ -68,6 +78,12 @@ class Learner(Protocol):
         ...
 
 
-def draw_generator(seed: int) -> torch.Generator:
-    """Return a random number generator of its own: jobs run in threads, which share the global one."""
-    return torch.Generator().manual_seed(seed)
+def split_rows(X: Rows, size: int = ROWS_AT_ONCE) -> Iterator[Tensor]:
+    """Yield consecutive rows, ``size`` at a time."""
+    yield from X.split(size) if isinstance(X, Tensor) else TakenRows(X).split(size)
+
+
+def map_rows(function: Callable[[Tensor], Tensor], X: Rows) -> Tensor:
+    """Apply a function to all rows, a bounded number at a time, and concatenate the results in float32 on the CPU."""
+    with torch.no_grad():
+        return torch.cat([function(part).float().cpu() for part in split_rows(X)])

@@ -23,6 +23,10 @@ PRIOR_OF_CONSTANT = 1e-3
 """Penalty on squared logits of the constant model, which keeps those of classes that do not occur finite."""
 
 
+SMALLEST_SHARE = 1e-4
+"""Share of a class, relative to the largest, at which the search for the constant model starts at least."""
+
+
 class Evidence(NamedTuple):
     """Result of an E-step."""
 
@@ -143,12 +147,15 @@ class Problem:
         def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
             outputs = torch.from_numpy(values).requires_grad_()
             log_likelihood = self.log_likelihood(outputs.expand(len(self.rows), -1))
-            value = -(log_likelihood @ self.group_weights) / self.row_weights.sum()
+            value = -(log_likelihood @ self.group_weights) / self.group_weights.sum()
             value = value + PRIOR_OF_CONSTANT * outputs.square().mean()
             value.backward()
             return value.item(), outputs.grad.numpy()  # type: ignore[union-attr]
 
-        found = minimize(loss, np.zeros(self.labels.n_outputs), jac=True, method="L-BFGS-B")
+        uniform = self.labels.initial_outputs(len(self.rows)).double()
+        shares = self.e_step(uniform).expected_labels.double().mean(0)  # of counts, the best constant already
+        start = shares.clamp_min(shares.max() * SMALLEST_SHARE).log()
+        found = minimize(loss, (start - start.mean()).numpy(), jac=True, method="L-BFGS-B")
         return torch.from_numpy(found.x).log_softmax(0).float()
 
     def split(self, n_folds: int, seed: int) -> list[Split]:
@@ -168,7 +175,8 @@ class Problem:
             return replace(self, sets=tuple(chosen))
         number = torch.full((len(self.rows),), -1).index_copy_(0, rows, torch.arange(len(rows)))
         local = [
-            s.with_groups(Groups(number[s.groups.members], s.groups.offsets, len(rows), ids=s.groups.ids)) for s in chosen
+            s.with_groups(Groups(number[s.groups.members], s.groups.offsets, len(rows), ids=s.groups.ids))
+            for s in chosen
         ]
         subjects = None if self.subjects is None else self.subjects[rows]
         return Problem(gather_rows(self.X, rows), tuple(local), self.labels, self.rows[rows], subjects)

@@ -1,6 +1,7 @@
 """Networks from rows to logits, by name or of the caller's own."""
 
 from unbag.models.build import MODELS as MODELS
+from unbag.models.build import MakeModel as MakeModel
 from unbag.models.build import Model as Model
 from unbag.models.build import build as build
 from unbag.models.densenet import DenseNet as DenseNet

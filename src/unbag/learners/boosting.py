@@ -1,0 +1,156 @@
+"""Boosted trees by generalised expectation-maximisation: an E-step every few rounds of LightGBM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag.learners.base import register_model, split_rows
+from unbag.learners.problem import Problem
+from unbag.training.row_source import Rows
+
+MIN_CURVATURE = 1e-6
+"""Hessian of a row at least: LightGBM divides by their sum."""
+
+
+@register_model
+@dataclass(frozen=True, eq=False)
+class BoostingModel:
+    """The trees of the first rounds of a booster; for two classes they sum to the log-odds of class 1."""
+
+    kind = "boosting"
+    booster: Any
+    n_rounds: int
+    base: Tensor  # (outputs,), logits before the first round
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Predictions of the last rows by an earlier model of the same booster, from which the next one continues."""
+
+    def outputs(self, X: Rows) -> Tensor:
+        """Return the outputs for rows."""
+        if self._cache.get("X") is X and self._cache["n_rounds"] <= self.n_rounds:
+            first, raw = self._cache["n_rounds"], self._cache["raw"]
+        else:
+            first, raw = 0, np.zeros((len(X), self.booster.num_model_per_iteration()))
+        if first < self.n_rounds and len(X):
+            raw = raw + np.concatenate([self._predict(part, first) for part in split_rows(X)])
+            self._cache.update(X=X, n_rounds=self.n_rounds, raw=raw)
+        return _as_logits(raw, self.base)
+
+    def _predict(self, X: Tensor, first: int) -> np.ndarray:
+        table = X.flatten(1).numpy(force=True)
+        rounds = {"start_iteration": first, "num_iteration": self.n_rounds - first, "num_threads": 1}
+        return self.booster.predict(table, raw_score=True, **rounds).reshape(len(X), -1)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the trees in the text format of LightGBM, and the first logits."""
+        text = self.booster.model_to_string(num_iteration=self.n_rounds)
+        return {"trees": text, "n_rounds": self.n_rounds}, {"base": self.base}
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor]) -> BoostingModel:
+        """Restore a model."""
+        return cls(import_lightgbm().Booster(model_str=values["trees"]), values["n_rounds"], tensors["base"])
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """A step of the path is an E-step and some rounds of trees that are added along the gradient of the M-step.
+
+    Parameters
+    ----------
+    name
+        Name under which results are reported.
+    n_steps, rounds_per_step
+        Steps of the path at most, and rounds of each.
+    learning_rate
+        Shrinkage of each tree.
+    overrelaxation
+        Extrapolation of the expected labels; see :meth:`unbag.data.labels.Categorical.extrapolate`.
+    parameters
+        Further parameters of LightGBM.
+    """
+
+    name: str = "trees"
+    n_steps: int = 20
+    rounds_per_step: int = 15
+    learning_rate: float = 0.15
+    overrelaxation: float = 1.0
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def prepare(self, problem: Problem, seed: int) -> Boosting:
+        """Return the learner as it is."""
+        return self
+
+    def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[BoostingModel]:
+        """Yield the trees after each step."""
+        booster, base, cache = self._make_booster(problem, seed), problem.constant_outputs, dict[str, Any]()
+        for step in range(1, self.n_steps + 1):
+            objective = _Objective(problem, base, start if step == 1 else None, self.overrelaxation)
+            for _ in range(self.rounds_per_step):
+                booster.update(fobj=objective)
+            yield BoostingModel(booster, step * self.rounds_per_step, base, cache)
+
+    def _make_booster(self, problem: Problem, seed: int) -> Any:
+        lightgbm = import_lightgbm()
+        table = torch.cat([part.flatten(1) for part in split_rows(problem.X)]).numpy(force=True)
+        n_outputs = problem.labels.n_outputs
+        parameters = {
+            "objective": "none",
+            "num_class": 1 if n_outputs == 2 else n_outputs,
+            "num_leaves": 31 if n_outputs >= 12 else 15,
+            "learning_rate": self.learning_rate,
+            "min_data_in_leaf": 10,
+            "min_sum_hessian_in_leaf": 1.0,  # of soft targets: trees with smaller hessians diverge
+            "feature_fraction": float(np.clip(40 / table.shape[1], 0.2, 0.7)),
+            "max_bin": 63,
+            "num_threads": 1,
+            "deterministic": True,
+            "force_col_wise": True,
+            "seed": seed,
+            "verbose": -1,
+            **self.parameters,
+        }
+        return lightgbm.Booster(parameters, lightgbm.Dataset(table, params=parameters))
+
+
+@dataclass(eq=False)
+class _Objective:
+    """Gradient of the cross entropy with expected labels, which are computed at the first round of a step."""
+
+    problem: Problem
+    base: Tensor
+    start: Tensor | None
+    """Outputs for the E-step; None uses the predictions of the booster."""
+    overrelaxation: float
+    targets: np.ndarray | None = None
+
+    def __call__(self, raw: np.ndarray, _: Any) -> tuple[np.ndarray, np.ndarray]:
+        outputs = _as_logits(raw, self.base)
+        if self.targets is None:
+            at = outputs if self.start is None else self.start
+            self.targets = self.problem.targets(at, self.overrelaxation).numpy()
+        weights = self.targets.sum(1, keepdims=True)
+        probs = outputs.softmax(1).numpy()
+        gradient = weights * probs - self.targets
+        curvature = np.maximum(weights * probs * (1 - probs), MIN_CURVATURE)
+        return (gradient[:, 1], curvature[:, 1]) if len(self.base) == 2 else (gradient, curvature)
+
+
+def _as_logits(raw: np.ndarray, base: Tensor) -> Tensor:
+    """Return logits from the sums of trees; for two classes these are log-odds."""
+    scores = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float32)).view(-1, 1 if len(base) == 2 else len(base))
+    return (torch.cat([torch.zeros_like(scores), scores], 1) if len(base) == 2 else scores) + base
+
+
+def import_lightgbm() -> Any:
+    """Return the module of LightGBM, or raise an error that says how to install it."""
+    try:
+        import lightgbm  # noqa: PLC0415 (an optional dependency)
+    except ImportError as error:
+        raise ImportError("model='trees' needs LightGBM, which is not installed: pip install unbag[trees]") from error
+    return lightgbm

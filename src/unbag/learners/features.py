@@ -1,0 +1,107 @@
+"""Feature maps: from rows to the inputs of linear models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from unbag.data.missing import fill_missing, find_missing
+from unbag.learners.base import split_rows
+from unbag.learners.problem import Problem
+from unbag.training.row_source import gather_rows
+
+ROWS_FOR_WIDTH = 1000
+"""Rows between which distances are measured to set the width of a kernel."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """A function of rows that is determined by its tensors, which are its fields."""
+
+    kind: ClassVar[str]
+
+    @property
+    def n_features(self) -> int:
+        """Return the number of features."""
+        raise NotImplementedError
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return the features of rows, shape ``(rows, features)``."""
+        raise NotImplementedError
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors from which the class makes an equal map."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {}
+"""Classes of feature maps by ``kind``."""
+
+M = TypeVar("M", bound=type[FeatureMap])
+MakeFeatures = Callable[[Problem, int], FeatureMap]
+"""From a problem and a seed to a feature map."""
+
+
+def register_feature_map(cls: M) -> M:
+    """Register a class of feature maps, so that models with it can be saved and loaded."""
+    FEATURE_MAPS[cls.kind] = cls
+    return cls
+
+
+@register_feature_map
+@dataclass(frozen=True, eq=False)
+class Columns(FeatureMap):
+    """The columns themselves, with missing values replaced by 0 and an indicator column."""
+
+    kind = "columns"
+    missing: Tensor  # (columns with missing values,)
+    n_columns: Tensor  # ()
+
+    @classmethod
+    def fit(cls, problem: Problem, seed: int = 0) -> Columns:
+        """Find the columns with missing values."""
+        n_columns = gather_rows(problem.X, torch.zeros(1, dtype=torch.int64)).numel()
+        return cls(find_missing(part.flatten(1) for part in split_rows(problem.X)), torch.tensor(n_columns))
+
+    @property
+    def n_features(self) -> int:
+        return int(self.n_columns) + len(self.missing)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        return fill_missing(X.flatten(1), self.missing)
+
+
+@register_feature_map
+@dataclass(frozen=True, eq=False)
+class Fourier(FeatureMap):
+    """The columns, and random Fourier features of a Gaussian kernel (Rahimi and Recht, 2007)."""
+
+    kind = "fourier"
+    missing: Tensor  # (columns with missing values,)
+    frequency: Tensor  # (inputs, waves)
+    phase: Tensor  # (waves,)
+
+    @classmethod
+    def fit(cls, problem: Problem, seed: int, *, scale: float, n_waves: int = 600) -> Fourier:
+        """Draw frequencies and phases; ``scale`` is the width of the kernel relative to the median distance."""
+        generator = torch.Generator().manual_seed(seed)
+        columns = Columns.fit(problem)
+        chosen = torch.randint(len(problem.rows), (ROWS_FOR_WIDTH,), generator=generator)
+        first, second = columns(gather_rows(problem.X, chosen)).chunk(2)
+        width = scale * float((first - second).norm(dim=1).median().clamp_min(1e-6))
+        frequency = torch.randn(columns.n_features, n_waves, generator=generator) / width
+        phase = 2 * torch.pi * torch.rand(n_waves, generator=generator)
+        return cls(columns.missing, frequency, phase)
+
+    @property
+    def n_features(self) -> int:
+        return sum(self.frequency.shape)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        columns = fill_missing(X.flatten(1), self.missing)
+        waves = 6 * (2 / len(self.phase)) ** 0.5 * torch.cos(columns @ self.frequency + self.phase)
+        return torch.cat([3 / columns.shape[1] ** 0.5 * columns, waves], 1)

@@ -1,0 +1,140 @@
+"""Linear models on columns or other features, fitted to all groups at once by L-BFGS along a ridge path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from unbag.learners.base import map_rows, register_model, split_rows
+from unbag.learners.features import FEATURE_MAPS, FeatureMap, MakeFeatures
+from unbag.learners.problem import Problem
+from unbag.training.row_source import Rows
+
+MAX_CACHED_VALUES = 2**27
+"""Features beyond which they are computed again in each pass rather than kept: 512 MiB."""
+HISTORY_SIZE = 12
+
+
+@register_model
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """Outputs that are linear in features."""
+
+    kind = "linear"
+    features: FeatureMap
+    weight: Tensor  # (features + 1, outputs); the last row is the intercept
+
+    def outputs(self, X: Rows) -> Tensor:
+        """Return the outputs for rows."""
+        return map_rows(lambda part: torch.addmm(self.weight[-1], self.features(part), self.weight[:-1]), X)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the kind of the features, and all tensors."""
+        tensors = {f"features.{name}": tensor for name, tensor in self.features.tensors().items()}
+        return {"features": self.features.kind}, {"weight": self.weight, **tensors}
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor]) -> LinearModel:
+        """Restore a model."""
+        prefix = "features."
+        own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        return cls(FEATURE_MAPS[values["features"]](**own), tensors["weight"])
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear models under weaker and weaker ridge penalties.
+
+    The first model starts from an M-step: the labels expected under ``start``. Without it, observations that leave
+    classes unnamed would stay at a saddle point, and bags would be explained by what all their rows have in common.
+
+    Parameters
+    ----------
+    name
+        Name under which results are reported.
+    make_features
+        Makes the feature map for a problem and a seed. Each fold draws its own random features, so that their errors
+        average out.
+    ridges
+        Penalties on half the squared weights, in order; each model starts from the one before.
+    max_iter
+        Iterations of L-BFGS for each penalty.
+    once
+        Whether the feature map is computed once, on the rows of all folds.
+    features
+        The feature map, if it was computed before.
+    """
+
+    name: str
+    make_features: MakeFeatures
+    ridges: tuple[float, ...] = (1000, 100, 10, 1)
+    max_iter: int = 30
+    once: bool = False
+    features: FeatureMap | None = None
+
+    def prepare(self, problem: Problem, seed: int) -> Linear:
+        """Compute the features where all folds share them."""
+        return replace(self, features=self.make_features(problem, seed)) if self.once else self
+
+    def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[LinearModel]:
+        """Yield a model for each penalty."""
+        features = self.features or self.make_features(problem, seed)
+        design = _Design(features, problem.X)
+        weight = torch.zeros(features.n_features + 1, problem.labels.n_outputs)
+        weight[-1] = problem.constant_outputs
+        targets = problem.targets(start)
+
+        def risk(outputs: Tensor) -> Tensor:
+            return problem.labels.risk(outputs, targets).sum()
+
+        def negative_log_likelihood(outputs: Tensor) -> Tensor:
+            return -problem.smooth_log_likelihood(outputs)
+
+        weight = design.minimise(risk, weight, self.ridges[0], self.max_iter)
+        for ridge in self.ridges:
+            weight = design.minimise(negative_log_likelihood, weight, ridge, self.max_iter)
+            yield LinearModel(features, weight)
+
+
+class _Design:
+    """The features of all rows, in parts of bounded size."""
+
+    def __init__(self, features: FeatureMap, X: Rows) -> None:
+        self.features, self.X = features, X
+        fit = len(X) * features.n_features <= MAX_CACHED_VALUES
+        self.kept = [features(part) for part in split_rows(X)] if fit else None
+
+    def parts(self) -> Iterator[Tensor]:
+        """Yield the features of consecutive rows."""
+        yield from self.kept or (self.features(part) for part in split_rows(self.X))
+
+    def minimise(self, loss: Callable[[Tensor], Tensor], weight: Tensor, ridge: float, max_iter: int) -> Tensor:
+        """Minimise a loss of the outputs of all rows with a ridge penalty on all weights but the intercept."""
+
+        def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+            current = torch.from_numpy(values).float().view(weight.shape)
+            outputs = torch.cat([torch.addmm(current[-1], part, current[:-1]) for part in self.parts()])
+            outputs.requires_grad_()
+            value = loss(outputs)
+            value.backward()
+            gradient = ridge * current
+            gradient[-1] = 0
+            row = 0
+            assert outputs.grad is not None
+            for part in self.parts():
+                slope = outputs.grad[row : row + len(part)]
+                gradient[:-1].addmm_(part.T, slope)
+                gradient[-1] += slope.sum(0)
+                row += len(part)
+            penalty = 0.5 * ridge * float(current[:-1].double().square().sum())
+            return float(value.detach()) + penalty, gradient.double().numpy().ravel()
+
+        options = {"maxiter": max_iter, "maxcor": HISTORY_SIZE}
+        found = minimize(objective, weight.double().numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
+        return torch.from_numpy(found.x).float().view(weight.shape)

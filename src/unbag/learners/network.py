@@ -1,0 +1,187 @@
+"""Networks by expectation-maximisation: an E-step on all rows, then an M-step in minibatches of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from unbag.data.missing import fill_missing, find_missing
+from unbag.learners.base import map_rows, register_model, split_rows
+from unbag.learners.problem import Problem
+from unbag.losses import Loss
+from unbag.models import MLP, MODELS, MakeModel, build
+from unbag.models import Model as ModelChoice
+from unbag.random_state import RandomState, may_draw
+from unbag.training.row_source import Rows, gather_rows, put_on, row_shape
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What networks look like: a name and its settings, a module, or a function that makes modules.
+
+    Parameters
+    ----------
+    model
+        A name of :data:`unbag.models.MODELS`, a module, of which each network is a copy with new weights, or a function
+        without arguments that returns a module.
+    hidden
+        Units of the hidden layers of ``"mlp"``.
+    """
+
+    model: ModelChoice = "mlp"
+    hidden: tuple[int, ...] = (500,)
+
+    def maker(self, input_shape: tuple[int, ...], n_outputs: int) -> MakeModel:
+        """Return a function that makes new modules for rows of a shape."""
+        if self.model == "mlp":
+            return partial(MLP, prod(input_shape), n_outputs, self.hidden)
+        return build(self.model, input_shape, n_outputs)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a saved model keeps; ``model`` is None for modules and functions, which are code."""
+        return {"model": self.model if isinstance(self.model, str) else None, "hidden": list(self.hidden)}
+
+
+@register_model
+@dataclass(frozen=True, eq=False)
+class NetworkModel:
+    """A module from scaled rows to outputs."""
+
+    kind = "network"
+    module: nn.Module
+    architecture: Architecture
+    missing: Tensor  # (columns with missing values,)
+    input_shape: tuple[int, ...]  # of the module
+    n_outputs: int
+
+    def outputs(self, X: Rows) -> Tensor:
+        """Return the outputs for rows."""
+        device = next((tensor.device for tensor in self.module.state_dict().values()), torch.device("cpu"))
+        return map_rows(lambda part: self.module(fill_missing(part.to(device), self.missing)), X)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the architecture, and the weights of the module."""
+        values = {**self.architecture.settings(), "input_shape": list(self.input_shape), "n_outputs": self.n_outputs}
+        weights = {f"module.{name}": tensor.cpu() for name, tensor in self.module.state_dict().items()}
+        return values, {"missing": self.missing, **weights}
+
+    @classmethod
+    def from_state(
+        cls, values: dict[str, Any], tensors: dict[str, Tensor], model: ModelChoice | None = None
+    ) -> NetworkModel:
+        """Restore a model; ``model`` is the module or function from which it was made, which is not saved."""
+        name = values["model"] if model is None else model
+        if name is None:
+            raise ValueError("the network was made from a module or function, which is not saved; pass it to load")
+        if isinstance(name, str) and name not in MODELS:
+            raise ValueError(f"the architecture must be one of {', '.join(MODELS)}, got {name!r}")
+        architecture = Architecture(name, tuple(values["hidden"]))
+        shape, n_outputs = tuple(values["input_shape"]), values["n_outputs"]
+        with RandomState(0).in_place():
+            module = architecture.maker(shape, n_outputs)()
+        prefix = "module."
+        weights = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        module.load_state_dict(weights)
+        return cls(module.eval(), architecture, tensors["missing"], shape, n_outputs)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A step of the path is an E-step on all rows and an M-step of some hundred minibatches.
+
+    Its models are exponential moving averages of the weights.
+
+    Parameters
+    ----------
+    name
+        Name under which results are reported.
+    architecture
+        What the networks look like.
+    n_steps
+        Steps of the path at most.
+    min_updates
+        Minibatches of a step at least. A step visits each row at least once.
+    batch_size
+        Rows of a minibatch.
+    learning_rate, weight_decay
+        Settings of AdamW.
+    averaging
+        Decay of the moving average.
+    overrelaxation
+        Extrapolation of the expected labels; see :meth:`unbag.data.labels.Categorical.extrapolate`.
+    loss
+        Loss of the unbiased risk from logits, such as those of :mod:`unbag.losses`; None is the cross entropy.
+    device
+        Device on which the module and its rows are.
+    """
+
+    name: str = "network"
+    architecture: Architecture = field(default_factory=Architecture)
+    n_steps: int = 80
+    min_updates: int = 60
+    batch_size: int = 256
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.05
+    averaging: float = 0.99
+    overrelaxation: float = 1.0
+    loss: Loss | None = None
+    device: str = "cpu"
+
+    def prepare(self, problem: Problem, seed: int) -> Network:
+        """Return the learner as it is."""
+        return self
+
+    def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
+        """Yield the averaged network after each M-step."""
+        X = put_on(problem.X, self.device)
+        missing = find_missing(split_rows(problem.X))
+        shape, n_outputs = row_shape(X), problem.labels.n_outputs
+        if len(missing):
+            shape = (shape[0] + len(missing),)
+        random = RandomState(seed, torch.device(self.device))
+        with random.in_place():
+            module = self.architecture.maker(shape, n_outputs)().to(self.device).train()
+        average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(self.averaging))
+        optimiser = torch.optim.AdamW(
+            module.parameters(), self.learning_rate, weight_decay=self.weight_decay, foreach=True
+        )
+        drawing = random.in_place if may_draw(module, self.loss) else nullcontext
+        batches = _draw_batches(len(problem.rows), self.batch_size, torch.Generator().manual_seed(seed))
+        n_updates = max(self.min_updates, math.ceil(len(problem.rows) / self.batch_size))
+        outputs = start
+        for _ in range(self.n_steps):
+            targets = problem.targets(outputs, self.overrelaxation)
+            with drawing():
+                for _ in range(n_updates):
+                    batch = next(batches)
+                    rows = fill_missing(gather_rows(X, batch.to(X.device)), missing)
+                    risk = self._risk(problem, module(rows), targets[batch].to(rows.device))
+                    optimiser.zero_grad()
+                    risk.backward()
+                    optimiser.step()
+                    average.update_parameters(module)
+            kept = deepcopy(average.module).eval()
+            model = NetworkModel(kept, self.architecture, missing, tuple(shape), n_outputs)
+            outputs = model.outputs(X)
+            yield model
+
+    def _risk(self, problem: Problem, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.loss is None:
+            return problem.labels.risk(outputs, targets).mean()
+        return (targets * self.loss(outputs)).sum(1).mean()
+
+
+def _draw_batches(n_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield minibatches of row numbers, in a new order for each pass."""
+    while True:
+        yield from torch.randperm(n_rows, generator=generator).split(batch_size)
