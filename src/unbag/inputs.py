@@ -105,10 +105,12 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         raise
     rows = torch.from_numpy(array)
     _check_row_shape(estimator, tuple(rows.shape[1:]), reset=reset)
-    models = [estimator.model] if reset else estimator._named_models()
-    missing = all(map(takes_missing, models))
-    if missing and any(map(is_network, models)):  # "auto", which has networks where nothing is missing
-        missing = bool(rows.isnan().any())
+    missing = rows.ndim == 2
+    if not getattr(estimator, "_accepts_missing", False):
+        models = [estimator.model] if reset else estimator._named_models()
+        missing = all(map(takes_missing, models))
+        if missing and any(map(is_network, models)):  # "auto", which has networks where nothing is missing
+            missing = bool(rows.isnan().any())
     check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=missing)
     return rows
 

@@ -9,16 +9,21 @@ from numbers import Integral, Real
 from typing import Any
 
 from joblib import effective_n_jobs
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from unbag.checks import check_choice
 from unbag.ensemble import Schedule
 from unbag.estimators.settings import CrossFitting
 from unbag.learners import Learner, Problem
-from unbag.learners.boosting import Boosting, has_lightgbm
+from unbag.families.choice import is_network, name_of
+from unbag.families.starts import needs_guess
+from unbag.families.trees import has_lightgbm
+from unbag.learners.boosting import Boosting
 from unbag.learners.clusters import Clusters
 from unbag.learners.features import Columns, Fourier
 from unbag.learners.linear import Linear
-from unbag.learners.network import Network
+from unbag.learners.network import Architecture, Network
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     __metadata_request__score = {"groups": UNUSED}  # noqa: RUF012 (the convention of scikit-learn)
 
+    _accepts_missing = True
+
     aggregate: Any
     model: Any
     sampling: Any
