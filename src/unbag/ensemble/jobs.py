@@ -48,6 +48,10 @@ class Schedule:
         Number of jobs that run at a time, in threads.
     time_limit
         Seconds after which no job begins and running jobs end with their next step.
+    seed
+        Seed of the folds and of the learners.
+    clock
+        Returns the time in seconds.
     """
 
     stages: tuple[tuple[Learner, ...], ...]
@@ -59,6 +63,7 @@ class Schedule:
     n_jobs: int = 1
     time_limit: float | None = None
     seed: int = 0
+    clock: Callable[[], float] = time.monotonic
 
     def quick(self) -> Schedule:
         """Return a schedule of the first stages alone."""
@@ -160,7 +165,7 @@ class _Runner:
 
     def __post_init__(self) -> None:
         limit = self.schedule.time_limit
-        self.deadline = math.inf if limit is None else time.monotonic() + limit
+        self.deadline = math.inf if limit is None else self.schedule.clock() + limit
         first = self.splits[0].held_out
         self.constant_score = math.nan
         if first is not None:
@@ -168,22 +173,22 @@ class _Runner:
 
     def run_stage(self, stage: Sequence[Learner], candidates: list[Candidate]) -> None:
         """Run the learners of a stage, the unpromising ones on the first fold only, and append the candidates."""
-        if candidates and time.monotonic() > self.deadline:
+        if candidates and self.schedule.clock() > self.deadline:
             return
         best = max(candidates, key=lambda c: c.score, default=None)
-        begun = time.monotonic()
+        begun = self.schedule.clock()
         prepared = self._parallel((_prepare, (learner, self.problem, self.schedule.seed)) for learner in stage)
         first = self._parallel((self._job, (learner, 0, best)) for learner in prepared)
         gains = [max(step.score for step in path) - self.constant_score for path in first]
         self.best_gain = max(self.best_gain, *gains)
-        threshold = self.schedule.min_relative_gain * self.best_gain
-        kept = [n for n, gain in enumerate(gains) if not gain < threshold or len(stage) == 1]
+        share = self.schedule.min_relative_gain
+        kept = [n for n, gain in enumerate(gains) if share == 0 or len(stage) == 1 or not gain < share * self.best_gain]
         others = [(n, fold) for n in kept for fold in range(1, len(self.splits))]
         paths = self._parallel((self._job, (prepared[n], fold, best)) for n, fold in others)
         for n in kept:
             mine = [first[n], *(path for (m, _), path in zip(others, paths, strict=True) if m == n)]
             if all(mine):  # a fold without time left has no step
-                candidates.append(self._select(prepared[n].name, mine, time.monotonic() - begun))
+                candidates.append(self._select(prepared[n].name, mine, self.schedule.clock() - begun))
 
     def _parallel(self, calls: Iterable[tuple[Callable, tuple]]) -> list:
         with Parallel(n_jobs=self.schedule.n_jobs, prefer="threads") as parallel:
@@ -203,14 +208,14 @@ class _Runner:
             if held_out is None:
                 steps = [Step(model, train.score(model.outputs(train.X)), torch.empty(0))]
                 best_step += 1
-                if best_step >= self.schedule.blind_steps or time.monotonic() > self.deadline:
+                if best_step >= self.schedule.blind_steps or self.schedule.clock() > self.deadline:
                     break
                 continue
             outputs = model.outputs(held_out.X)
             steps.append(Step(model, held_out.score(outputs), outputs))
             if steps[-1].score > best_score:
                 best_score, best_step = steps[-1].score, n
-            if n - best_step >= self.schedule.patience or time.monotonic() > self.deadline:
+            if n - best_step >= self.schedule.patience or self.schedule.clock() > self.deadline:
                 break
         self.progress.end_job(learner.name, best_score)
         return steps

@@ -1,0 +1,204 @@
+"""Jobs, mixtures and the estimate of accuracy, with learners whose paths are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count, product
+
+import numpy as np
+import pytest
+import torch
+
+from unbag import Groups, LabelProportions, PairwiseSimilarity
+from unbag.data.labels import Categorical
+from unbag.ensemble import Schedule, estimate_accuracy, fit_candidates, fit_ensemble, fit_mixture
+from unbag.learners import Problem
+from unbag.training import Observations
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A model whose logits are the columns times a factor."""
+
+    factor: float
+
+    def outputs(self, X):
+        return X * self.factor
+
+
+@dataclass(frozen=True)
+class Path:
+    """A learner whose path has given factors; it records the steps that were asked for and the starts."""
+
+    name: str
+    factors: tuple[float, ...]
+    log: tuple = ()
+
+    def prepare(self, problem, seed):
+        return replace(self, log=[])
+
+    def path(self, problem, start, seed):
+        for factor in self.factors:
+            self.log.append(factor)
+            yield Scaled(factor)
+
+
+def make_problem(n_groups=24, size=4, sharpness=3.0, seed=0):
+    """Counts of two classes whose true logits are ``sharpness`` times the columns."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n_groups * size, 2, generator=generator)
+    labels = torch.multinomial((sharpness * X).softmax(1), 1, generator=generator)[:, 0]
+    groups = Groups.from_sizes([size] * n_groups)
+    z = LabelProportions().observe(labels, groups, 2)
+    return Problem.create(X, [Observations(LabelProportions(), groups, z, 2)], Categorical(2)), labels
+
+
+def test_a_path_ends_when_its_held_out_score_stops_improving_and_all_folds_take_the_best_step_together():
+    problem, _ = make_problem(200)
+    learner = Path("ridge", (0.1, 1.0, 3.0, 40.0, 50.0, 60.0, 70.0))
+    (candidate,) = fit_candidates(problem, Schedule(((learner,),), patience=2))
+    assert candidate.step == 2
+    assert {model.factor for model in candidate.models} == {3.0}
+    assert candidate.n_steps == 5  # two steps after the best one
+    scores = [entry["score"] for entry in candidate.history]
+    assert scores.index(max(scores)) == 2
+
+
+def test_out_of_fold_outputs_are_those_of_the_model_that_did_not_see_the_row():
+    problem, _ = make_problem(12)
+
+    @dataclass(frozen=True)
+    class Seen(Path):
+        def path(self, problem, start, seed):
+            seen = problem.rows
+            yield Constant(seen)
+
+    @dataclass(frozen=True)
+    class Constant:
+        seen: torch.Tensor
+
+        def outputs(self, X):
+            known = (X[:, None] == everything[self.seen][None]).all(2).any(1)
+            return torch.stack([known.float(), torch.zeros(len(X))], 1)
+
+    everything = problem.X
+    (candidate,) = fit_candidates(problem, Schedule(((Seen("seen", ()),),)))
+    assert candidate.out_of_fold.shape == (48, 2)
+    assert not candidate.out_of_fold.any()  # no row was predicted by a model that had seen it
+
+
+def test_an_unpromising_learner_runs_on_the_first_fold_only():
+    problem, _ = make_problem(60)
+    good, bad = Path("good", (3.0,)), Path("bad", (-3.0,))
+    pruned = fit_candidates(problem, Schedule(((good, bad),), min_relative_gain=0.7))
+    assert [c.name for c in pruned] == ["good"]
+    everything = fit_candidates(problem, Schedule(((good, bad),), min_relative_gain=0.0))
+    assert [c.name for c in everything] == ["good", "bad"]
+
+
+def test_later_stages_start_where_the_best_earlier_learner_ended():
+    problem, _ = make_problem(60)
+    starts = []
+
+    @dataclass(frozen=True)
+    class Recorder(Path):
+        def path(self, problem, start, seed):
+            starts.append((problem.X, start))
+            yield Scaled(1.0)
+
+    schedule = Schedule(((Path("weak", (0.5,)), Path("strong", (3.0,))), (Recorder("next", ()),)))
+    fit_candidates(problem, schedule)
+    assert len(starts) == 4
+    for X, start in starts:
+        torch.testing.assert_close(start, 3.0 * X)
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_the_result_does_not_depend_on_the_number_of_jobs(n_jobs):
+    problem, _ = make_problem(40)
+    stages = ((Path("a", (0.5, 1, 2)), Path("b", (4, 3))), (Path("c", (2.5, 2)),))
+    one = fit_ensemble(problem, Schedule(stages, n_jobs=1))
+    several = fit_ensemble(problem, Schedule(stages, n_jobs=n_jobs))
+    assert torch.equal(one.out_of_fold, several.out_of_fold)
+    assert torch.equal(one.weights, several.weights)
+
+
+def test_a_time_limit_ends_paths_and_stages():
+    problem, _ = make_problem(40)
+    ticks = count()
+    stages = ((Path("first", (1.0, 2.0, 3.0)),), (Path("second", (3.0,)),))
+    candidates = fit_candidates(problem, Schedule(stages, time_limit=1.0, clock=lambda: float(next(ticks))))
+    assert [c.name for c in candidates] == ["first"]
+    assert candidates[0].n_steps == 1
+
+
+def test_an_interrupt_keeps_finished_candidates():
+    problem, _ = make_problem(40)
+
+    @dataclass(frozen=True)
+    class Interrupted(Path):
+        def path(self, problem, start, seed):
+            raise KeyboardInterrupt
+            yield
+
+    stages = ((Path("first", (3.0,)),), (Interrupted("second", ()),))
+    assert [c.name for c in fit_candidates(problem, Schedule(stages))] == ["first"]
+    with pytest.raises(KeyboardInterrupt):
+        fit_candidates(problem, Schedule(stages[1:]))
+
+
+def test_without_held_out_groups_a_path_has_a_fixed_length():
+    problem, _ = make_problem(1)
+    learner = Path("only", (0.5, 1.0, 2.0, 4.0))
+    mixture = fit_ensemble(problem, Schedule(((learner,),), n_folds=0, blind_steps=3))
+    assert mixture.candidates[0].models[0].factor == 2.0
+    assert not mixture.out_of_fold.isfinite().any()
+
+
+def test_a_mixture_prefers_the_better_candidate_and_corrects_its_temperature():
+    problem, _ = make_problem(1500, sharpness=2.0)
+    candidates = fit_candidates(problem, Schedule(((Path("sharp", (8.0,)), Path("wrong", (-1.0,))),), min_relative_gain=0))
+    mixture = fit_mixture(candidates, problem)
+    assert [c.name for c in mixture.candidates] == ["sharp"]
+    assert float(mixture.sharpness[0]) == pytest.approx(0.25, abs=0.06)
+    torch.testing.assert_close(mixture.log_probs(problem.X), mixture.out_of_fold)
+
+
+def test_models_with_exchanged_classes_are_aligned_before_they_are_averaged():
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(80, 2, generator=generator)
+    groups = Groups.from_sizes([2] * 40)
+    z = PairwiseSimilarity().observe(X.argmax(1), groups, 2)
+    problem = Problem.create(X, [Observations(PairwiseSimilarity(), groups, z, 2)], Categorical(2))
+
+    @dataclass(frozen=True)
+    class Unnamed(Path):
+        def path(self, problem, start, seed):
+            yield Scaled(3.0 if seed % 2 else -3.0)
+
+    def align(first, second):
+        order = np.arange(2)
+        return order if float((first * second).sum()) > float((first * second[:, [1, 0]]).sum()) else order[::-1].copy()
+
+    (candidate,) = fit_candidates(problem, Schedule(((Unnamed("unnamed", ()),),)), align)
+    agreement = (candidate.outputs(X).argmax(1) == X.argmax(1)).float().mean()
+    assert float(agreement) in (0.0, 1.0)
+    assert len({tuple(order) for order in candidate.orders}) == 2
+
+
+def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enumeration():
+    problem, _ = make_problem(5, size=3)
+    log_probs = torch.randn(15, 2, generator=torch.Generator().manual_seed(1)).log_softmax(1).double()
+    total = 0.0
+    for g in range(5):
+        rows = range(3 * g, 3 * g + 3)
+        weight = {}
+        for labels in product(range(2), repeat=3):
+            if sum(labels) == int(problem.sets[0].z[g, 1]):
+                weight[labels] = float(sum(log_probs[r, y] for r, y in zip(rows, labels, strict=True)).exp())
+        for place, row in enumerate(rows):
+            predicted = int(log_probs[row].argmax())
+            total += sum(w for y, w in weight.items() if y[place] == predicted) / sum(weight.values())
+    estimate = estimate_accuracy(problem, log_probs)
+    assert estimate.value == pytest.approx(total / 15, abs=1e-9)
+    assert estimate.low < estimate.value < estimate.high
