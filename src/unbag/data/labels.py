@@ -50,8 +50,8 @@ class Categorical:
         """Move expected labels beyond the posterior, away from the current prediction.
 
         Expectation-maximisation is slow where groups are large, because the posterior of a row is then close to its
-        current prediction. The extrapolation changes the speed and not the fixed point (Salakhutdinov and Roweis, 2003),
-        except where it has to be clamped, which biases small groups.
+        current prediction. The extrapolation changes the speed and not the fixed point (Salakhutdinov and Roweis,
+        2003), except where it has to be clamped, which biases small groups.
 
         Parameters
         ----------

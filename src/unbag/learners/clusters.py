@@ -59,14 +59,11 @@ class Clusters(FeatureMap):
                 first += number
         return cls(columns.missing, reference, torch.from_numpy(np.stack(labels, 1)).long())
 
-    @property
-    def n_features(self) -> int:
-        return int(self.labels.max()) + 1
-
     def __call__(self, X: Tensor) -> Tensor:
+        """Return an indicator for each cluster of each clustering."""
         rows = fill_missing(X.flatten(1), self.missing)
         nearest = torch.cat([torch.cdist(part, self.reference).argmin(1) for part in rows.split(1024)])
-        return torch.zeros(len(rows), self.n_features).scatter_(1, self.labels[nearest], 1.0)
+        return torch.zeros(len(rows), int(self.labels.max()) + 1).scatter_(1, self.labels[nearest], 1.0)
 
 
 def _embed(near: np.ndarray, n_components: int, rng: np.random.Generator) -> np.ndarray:

@@ -24,11 +24,6 @@ class FeatureMap:
 
     kind: ClassVar[str]
 
-    @property
-    def n_features(self) -> int:
-        """Return the number of features."""
-        raise NotImplementedError
-
     def __call__(self, X: Tensor) -> Tensor:
         """Return the features of rows, shape ``(rows, features)``."""
         raise NotImplementedError
@@ -59,19 +54,14 @@ class Columns(FeatureMap):
 
     kind = "columns"
     missing: Tensor  # (columns with missing values,)
-    n_columns: Tensor  # ()
 
     @classmethod
     def fit(cls, problem: Problem, seed: int = 0) -> Columns:
         """Find the columns with missing values."""
-        n_columns = gather_rows(problem.X, torch.zeros(1, dtype=torch.int64)).numel()
-        return cls(find_missing(part.flatten(1) for part in split_rows(problem.X)), torch.tensor(n_columns))
-
-    @property
-    def n_features(self) -> int:
-        return int(self.n_columns) + len(self.missing)
+        return cls(find_missing(part.flatten(1) for part in split_rows(problem.X)))
 
     def __call__(self, X: Tensor) -> Tensor:
+        """Return the columns and indicators."""
         return fill_missing(X.flatten(1), self.missing)
 
 
@@ -93,15 +83,12 @@ class Fourier(FeatureMap):
         chosen = torch.randint(len(problem.rows), (ROWS_FOR_WIDTH,), generator=generator)
         first, second = columns(gather_rows(problem.X, chosen)).chunk(2)
         width = scale * float((first - second).norm(dim=1).median().clamp_min(1e-6))
-        frequency = torch.randn(columns.n_features, n_waves, generator=generator) / width
+        frequency = torch.randn(first.shape[1], n_waves, generator=generator) / width
         phase = 2 * torch.pi * torch.rand(n_waves, generator=generator)
         return cls(columns.missing, frequency, phase)
 
-    @property
-    def n_features(self) -> int:
-        return sum(self.frequency.shape)
-
     def __call__(self, X: Tensor) -> Tensor:
+        """Return the columns and the waves, scaled to similar norms."""
         columns = fill_missing(X.flatten(1), self.missing)
         waves = 6 * (2 / len(self.phase)) ** 0.5 * torch.cos(columns @ self.frequency + self.phase)
         return torch.cat([3 / columns.shape[1] ** 0.5 * columns, waves], 1)

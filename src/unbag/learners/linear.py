@@ -86,7 +86,7 @@ class Linear:
         """Yield a model for each penalty."""
         features = self.features or self.make_features(problem, seed)
         design = _Design(features, problem.X)
-        weight = torch.zeros(features.n_features + 1, problem.labels.n_outputs)
+        weight = torch.zeros(design.n_features + 1, problem.labels.n_outputs)
         weight[-1] = problem.constant_outputs
         targets = problem.targets(start)
 
@@ -107,7 +107,8 @@ class _Design:
 
     def __init__(self, features: FeatureMap, X: Rows) -> None:
         self.features, self.X = features, X
-        fit = len(X) * features.n_features <= MAX_CACHED_VALUES
+        self.n_features = features(next(split_rows(X, 1))).shape[1]
+        fit = len(X) * self.n_features <= MAX_CACHED_VALUES
         self.kept = [features(part) for part in split_rows(X)] if fit else None
 
     def parts(self) -> Iterator[Tensor]:
