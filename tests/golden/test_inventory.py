@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import typer
+from golden_files import write_json
 from table_files import blobs, call
 
 import unbag
@@ -274,6 +275,5 @@ def test_unexplained_changes_are_found() -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         found = take_inventory(Path(temporary))
-    text = json.dumps({category: dict(sorted(found[category].items())) for category in found}, indent=1)
-    FILE.write_text(text + "\n", encoding="utf-8")
+    write_json(FILE, {category: dict(sorted(found[category].items())) for category in found})
     print({category: len(entries) for category, entries in found.items()})
