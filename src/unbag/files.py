@@ -55,17 +55,39 @@ def atomic_file(path: Path) -> Iterator[Path]:
     >>> path.read_text()
     'long'
     """
+    with full_disk_named(path), draft_file(path) as draft:
+        yield draft
+        sync(draft)
+        os.replace(draft, path)
+
+
+@contextmanager
+def draft_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file beside another file, and remove it afterwards if it is still there."""
     # Not by tempfile, whose files nobody else may read.
     draft = path.absolute().with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield draft
-        with open(draft, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        with suppress(OSError):  # what went wrong first is what the caller should hear of
+    finally:
+        with suppress(OSError):  # the first error is the one to report
             os.unlink(draft)
-        raise
+
+
+@contextmanager
+def full_disk_named(path: Path) -> Iterator[None]:
+    """Report a full disk in a sentence that names the file that was to be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(f"{path} was not written: {os.strerror(error.errno)}; free some space and try again") from error
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file is on disk."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def drafts(path: Path) -> Iterator[Path]:
