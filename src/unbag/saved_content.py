@@ -17,7 +17,7 @@ from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.features import USUAL, Kind, Preparation
 from unbag.fit_settings import read_settings
 from unbag.fitting import HOOKS
-from unbag.models.build import MODELS
+from unbag.models import model_names
 from unbag.shift import STATISTICS
 from unbag.symmetry import Symmetry
 from unbag.training.scaling import ScalingName
@@ -131,7 +131,7 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     if "aggregate" not in own:
         make_aggregates(settings["aggregate"])
     if "model" not in own:
-        names = (AUTO, *MODELS, TREES)
+        names = (AUTO, *model_names(), TREES)
         _need(settings["model"] in names, "settings.model", f"one of {', '.join(names)}", settings["model"])
     for name in {*defaults} - {*OWN, *LOCAL, "classes", "sampling", "class_shares"}:
         _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])

@@ -165,7 +165,6 @@ WRONG: list[tuple[str, Any]] = [
     ("settings.model", "\x1b[31m" * 10_000),
     ("settings.model", ["mlp"]),
     ("settings.model", "densenet"),
-    ("settings.model", "lenet"),
     ("settings.model", "logistic"),
     ("settings.model", "linear"),
     ("settings.aggregate", None),

@@ -1,10 +1,10 @@
 """Networks from rows to logits, by name or of the caller's own."""
 
 from unbag.models.build import MODELS as MODELS
+from unbag.models.build import MakeModel as MakeModel
 from unbag.models.build import Model as Model
 from unbag.models.build import build as build
-from unbag.models.densenet import DenseNet as DenseNet
-from unbag.models.lenet import LeNet as LeNet
+from unbag.models.build import model_names as model_names
 from unbag.models.linear import Linear as Linear
 from unbag.models.mlp import MLP as MLP
 from unbag.models.one_logit import OneLogit as OneLogit
