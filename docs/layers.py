@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 LAYERS = {
     "command line": "cli __main__",
-    "experiments": "experiments",
-    "evidence": "demo benchmarks baselines datasets",
-    "files and pages": "unbag tables report run_folder options",
+    "files and pages": "unbag demo tables report run_folder options",
     "estimator": "saving estimator bag_model fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
     "predictor error_rates fold_fitting fitting fit_settings naming inputs frames targets",
     "learners": "ensemble learners estimators",
@@ -26,7 +24,7 @@ LAYERS = {
     "groups": "alignment groups pooling published weights",
     "kernels": "kernels",
     "foundations": "data arrays checks columns environment features files findings histograms ids noise pages parts "
-    "plain_json problems random_state segments tallies terminal version",
+    "plain_json plugins problems random_state segments tallies terminal version",
 }
 """Packages and modules right below ``unbag``, highest layer first; imports go down, or stay in a layer."""
 

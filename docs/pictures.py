@@ -22,8 +22,6 @@ from sklearn.datasets import make_blobs
 from torch import Tensor
 
 import unbag
-from unbag.benchmarks.scale_cost import FITTED, Cost, Machine, shape_of
-from unbag.benchmarks.scale_files import Shape
 
 # Colours that people with colour blindness can tell apart; the first is the negative or lowest class.
 COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833")
@@ -246,41 +244,6 @@ def questions() -> Figure:
     return figure
 
 
-def scale() -> Figure:
-    """Seconds of a pass over a table, measured, and projected by a model of the cost, from benchmarks/scale.json."""
-    file = Path(__file__).parents[1] / "benchmarks" / "scale.json"
-    results = json.loads(file.read_text(encoding="utf-8"))["results"]
-    warm, cold = Machine.measured(results), Machine.measured(results, cold=True)
-    rows, most = np.logspace(5, 9, 33), max(one["rows"] for one in results)
-    figure = Figure(figsize=(7.6, 5.6), facecolor="white", layout="constrained")
-    for axes, task in zip(figure.subplots(2, 2, sharex=True, sharey=True).flat, FITTED, strict=True):
-        cost = Cost.fit(task, results, warm)
-        step, words = (10_000, ", 10,000 rows a step") if task == "train from disk" else (1000, "")
-        usual = [one for one in results if shape_of(one) == Shape(one["measured_rows"], rows_of_step=step)]
-        axes.axvspan(most, 2e9, color=PALE, alpha=0.45, lw=0)
-        axes.text(1.3 * most, 1.5e5, "projection", fontsize=9, va="top")
-        for colour, n in zip(COLOURS, (1, 2, 8, 64), strict=True):
-            seconds = [cost.seconds(Shape(int(one), rows_of_step=step), n, cold) for one in rows]
-            label = f"{n} {'process' if n == 1 else 'processes'}"
-            axes.plot(rows, seconds, "--", color=colour, lw=1.6, label=label)
-            own = [one for one in usual if (one["task"], one["processes"]) == (task, n)]
-            times = [one["unbag_ms"] / 1e3 * one["rows"] / one["measured_rows"] for one in own]
-            axes.plot([one["rows"] for one in own], times, "o", color=colour)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(7e4, 2e9)
-        axes.set_ylim(2e-2, 2e5)
-        axes.minorticks_off()
-        axes.set_title(task + words, fontsize=10.5)
-        axes.grid(color=PALE)
-    for axes in figure.axes[2:]:
-        axes.set_xlabel("rows")
-    for axes in figure.axes[::2]:
-        axes.set_ylabel("seconds of a pass")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return figure
-
-
 def information() -> Figure:
     """How much a group tells about each of its members, by size."""
     sizes = torch.arange(1, 65)
@@ -326,7 +289,6 @@ PICTURES: dict[str, Callable[[], Figure]] = {
         information,
         calibration,
         questions,
-        scale,
     )
 }
 

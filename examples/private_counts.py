@@ -58,7 +58,7 @@ print(f"from exact counts: {learn(published.exact(counts)):.3f} (area under the 
 # The same as: unbag protect wards.csv --epsilon 0.5 --sensitivity 2 --out protected.csv. Who is in a ward is known, so
 # that the promise is about the class alone, and a person who moves from one class to the other changes two counts.
 protect_counts(folder / "wards.csv", folder / "protected.csv", Protection(epsilon=0.5, sensitivity=2), group="ward")
-noise = read_noise(tomllib.loads((folder / "protected.published.toml").read_text())["noise"])
+noise = read_noise(tomllib.loads((folder / "protected.csv.published.toml").read_text())["noise"])
 with open(folder / "protected.csv", newline="") as file:
     noisy = np.array([[int(row["healthy"]), int(row["ill"])] for row in csv.DictReader(file)])
 print(f"ward 0: {counts[0].tolist()}, published as {noisy[0].tolist()} with {noise!r}")

@@ -1,19 +1,23 @@
-"""The command line, with the benchmark itself replaced."""
+"""The command line as a whole, and the commands that other packages add."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import runpy
 import sys
-from types import ModuleType
+from importlib.metadata import EntryPoint
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import unbag
-from unbag import cli
+from unbag import cli, plugins
+from unbag.models import build
+
+
+def call(*arguments: str, width: int = 200):
+    return CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"}).invoke(cli.app, arguments)
 
 
 def test_the_package_runs_as_a_module(monkeypatch, capsys):
@@ -24,67 +28,9 @@ def test_the_package_runs_as_a_module(monkeypatch, capsys):
     assert capsys.readouterr().out == f"unbag {unbag.__version__}\n"
 
 
-ROWS = [
-    {
-        "case": "pairs [128]",
-        "unbag_ms": 0.25,
-        "reference": "cross entropy",
-        "reference_ms": 0.125,
-        "ratio": 2.0,
-        "target": "<= 6x",
-        "met": True,
-        "note": "on [quiet] machines",
-    },
-    {
-        "case": "bags",
-        "unbag_ms": 12.0,
-        "reference": None,
-        "reference_ms": None,
-        "ratio": None,
-        "target": 4,
-        "met": False,
-        "note": None,
-    },
-]
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Replace the benchmark and keep what it was called with."""
-    seen = []
-
-    def run(threads, quick, report):
-        seen.append((threads, quick))
-        report("timing [pairs]")
-        return ROWS
-
-    package, engine = ModuleType("unbag.benchmarks"), ModuleType("unbag.benchmarks.engine")
-    package.engine, engine.run = engine, run
-    monkeypatch.setitem(sys.modules, "unbag.benchmarks", package)
-    monkeypatch.setitem(sys.modules, "unbag.benchmarks.engine", engine)
-    return seen
-
-
-def call(*arguments: str, width: int = 200):
-    return CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"}).invoke(cli.app, arguments)
-
-
-def example_in(text: str) -> list[str]:
-    return re.search(r"Example: unbag (.*\S)", text).group(1).split()
-
-
 def test_version():
     result = call("--version")
     assert (result.exit_code, result.stdout) == (0, f"unbag {unbag.__version__}\n")
-
-
-def test_help_gives_an_example_that_works(calls, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = call("bench", "engine", "--help")
-    assert result.exit_code == 0
-    assert call(*example_in(result.stdout)).exit_code == 0
-    assert calls == [(1, True)]
-    assert [path.name for path in tmp_path.iterdir()] == ["engine.json"]
 
 
 def test_without_a_command_the_help_is_shown():
@@ -95,14 +41,13 @@ def test_commands_stand_in_panels_in_the_order_of_use():
     words = call("-h").stdout.split()
     named = [
         *("Your", "data", "demo", "check", "fit", "report", "predict", "disaggregate", "protect"),
-        *("The", "paper", "reproduce", "Your", "machine", "bench"),
     ]
     place = words.index("Your")
     for name in named:
         place = words.index(name, place)
 
 
-@pytest.mark.parametrize("command", ["", "fit", "predict", "protect", "bench", "bench engine", "reproduce", "demo"])
+@pytest.mark.parametrize("command", ["", "fit", "predict", "protect", "demo"])
 def test_help_shows_types_of_values_alone(command):
     shown = call(*command.split(), "-h").stdout
     assert "--help" in shown
@@ -114,7 +59,7 @@ def test_what_predict_computes_on_is_no_setting_of_training():
 
 
 def test_shells_complete_commands_and_choices(monkeypatch):
-    for line, expected in (("unbag repro", "reproduce"), ("unbag fit --method ", "likelihood")):
+    for line, expected in (("unbag disagg", "disaggregate"), ("unbag fit --method ", "likelihood")):
         monkeypatch.setenv("_UNBAG_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
@@ -122,83 +67,51 @@ def test_shells_complete_commands_and_choices(monkeypatch):
         assert expected in shown.stdout.split()
 
 
-def test_the_table_goes_to_stdout_and_progress_to_stderr(calls):
-    result = call("bench", "engine", "--threads", "2")
-    assert calls == [(2, False)]
-    assert result.exit_code == 0
-    assert result.stderr == "timing [pairs]\n"
-    assert "2 threads" in result.stdout
-    words = [re.split(r"\s{2,}", line.strip()) for line in result.stdout.splitlines()]
-    assert ["pairs [128]", "0.25", "0.125", "2", "<= 6x", "yes"] in words
-    assert ["against cross entropy"] in words
-    assert ["bags", "12", "4", "no"] in words
-    assert words[-1] == ["pairs [128]: on [quiet] machines"]
+@pytest.fixture
+def installed(monkeypatch):
+    """Replace the entry points of installed packages."""
+    found: list[EntryPoint] = []
+
+    def entry_points(group, name=None):
+        return [point for point in found if point.group == group and name in (None, point.name)]
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    plugins.names.cache_clear()
+    yield found
+    plugins.names.cache_clear()
 
 
-def test_json_holds_the_rows_and_their_circumstances(calls, tmp_path):
-    file = tmp_path / "engine.json"
-    file.write_text("old")
-    assert call("bench", "engine", "--json", str(file), "--quick").exit_code == 0
-    written = json.loads(file.read_text())
-    assert written["results"] == ROWS
-    assert (written["threads"], written["quick"], written["versions"]["unbag"]) == (1, True, unbag.__version__)
-    assert list(tmp_path.iterdir()) == [file]
+plugin = typer.Typer(help="Say hello.")
 
 
-def test_a_missing_folder_is_noticed_before_the_work(calls, tmp_path):
-    result = call("bench", "engine", "--json", str(tmp_path / "missing" / "engine.json"))
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert re.fullmatch(
-        r"the folder \S+missing does not exist; make it first or name a file elsewhere\n", result.stderr
-    )
-    assert calls == []
+@plugin.command()
+def hello() -> None:
+    """Say hello."""
+    typer.echo("hello")
 
 
-def test_a_folder_in_place_of_a_file_is_noticed_before_the_work(calls, tmp_path):
-    result = call("bench", "engine", "--json", str(tmp_path))
-    assert (result.exit_code, calls) == (2, [])
-    assert "is a folder; name a file in it" in result.stderr
+def test_packages_add_commands(installed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "greeting", sys.modules[__name__])
+    installed.append(EntryPoint("greet", "greeting:plugin", plugins.COMMANDS))
+    assert re.search("Plug-ins.*greet", call("-h").stdout, re.DOTALL)
+    assert call("greet").stdout == "hello\n"
 
 
-def test_a_read_only_folder_is_noticed_before_the_work(calls, tmp_path, monkeypatch):
-    # Whoever runs the tests may be allowed to write everywhere, so a read-only folder has to be pretended.
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    result = call("bench", "engine", "--json", str(tmp_path / "engine.json"))
-    assert (result.exit_code, calls) == (2, [])
-    assert "is read-only; name a file elsewhere" in result.stderr
+@pytest.mark.parametrize("command", ["reproduce", "bench"])
+def test_a_command_of_a_package_that_is_not_installed_names_it(installed, command):
+    result = call(command, "list", "--table", "mil")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"{plugins.how_to_install(f'unbag {command}')}\n"
 
 
-def test_an_interrupted_write_keeps_the_old_file(calls, tmp_path, monkeypatch):
-    file = tmp_path / "engine.json"
-    file.write_text("old")
-
-    def full(*_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    result = call("bench", "engine", "--json", str(file))
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "no space left on device")
-    assert "cross entropy" in result.stdout  # the results were not lost with the file
-    assert list(tmp_path.iterdir()) == [file]
-    assert file.read_text() == "old"
+def test_models_of_a_package_that_is_not_installed_name_it(installed):
+    with pytest.raises(ValueError, match="model 'densenet' is part of the package unbag-experiments"):
+        build("densenet", (3, 32, 32), 2)
 
 
-def test_an_error_is_a_sentence_and_a_traceback_only_on_request(calls, monkeypatch):
-    def fail(**_):
-        raise ValueError("[bags] of no size")
-
-    monkeypatch.setattr(sys.modules["unbag.benchmarks.engine"], "run", fail)
-    result = call("bench", "engine")
-    assert result.exit_code == 2
-    assert result.stderr == "[bags] of no size\nTo see where this comes from, run: unbag --debug ...\n"
-    result = call("--debug", "bench", "engine")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Traceback")
-    assert "ValueError: [bags] of no size" in result.stderr
-
-
-def test_unknown_options_and_bad_values_exit_with_2(calls):
-    assert call("bench", "engine", "--threads", "0").exit_code == 2
-    assert call("bench", "motor").exit_code == 2
-    assert calls == []
+@pytest.mark.parametrize("module", ["baselines", "benchmarks", "datasets", "experiments"])
+def test_modules_that_moved_name_their_package(module):
+    with pytest.raises(ModuleNotFoundError, match=rf"unbag\.{module} is part of the package unbag-experiments"):
+        __import__(f"unbag.{module}")
+    with pytest.raises(ModuleNotFoundError, match="and import unbag_experiments"):
+        getattr(unbag, module)

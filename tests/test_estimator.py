@@ -280,7 +280,8 @@ def test_images():
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 80)
     images = (random.random((80, 12, 12)) * 99 + 99 * labels[:, None, None]).astype(np.uint8)
-    classifier = AggregateClassifier(**{**FAST, "model": "lenet", "scaling": "auto", "epochs": 5}).fit(images, labels)
+    model = nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv2d(1, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(256, 2))
+    classifier = AggregateClassifier(**FAST | {"model": model, "scaling": "auto", "epochs": 5}).fit(images, labels)
     assert classifier.scaling_ == "standard"
     assert len(classifier.replicas_) == 1
     assert accuracy(classifier, torch.from_numpy(images), labels) > 0.95

@@ -37,8 +37,11 @@ MIB = 2**20
 
 
 @contextmanager
-def bounded(memory: int, seconds: float = 3.0):
-    """Let no more memory be taken than the process has now and so much more, and let nothing last long."""
+def bounded(memory: int, seconds: float = 20.0):
+    """Limit memory to what the process has now and ``memory`` bytes, and the time of the processor to ``seconds``.
+
+    Time of the processor does not depend on how busy the machine is.
+    """
     import resource  # noqa: PLC0415 (not on every platform)
 
     def late(number, frame):
@@ -46,15 +49,15 @@ def bounded(memory: int, seconds: float = 3.0):
 
     now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     before = resource.getrlimit(resource.RLIMIT_AS)
-    handler = signal.signal(signal.SIGALRM, late)
+    handler = signal.signal(signal.SIGPROF, late)
     resource.setrlimit(resource.RLIMIT_AS, (now + memory, before[1]))
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, before)
-        signal.signal(signal.SIGALRM, handler)
+        signal.signal(signal.SIGPROF, handler)
 
 
 @pytest.fixture(scope="module")
@@ -115,19 +118,19 @@ def test_sizes(folder, case):
     refused(folder)
 
 
+def test_a_sparse_file_of_five_gigabytes_is_refused_before_it_is_read(folder):
+    os.truncate(folder / "model.json", 5 * 2**30)
+    with (
+        bounded(16 * MIB, 1),
+        pytest.raises(ValueError, match=r"model\.json has 5,368,709,120 bytes, expected at most"),
+    ):
+        unbag.load(folder)
+
+
 @pytest.mark.parametrize("case", WEIGHTS)
 def test_weights(folder, case):
     WEIGHTS[case](folder)
     refused(folder)
-
-
-def test_negative_variances(tmp_path):
-    random = np.random.default_rng(0)
-    images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
-    classifier = AggregateClassifier(**{**FAST, "model": "densenet", "epochs": 1}).fit(images, labels)
-    next(one for name, one in classifier.models_[0].named_buffers() if name.endswith("running_var"))[0] = -1
-    classifier.save(tmp_path / "model")
-    refused(tmp_path / "model", r"the tensor 0\.1\..*running_var of .* holds negative variances")
 
 
 def test_what_is_refused_is_named(folder):
@@ -169,14 +172,14 @@ def test_large_classifiers_take_three_times_their_files(tmp_path):
     classifier.save(tmp_path / "model")
     size = weights_in(tmp_path / "model").stat().st_size
     assert size > 20 * MIB
-    with bounded(3 * size + 64 * MIB, 10):
+    with bounded(3 * size + 64 * MIB):
         again = unbag.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 
 
 def holds(folder, X) -> bool:
     """Whether an altered folder gives a classifier, which must then work, or is refused."""
-    with bounded(128 * MIB, 10):
+    with bounded(128 * MIB):
         try:
             classifier = unbag.load(folder)
         except (ValueError, FileNotFoundError):

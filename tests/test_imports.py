@@ -49,18 +49,6 @@ def test_help_waits_for_nothing(command):
     assert "Usage: " in run(code)
 
 
-def test_a_list_does_not_wait_for_what_only_trials_and_pages_need_nor_for_what_one_platform_has():
-    code = f"""if True:
-        import sys
-        sys.modules["fcntl"] = None  # as where there is none
-        import unbag.files, unbag.experiments.results, unbag.experiments.work_claims, unbag.run_folder
-        from unbag.cli import app
-        app(["reproduce", "list", "--table", "mil"], standalone_mode=False)
-        assert not {SLOW} & {{*sys.modules}}
-    """
-    assert "mil, fox, uum" in run(code)
-
-
 def test_scikit_learn_and_fabric_are_imported_when_needed_only_and_arrays_pass_scikit_learns_own_check():
     """That check is skipped unless SCIPY_ARRAY_API was set before scipy was imported."""
     code = """if True:

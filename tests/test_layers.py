@@ -37,10 +37,8 @@ def test_there_are_no_circles_but_those_with_a_reason(imports):
     assert not LAYERS["CIRCLES"].keys() - {one.units for one in imports}, "mend CIRCLES in docs/layers.py"
 
 
-def test_only_the_command_line_imports_experiments_and_waits_until_it_must(imports):
-    found = [one for one in imports if one.units[1] == "experiments" != one.units[0]]
-    assert {one.units[0] for one in found} == {"cli"}
-    assert all(one.lazy for one in found)
+def test_the_library_does_not_import_the_experiments():
+    assert not [path for path in PACKAGE.rglob("*.py") if "from unbag_experiments" in path.read_text("utf-8")]
 
 
 def test_kinds_of_observation_are_told_apart_by_type_in_their_own_package_alone():

@@ -70,16 +70,6 @@ def test_a_saved_classifier_says_the_same(model, tmp_path):
     assert again.fit(table, names).score(table, names) > 0.3  # it can be fitted again
 
 
-def test_images_and_running_statistics(tmp_path):
-    random = np.random.default_rng(0)
-    images, labels = random.random((24, 1, 12, 12)).astype(np.float32), random.integers(0, 2, 24)
-    for model in ("lenet", "densenet"):
-        classifier = AggregateClassifier(**{**QUICK, "model": model, "epochs": 1}).fit(images, labels)
-        classifier.save(tmp_path / model)
-        again = unbag.load(tmp_path / model)
-        np.testing.assert_array_equal(again.predict_proba(images), classifier.predict_proba(images))
-
-
 @pytest.mark.filterwarnings("ignore:the groups hold")  # pairs drawn at random leave some rows out
 def test_names_given_after_fit_are_saved(tmp_path):
     X, labels = blobs()

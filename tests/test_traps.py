@@ -17,7 +17,17 @@ from sklearn.linear_model import LogisticRegression
 from table_files import call, write
 
 import unbag
-from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstance, PairwiseSimilarity, UnbagWarning
+from unbag import (
+    AggregateClassifier,
+    Groups,
+    LabelProportions,
+    MultipleInstance,
+    PairwiseSimilarity,
+    PublishedCounts,
+    UnbagWarning,
+    noise,
+    published,
+)
 from unbag.constant import best_constant
 from unbag.diagnosis import diagnose
 from unbag.examination import LeftOut, _exponents, deviations, examine
@@ -235,7 +245,7 @@ def test_columns_are_called_by_their_names():
 # After a fit.
 
 
-def left_out(seed, change=lambda counts: counts, n_folds=4, k=2, rows=0.2, **how):
+def left_out(seed, change=lambda counts: counts, *, n_folds=4, k=2, rows=0.2, aggregate=None, **how):
     """Groups that each were left out by one of several models, learned from the labels of a few rows."""
     X, y, groups = made(seed, k=k, **how)
     rng, ids = np.random.default_rng(seed), groups.segment.numpy()
@@ -246,7 +256,7 @@ def left_out(seed, change=lambda counts: counts, n_folds=4, k=2, rows=0.2, **how
         used = rng.choice(used, int(rows * len(used)), replace=False)
         model = LogisticRegression(C=100).fit(X[used], y[used])
         said.append(torch.from_numpy(model.predict_log_proba(X)))
-    seen = Observations(LabelProportions(), groups, change(counts_of(y, groups, k)), k)
+    seen = Observations(aggregate or LabelProportions(), groups, change(counts_of(y, groups, k)), k)
     log_probs = torch.stack(said)[torch.from_numpy(folds[ids]), torch.arange(len(X))]
     return LeftOut(seen, log_probs, said, best_constant([seen])[1][0])
 
@@ -258,6 +268,41 @@ def test_dependence_inside_groups():
     assert kinds(found) == ["overdispersion"] * 20
     scatter = [float(re.search(r"scatter ([\d.]+) times as much", one.message)[1]) for one in found]
     assert min(scatter) > 2
+
+
+def to_multiples_of_five(counts):
+    return published.rounded((counts / 5).round() * 5, 5)
+
+
+def with_noise(counts):
+    how = noise.Geometric(0.5)
+    return published.noisy(counts + how.sample(tuple(counts.shape), torch.Generator().manual_seed(0)), how)
+
+
+@pytest.mark.parametrize("publish", [published.exact, to_multiples_of_five, with_noise])
+def test_dependence_inside_groups_whose_counts_were_published(publish):
+    def find(seed, common):
+        return examine([left_out(seed, publish, common=common, aggregate=PublishedCounts())])
+
+    found = [find(seed, 2) for seed in range(10)]
+    assert [kinds(findings) for findings in found] == [["overdispersion"]] * 10
+    assert re.search(r"left-out counts scatter at least [2-9]\.\d times as much", found[0][0].message)
+    assert [kinds(find(seed, 0)) for seed in range(10)] == [[]] * 10
+
+
+@given(st.data())
+def test_the_expected_scatter_of_published_counts_is_that_of_exact_ones(data):
+    size, k = data.draw(st.integers(2, 5)), data.draw(st.integers(2, 3))
+    logits = data.draw(st.lists(st.floats(-4, 4), min_size=size * k, max_size=size * k))
+    log_probs = torch.tensor(logits, dtype=torch.float64).view(size, k).log_softmax(1)
+    labels = torch.tensor(list(itertools.product(range(k), repeat=size)))
+    chance = log_probs[torch.arange(size), labels].sum(1).exp()
+    z = to_multiples_of_five(torch.nn.functional.one_hot(labels, k).sum(1))
+    groups = Groups.from_sizes([size] * len(z))
+    seen = Observations(PublishedCounts(), groups, z, k)
+    found = deviations(LeftOut(seen, log_probs.repeat(len(z), 1), [], torch.zeros(len(z))))
+    torch.testing.assert_close(chance @ found.squared, found.square[0], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(chance @ found.difference, torch.zeros(k, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
 def test_wrong_counts_are_named():

@@ -1,8 +1,10 @@
 """Learn a classifier for single instances when only groups of them carry labels."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unbag.plugins import MovedModules
 from unbag.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ _MODULES = {
     "target": "unbag.targets",
 }
 __all__ = list(_MODULES)
+sys.meta_path.append(MovedModules)  # the last finder: only asked for modules that do not exist
 
 
 def __getattr__(name: str) -> Any:
@@ -80,7 +83,7 @@ def __getattr__(name: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != module or "unbag-experiments" in str(error):
             raise
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 

@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import unbag
-from unbag.baselines import METHODS
 from unbag.fitting import first_seed, prepare
+from unbag.objectives import match_proportions
 from unbag.report import summarise
 from unbag.training import Observations
 
@@ -104,9 +104,8 @@ def predict_by_mean_proportion(
 ) -> np.ndarray:
     """Train as another classifier was, but for what is minimised, and return the classes of other rows."""
     rows = torch.from_numpy(X)
-    objective = METHODS["mean_proportion"].objective
     seed = first_seed(like.random_state)
-    fitted = prepare(like.get_params(deep=False), rows, [seen], seed, objective=objective).train()
+    fitted = prepare(like.get_params(deep=False), rows, [seen], seed, objective=match_proportions).train()
     return fitted.log_probs(torch.from_numpy(X_test)).argmax(1).numpy()
 
 

@@ -61,8 +61,8 @@ class AggregateClassifier(Predictor):
         ``"auto"`` fits a linear model, a network, for tables boosted trees if LightGBM is installed, and for counts of
         at most 100 groups, where ``epochs`` is ``"auto"``, a network that begins with clusters of rows, each with every
         group left out once, and keeps the mixture that explains left-out groups best. By name: ``"linear"``,
-        ``"logistic"`` for two classes, ``"mlp"``, ``"rbf"``, ``"lenet"``, ``"densenet"``. Or a torch module, or a
-        function that returns one.
+        ``"logistic"`` for two classes, ``"mlp"``, ``"rbf"``. Or a torch module, or a function that
+        returns one.
 
         ``"trees"``: boosted trees of LightGBM (``pip install unbag[trees]``), which follow the gradient of the
         likelihood and read NaN as it is. Or any classifier of scikit-learn with ``sample_weight`` in its fit and

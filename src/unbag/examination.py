@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ ERRORS = 5
 ERRORS_OF_LOSS = 3
 MOST_NAMED = 5
 NUMBERS_AT_ONCE = 2**22
+
+# Relative step of the difference quotient by the log-odds of a class.
+TILT = 0.02
 
 TILTS = torch.logspace(-2, 1.2, 40, dtype=torch.float64)
 
@@ -46,6 +50,8 @@ class Deviations:
 
     difference: Tensor
     """(groups, k)"""
+    squared: Tensor
+    """Its squared length, (groups,); of published counts the expectation of that, given what was published."""
     variance: Tensor
     """Of each count, (groups, k)."""
     square: Tensor
@@ -63,7 +69,7 @@ class Deviations:
     @property
     def ratio(self) -> Tensor:
         """The squared length over its expectation, (groups,)."""
-        return self.difference.square().sum(1) / (self.square * self.inflation).clamp(min=1e-300)
+        return self.squared / (self.square * self.inflation).clamp(min=1e-300)
 
     def scatter(self, which: Tensor) -> tuple[float, float]:
         """Return how many times the differences are as large as they should be, squared, and its standard error.
@@ -80,11 +86,16 @@ def examine(left_out: Sequence[LeftOut]) -> list[Finding]:
     findings: list[Finding] = []
     for one in left_out:
         findings += find_loss(one)
-        if one.observations.aggregate.outcome == "class_counts" and one.observations.groups.max_size > 1:
-            deviation = deviations(one)
+        outcome = one.observations.aggregate.outcome
+        if outcome not in ("class_counts", "published_counts") or one.observations.groups.max_size == 1:
+            continue
+        deviation = deviations(one)
+        if outcome == "class_counts":
             wrong = improbable_groups(one, deviation)
             findings += find_wrong_counts(one, deviation, wrong)
             findings += find_overdispersion(deviation, ~wrong)
+        else:
+            findings += find_overdispersion(deviation, deviation.squared.isfinite(), at_least="at least ")
     return findings
 
 
@@ -119,13 +130,51 @@ def deviations(one: LeftOut) -> Deviations:
     if len(one.by_fold) > 1:  # the jackknife, which leaves out a fold at a time
         of_folds = torch.stack([groups.segments.sum(own.double().exp()) for own in one.by_fold])
         uncertainty = (len(of_folds) - 1) * of_folds.var(0, correction=0)
+    variance = groups.segments.sum(probs * (1 - probs))
+    if one.observations.aggregate.outcome == "class_counts":
+        difference = one.observations.checked.double() - expected
+        squared = difference.square().sum(1)
+    else:
+        difference, squared = _expected_deviations(one.observations, one.log_probs.double(), variance)
     return Deviations(
-        difference=one.observations.checked.double() - expected,
-        variance=groups.segments.sum(probs * (1 - probs)),
+        difference=difference,
+        squared=squared,
+        variance=variance,
         square=groups.segments.sum(1 - total[:, 0]),
         square_variance=groups.segments.sum(per_member) + 2 * _squared_covariance(probs, groups.segments),
         uncertainty=uncertainty,
     )
+
+
+def _expected_deviations(observations: Observations, log_probs: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the expected difference and its expected squared length, given what was published of the counts.
+
+    Under the model, the expectation of the squared length is that of exact counts, and its variance is at most theirs,
+    whatever rounding, suppression and noise hide. Derivatives of the log-likelihood by the log-odds of a class in a
+    group are the expected difference, and the change of the variance; the second one is a difference quotient. Both are
+    NaN for groups whose likelihood is a normal approximation, which is not exact enough for it.
+    """
+    aggregate: Any = observations.aggregate  # of published counts, which has a plan
+    groups = observations.groups
+    methods = aggregate.plan(groups, observations.checked).methods
+    which = torch.tensor([place for place, method in enumerate(methods) if method != "normal"], dtype=torch.int64)
+    expected, squared = torch.full_like(variance, torch.nan), torch.full_like(variance[:, 0], torch.nan)
+    if len(which) == 0:
+        return expected, squared
+    members, segments = groups.segments.take(which)
+    log_probs, variance, z = log_probs[members], variance[which], observations.checked[which]
+
+    def difference(logits: Tensor) -> Tensor:
+        return segments.sum(aggregate.checked_evidence(logits, segments, z).posterior - logits.exp())
+
+    expected[which] = at_zero = difference(log_probs)
+    squared[which] = at_zero.square().sum(1)
+    for place, column in enumerate(torch.eye(variance.shape[1], dtype=torch.float64)):
+        step = TILT / variance[:, place].clamp(min=1).sqrt()  # small beside the spread of the counts
+        tilt = segments.expand(step)[:, None] * column
+        up, down = (difference((log_probs + sign * tilt).log_softmax(1))[:, place] for sign in (1, -1))
+        squared[which] += (up - down) / (2 * step) + variance[:, place]
+    return expected, squared
 
 
 def _squared_covariance(probs: Tensor, segments: Segments) -> Tensor:
@@ -198,15 +247,18 @@ def find_wrong_counts(one: LeftOut, deviation: Deviations, wrong: Tensor) -> Ite
     )
 
 
-def find_overdispersion(deviation: Deviations, which: Tensor) -> Iterator[Finding]:
-    """Say where counts scatter more than those of members that are independent given their features."""
+def find_overdispersion(deviation: Deviations, which: Tensor, at_least: str = "") -> Iterator[Finding]:
+    """Report counts that scatter more than those of members that are independent given their features.
+
+    Published counts hide a part of the scatter, so that the ratio is a lower bound, and ``at_least`` says so.
+    """
     if not bool(which.any()):
         return
     scatter, error = deviation.scatter(which)
     if scatter > 1 + ERRORS * error:
         yield Finding(
             "overdispersion",
-            f"left-out counts scatter {scatter:.2g} times as much as those of independent members, where 1 ± "
+            f"left-out counts scatter {at_least}{scatter:.2g} times as much as those of independent members, where 1 ± "
             f"{error:.2g} is expected: members of a group have more in common than the features tell the model, and "
             "probabilities of groups are too sure; add a feature for what they share, or trust rankings only",
         )

@@ -19,6 +19,9 @@ LOCK = ".lock"
 # Without O_NONBLOCK, opening a pipe waits for a writer. Not every platform has all of these.
 _READ = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
+MAX_JSON_BYTES = 2**28
+"""Size of the largest JSON file that is parsed: Python objects take many times the size of their text."""
+
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.(safetensors|txt)")
 """What files of weights are called, by what they hold."""
 
@@ -55,17 +58,39 @@ def atomic_file(path: Path) -> Iterator[Path]:
     >>> path.read_text()
     'long'
     """
+    with full_disk_named(path), draft_file(path) as draft:
+        yield draft
+        sync(draft)
+        os.replace(draft, path)
+
+
+@contextmanager
+def draft_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file beside another file, and remove it afterwards if it is still there."""
     # Not by tempfile, whose files nobody else may read.
     draft = path.absolute().with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield draft
-        with open(draft, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        with suppress(OSError):  # what went wrong first is what the caller should hear of
+    finally:
+        with suppress(OSError):  # the first error is the one to report
             os.unlink(draft)
-        raise
+
+
+@contextmanager
+def full_disk_named(path: Path) -> Iterator[None]:
+    """Report a full disk in a sentence that names the file that was to be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(f"{path} was not written: {os.strerror(error.errno)}; free some space and try again") from error
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file is on disk."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def drafts(path: Path) -> Iterator[Path]:
@@ -83,11 +108,11 @@ def remove_drafts(path: Path) -> None:
             draft.unlink()
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, limit: int | None = None) -> bytes:
     """Return the content of a regular file, or of one that a link leads to; refuse anything else without waiting.
 
     A pipe that nobody writes to, or a device that never ends, is not read; of a file that grows, no more than its size
-    when it was opened.
+    when it was opened. A file of more than ``limit`` bytes is refused before any of it is read.
 
     Examples
     --------
@@ -112,6 +137,8 @@ def read_regular(path: Path) -> bytes:
         status = os.fstat(descriptor)  # of what was opened, whatever has come in its place since
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(refusal)
+        if limit is not None and status.st_size > limit:
+            raise ValueError(f"{path} has {status.st_size:,} bytes, expected at most {limit:,}")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(status.st_size)
     finally:

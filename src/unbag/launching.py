@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,8 @@ from typing import Any, Literal
 import torch
 from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 
-from unbag.files import atomic_file
+from unbag.files import write_atomic
+from unbag.training.messages import pack, pack_error, unpack, unpack_error
 from unbag.training.processes import GO_ON, Processes, ProcessLost
 
 START_METHOD: Literal["spawn", "fork"] = "spawn"
@@ -90,7 +91,10 @@ class Launcher:
         return 1 if self.devices == "auto" else self.devices
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function in all processes, with ``processes=`` beside its arguments, and return what it returns."""
+        """Call a function in all processes with ``processes=`` beside its arguments, and return its result.
+
+        The result consists of plain values and tensors, see :func:`unbag.training.messages.pack`.
+        """
         fabric = self._fabric()
         if fabric.strategy.cluster_environment.creates_processes_externally:
             fabric.launch()
@@ -110,7 +114,7 @@ class Launcher:
             finally:  # also when somebody has lost patience
                 for child in {*multiprocessing.active_children()} - before:
                     child.terminate()
-            return torch.load(folder / "result", weights_only=False)
+            return unpack((folder / "result").read_bytes())
 
     def _fabric(self) -> Any:
         try:
@@ -201,21 +205,19 @@ def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
         with _watched(processes):
             result = function(processes=processes)
     except Exception as error:
-        kept = atomic_file(folder / f"error-{processes.rank}")
-        with suppress(PicklingError, AttributeError, TypeError), kept as draft:
-            torch.save(error, draft)
+        write_atomic(folder / f"error-{processes.rank}", pack_error(error))
         raise
     if fabric.local_rank == 0:
-        torch.save(result, folder / "result")
+        write_atomic(folder / "result", pack(result))
     torch.distributed.destroy_process_group()
 
 
 def _what_happened(folder: Path, error: Any, n: int) -> Exception:
     """Return the error of a process, other than that it has lost another; or else how one of them ended."""
-    errors = [torch.load(file, weights_only=False) for file in sorted(folder.glob("error-*"))]
+    errors = [unpack_error(file.read_bytes()) for file in sorted(folder.glob("error-*"))]
     if own := [one for one in errors if not isinstance(one, ProcessLost)]:
         return own[0]
-    if not errors and isinstance(error, ProcessRaisedException):  # outside of its work, or nothing that can be kept
+    if not errors and isinstance(error, ProcessRaisedException):  # raised outside of its work
         return RuntimeError(f"one of {n} processes has failed: {str(error).strip().splitlines()[-1]}")
     signal = getattr(error, "signal_name", None)
     how = f" by {signal}{', as where memory runs out' if signal == 'SIGKILL' else ''}" if signal else ""

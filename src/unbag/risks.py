@@ -164,8 +164,9 @@ class NegativeLogLikelihood(nn.Module):
     """The negative log-likelihood of the observations of groups, ``-log p(z | x_1..x_m)``.
 
     Takes what :class:`UnbiasedRisk` takes, less the loss and the weights; rows of one group must have equal weights in
-    ``sample_weight``, which are the weight of the group, because a group has one likelihood. Where the logits rule an
-    observation out, its value is ``inf``, and so is the mean; ``impossible="raise"`` names the groups instead.
+    ``sample_weight``, which are the weight of the group, because a group has one likelihood. Observations that the
+    logits rule out raise :class:`ImpossibleObservation`, as in :class:`UnbiasedRisk`; with ``impossible="-inf"`` their
+    value is ``inf``, and so is the mean.
 
     Examples
     --------
@@ -176,7 +177,9 @@ class NegativeLogLikelihood(nn.Module):
     tensor(0.6931)
     """
 
-    def __init__(self, aggregate: Aggregate, *, reduction: Reduction = "mean", impossible: Impossible = "-inf") -> None:
+    def __init__(
+        self, aggregate: Aggregate, *, reduction: Reduction = "mean", impossible: Impossible = "raise"
+    ) -> None:
         super().__init__()
         self.aggregate = _check_aggregate(aggregate)
         self.reduction = check_choice("reduction", reduction, get_args(Reduction))

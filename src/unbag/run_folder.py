@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from unbag.environment import date, versions
-from unbag.files import LOCK, WEIGHTS, drafts, locked, read_regular, remove_drafts, remove_empty, sha256, write_atomic
+from unbag.files import (
+    LOCK,
+    MAX_JSON_BYTES,
+    WEIGHTS,
+    drafts,
+    locked,
+    read_regular,
+    remove_drafts,
+    remove_empty,
+    sha256,
+    write_atomic,
+)
 
 FORMAT = 3
 
@@ -138,7 +149,7 @@ class Run:
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
-        weights = json.loads(read_regular(self.model / "model.json"))["content"]["weights"]
+        weights = json.loads(read_regular(self.model / "model.json", MAX_JSON_BYTES))["content"]["weights"]
         written = [*FILES, *(f"{self.model.name}/{one['file']}" for one in weights)]
         written.remove(REPORT)
         files = {name: sha256(self.folder / name) for name in written}
@@ -152,7 +163,7 @@ class Run:
                 f"there is no run in {self.folder}: {self.head.name} is missing; make one with unbag fit"
             )
         try:
-            content = dict(json.loads(read_regular(self.head)))
+            content = dict(json.loads(read_regular(self.head, MAX_JSON_BYTES)))
             written, noted = content["format"], content.pop("sha256", None)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._refusal(f"the file is cut short or was altered, or is no run of unbag: {error!r}") from error
@@ -188,7 +199,7 @@ class Run:
                 "it"
             )
         try:
-            summary = json.loads(read_regular(self.summary))
+            summary = json.loads(read_regular(self.summary, MAX_JSON_BYTES))
         except (ValueError, RecursionError) as error:
             raise RunError(f"{self.summary} is damaged: {error}; make it again with unbag fit --force") from error
         if not isinstance(summary, dict):

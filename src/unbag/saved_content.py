@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Iterable
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from unbag.families.choice import AUTO, CANDIDATES, TREES
 from unbag.features import USUAL, Kind, Preparation
 from unbag.fit_settings import read_settings
 from unbag.fitting import HOOKS
-from unbag.models.build import MODELS
+from unbag.models import model_names
 from unbag.shift import STATISTICS
 from unbag.symmetry import Symmetry
 from unbag.training.scaling import ScalingName
@@ -130,7 +131,7 @@ def _check_settings(settings: Any, own: list[str], defaults: dict[str, Any]) -> 
     if "aggregate" not in own:
         make_aggregates(settings["aggregate"])
     if "model" not in own:
-        names = (AUTO, *MODELS, TREES)
+        names = (AUTO, *model_names(), TREES)
         _need(settings["model"] in names, "settings.model", f"one of {', '.join(names)}", settings["model"])
     for name in {*defaults} - {*OWN, *LOCAL, "classes", "sampling", "class_shares"}:
         _need(_is_plain(settings[name]), f"settings.{name}", "a number, a word or null", settings[name])
@@ -183,7 +184,7 @@ def _check_fitted(fitted: dict[str, Any]) -> None:
     _check_preparation(fitted["preparation"], shape, features)
     _need(names is None or len(names) == features, "feature_names", f"{features} names", names)
     for name, own in (fitted["feature_statistics_"] or {}).items():
-        right = _is_list(own, _is_number) and len(own) == shape[0] and _all(isfinite, own)
+        right = _is_list(own, _is_number) and len(own) == shape[0]
         _need(right, f"feature_statistics_.{name}", f"{shape[0]} finite numbers", own)
     n_classes = len(fitted["classes"]["names"])
     numbers = list(range(n_classes))
@@ -219,7 +220,7 @@ def _check_preparation(described: Any, shape: list[int], features: int) -> None:
         right = (
             _is_text(one["name"])
             and one["kind"] in get_args(Kind)
-            and (one["fill"] is None or (_is_number(one["fill"]) and isfinite(one["fill"])))
+            and (one["fill"] is None or _is_number(one["fill"]))
             and isinstance(one["marked"], bool)
             and _is_list(one["values"], lambda value: value is None or _is_text(value))
             and len({*one["values"]}) == len(one["values"])
@@ -282,7 +283,8 @@ def _is_file_name(value: str) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a value is a number that float64 can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_whole(value: Any, least: int = 0, most: int = 2**63 - 1) -> bool:

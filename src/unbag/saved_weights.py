@@ -21,6 +21,7 @@ from unbag.models import build
 from unbag.predictor import Predictor
 from unbag.random_state import RandomState
 from unbag.saved_trees import read_trees, trees_as_bytes
+from unbag.training.replicas import named_tensors
 from unbag.training.scaling import Scaling, scaling_shape
 
 # What an object of torch.nn.Module takes, beside its tensors.
@@ -45,7 +46,7 @@ def weights_as_bytes(models: Sequence[Model]) -> tuple[str, bytes]:
     named = {
         f"{place}.{name}": tensor.detach().cpu().contiguous().clone()
         for place, model in enumerate(cast(Sequence[Network], models))
-        for name, tensor in _named_tensors(model).items()
+        for name, tensor in named_tensors(model).items()
     }
     return "safetensors", safetensors.torch.save(named)
 
@@ -90,7 +91,7 @@ def _read_networks(path: Path, file: dict[str, Any], classifier: Predictor, spar
     dtype = torch.get_default_dtype() if classifier.scaling_ == "none" else torch.float32
     shift = torch.empty(scaling_shape(input_shape), dtype=dtype, device="meta")
     scaling = {"0.shift": shift, "0.factor": shift}
-    one = scaling | {f"1.{name}": tensor for name, tensor in _named_tensors(net).items()}
+    one = scaling | {f"1.{name}": tensor for name, tensor in named_tensors(net).items()}
     tensors = _decode(path, content, {f"{place}.{name}": one[name] for place in range(n_models) for name in one})
     del content
     finite = one if isinstance(model, str) else [*scaling, *(f"1.{name}" for name, _ in net.named_parameters())]
@@ -100,12 +101,12 @@ def _read_networks(path: Path, file: dict[str, Any], classifier: Predictor, spar
     models = []
     for place in range(n_models):
         net = make_net()
-        own = {name: tensors.pop(f"{place}.1.{name}") for name in _named_tensors(net)}
+        own = {name: tensors.pop(f"{place}.1.{name}") for name in named_tensors(net)}
         if isinstance(model, str):
             net.load_state_dict(own, assign=True)  # it has no memory to copy to
         else:
             with torch.no_grad():
-                for name, tensor in _named_tensors(net).items():
+                for name, tensor in named_tensors(net).items():
                     tensor.copy_(own[name])
         scaled = Scaling(tensors.pop(f"{place}.0.shift"), tensors.pop(f"{place}.0.factor"))
         models.append(Network(scaled, net).eval().to(classifier.device))
@@ -173,11 +174,6 @@ def _check_values(path: Path, name: str, tensor: Tensor) -> None:
         raise ValueError(f"the tensor {name} of {path} holds NaN or infinite values; fit the classifier again")
     if name.endswith("running_var") and bool((tensor < 0).any()):
         raise ValueError(f"the tensor {name} of {path} holds negative variances; fit the classifier again")
-
-
-def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers, each once, also where parts share them."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def _told(tensor: Tensor | None) -> str:

@@ -25,7 +25,7 @@ from unbag.environment import versions
 from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
 from unbag.features import Preparation
-from unbag.files import WEIGHTS, read_regular, remove_drafts, write_atomic
+from unbag.files import MAX_JSON_BYTES, WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.findings import Finding
 from unbag.out_of_fold import Estimate
 from unbag.plain_json import canonical_digest, parse_json
@@ -210,7 +210,7 @@ def _restore(classifier: AggregateClassifier, fitted: dict[str, Any]) -> None:
 def _read_head(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of the JSON file, and how many bytes it leaves, or say why it is not to be trusted."""
     try:
-        raw = read_regular(path)
+        raw = read_regular(path, MAX_JSON_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
     try:

@@ -165,7 +165,6 @@ WRONG: list[tuple[str, Any]] = [
     ("settings.model", "\x1b[31m" * 10_000),
     ("settings.model", ["mlp"]),
     ("settings.model", "densenet"),
-    ("settings.model", "lenet"),
     ("settings.model", "logistic"),
     ("settings.model", "linear"),
     ("settings.aggregate", None),
@@ -231,6 +230,8 @@ WRONG: list[tuple[str, Any]] = [
     ("fitted.replicas_.0.score", "high"),
     ("fitted.best_epoch_", 1.0),
     ("fitted.n_iter_", -1),
+    ("fitted.feature_statistics_.mean.0", 10**400),
+    ("fitted.feature_statistics_.n", [1, 2]),
     ("fitted.model_weights_", None),
     ("fitted.model_weights_", [1.0]),  # of two models
     ("fitted.model_weights_", [0.5, 0.6]),

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from unbag import Groups, LabelProportions
 from unbag.aggregates.label_proportions import ERROR_TIMES_MEMBERS
-from unbag.benchmarks import saddle_point as grid
 from unbag.kernels import blocks, tilts
 from unbag.kernels.assignments import can_be_assigned
 
@@ -125,16 +124,6 @@ def test_plan_says_the_error_that_was_measured() -> None:
     plan = LabelProportions().plan(groups, [[40] * 4, [1] * 4])
     assert plan.expected_error.tolist() == pytest.approx([ERROR_TIMES_MEMBERS / 160, 0])
     assert "expected error of the posterior up to 0.0005 on average" in str(plan)
-
-
-def test_stated_error_is_that_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "CLASSES", (3, 5))
-    monkeypatch.setattr(grid, "SIZES", (17, 32))
-    monkeypatch.setattr(grid, "SCALES", (0.5, 1.0, 2.0, 4.0, 10.0, 30.0))
-    cells = list(grid.run(n_groups=2))
-    assert len(cells) == 2 * 2 * 6 * 3
-    measured = np.mean([cell["mean"] * cell["members"] for cell in cells])
-    assert ERROR_TIMES_MEMBERS / 2 < measured < 1.25 * ERROR_TIMES_MEMBERS
 
 
 def test_what_does_not_converge_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,15 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from unbag.models import MLP, MODELS, RBF, DenseNet, LeNet, Linear, OneLogit, build, n_outputs
+from unbag.models import MLP, MODELS, RBF, Linear, OneLogit, build, n_outputs
 
-INPUTS = {"linear": (7,), "logistic": (7,), "mlp": (7,), "rbf": (7,), "lenet": (1, 28, 28), "densenet": (3, 32, 32)}
+INPUTS = {"linear": (7,), "logistic": (7,), "mlp": (7,), "rbf": (7,)}
 
 STACKABLE = {
     "linear": (lambda: Linear(7, 3), (7,)),
     "logistic": (lambda: OneLogit(Linear(7, 1)), (7,)),
     "mlp": (lambda: MLP(7, 3, hidden=(5, 4)), (7,)),
     "rbf": (lambda: RBF(7, 3, units=5), (7,)),
-    "lenet": (lambda: LeNet(3, channels=2, size=12), (2, 12, 12)),
-    "densenet": (lambda: DenseNet(3, depth=7, growth=4, channels=1, norm="group"), (1, 8, 8)),
 }
 
 
@@ -55,44 +53,11 @@ def test_images_are_read_as_flat_rows(name):
     assert torch.equal(model(X), flat(X.flatten(1)))
 
 
-@pytest.mark.parametrize(("name", "size"), [("lenet", 28), ("lenet", 32), ("lenet", 12), ("densenet", 8)])
-def test_grey_images_need_no_channel(name, size):
-    model = seeded(build(name, (size, size), 4), 0).eval()
-    with_channel = seeded(build(name, (1, size, size), 4), 0).eval()
-    X = torch.randn(2, size, size)
-    assert torch.equal(model(X), with_channel(X[:, None]))
-
-
-def test_densenet_reads_oblong_images():
-    assert build("densenet", (1, 4, 9), 3)()(torch.randn(2, 1, 4, 9)).shape == (2, 3)
-
-
 def test_sizes_by_hand():
     assert n_parameters(Linear(4, 3)) == 4 * 3 + 3
     assert n_parameters(MLP(4, 3)) == (4 * 300 + 300) + (300 * 3 + 3)
     assert n_parameters(MLP(4, 3, hidden=())) == 4 * 3 + 3
     assert n_parameters(MLP(4, 3, hidden=(6, 5))) == (4 * 6 + 6) + (6 * 5 + 5) + (5 * 3 + 3)
-
-
-def test_size_of_lenet_by_hand():
-    convolutions = (1 * 6 * 25 + 6) + (6 * 16 * 25 + 16)
-    linear = (16 * 5 * 5 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10)
-    assert n_parameters(LeNet(10)) == convolutions + linear == 61_706
-    # 32 pixels in three channels: 32 -> 16 -> 12 -> 6
-    assert n_parameters(LeNet(10, channels=3, size=32)) == 61_706 + 2 * 6 * 25 + 16 * (36 - 25) * 120
-
-
-@pytest.mark.parametrize("norm", ["batch", "group"])
-def test_size_of_densenet_by_hand(norm):
-    # A layer that reads c channels has 2 c numbers of its norm and 9 * 12 * c of its convolution.
-    blocks = 110 * (24 + 36 + 48 + 60 + 72 + 84) + 110 * (48 + 60 + 72 + 84 + 96 + 108)
-    blocks += 110 * (60 + 72 + 84 + 96 + 108 + 120)
-    transitions = (2 * 96 + 96 * 48) + (2 * 120 + 120 * 60)
-    ends = 3 * 24 * 9 + 2 * 132 + (132 * 10 + 10)
-    model = DenseNet(10, norm=norm)
-    assert n_parameters(model) == blocks + transitions + ends == 161_002
-    layers = [part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
-    assert len(layers) == 22
 
 
 @pytest.mark.parametrize("name", STACKABLE)
@@ -220,14 +185,8 @@ def test_one_logit_can_be_stacked():
             "resnet",
             (4,),
             3,
-            r"one of linear, logistic, mlp, rbf, lenet, densenet, trees, a module, .*; got 'resnet'",
+            r"one of linear, logistic, mlp, rbf, .*trees, a module, .*; got 'resnet'",
         ),
-        ("lenet", (784,), 3, r"'lenet' reads images.*got rows of shape \(784,\); reshape X"),
-        ("densenet", (3072,), 3, r"'densenet' reads images.*got rows of shape \(3072,\); reshape X"),
-        ("lenet", (1, 1, 28, 28), 3, r"'lenet' reads images.*got rows of shape \(1, 1, 28, 28\)"),
-        ("lenet", (8, 8), 3, r"at least 12 x 12 pixels, channels first; got rows of shape \(8, 8\)"),
-        ("densenet", (32, 32, 3), 3, r"at least 4 x 4 pixels, channels first.*transpose X if its channels come last"),
-        ("lenet", (28, 30), 3, r"reads square images, got rows of shape \(28, 30\)"),
         ("mlp", (), 3, r"at least one feature, got rows of shape \(\)"),
         ("mlp", (0,), 3, r"at least one feature, got rows of shape \(0,\)"),
         ("mlp", (4,), 1, r"n_classes must be a whole number of at least 2, got 1"),
@@ -251,7 +210,7 @@ def test_refused(model, shape, n_classes, message):
     [
         (
             7,
-            "model must be one of linear, logistic, mlp, rbf, lenet, densenet, trees, a module, .*; got int",
+            "model must be one of linear, logistic, mlp, rbf, .*trees, a module, .*; got int",
         ),
         (nn.Linear, "must run without arguments: .*in_features"),
         (lambda: "mlp", "must return a torch.nn.Module, got str"),
@@ -260,13 +219,3 @@ def test_refused(model, shape, n_classes, message):
 def test_refused_types(model, message):
     with pytest.raises(TypeError, match=message):
         build(model, (4,), 3)
-
-
-def test_refused_constructions():
-    with pytest.raises(ValueError, match="size must be at least 12, got 11"):
-        LeNet(10, size=11)
-    for depth in (4, 23):
-        with pytest.raises(ValueError, match=f"4 plus a multiple of 3, such as 22 or 40, got {depth}"):
-            DenseNet(10, depth=depth)
-    with pytest.raises(ValueError, match="norm must be one of batch, group; got 'layer'"):
-        DenseNet(10, norm="layer")

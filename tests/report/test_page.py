@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import unicodedata
 from functools import cache
 from html import unescape
 from html.parser import HTMLParser
@@ -16,6 +17,7 @@ from report_runs import HOSTILE, RUNS, summary_of
 from unbag.pages.tables import Cell
 from unbag.report import FORMAT, plots, render
 from unbag.report.page_elements import Picture
+from unbag.terminal import UNSAFE
 
 # Pairs and triplets drawn at random leave some rows out.
 pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")
@@ -194,6 +196,14 @@ def test_names_cannot_break_out():
     page = Page(render(hostile))
     assert len(page.attributes("script")) == 1
     assert page.texts["h1"] == page.texts["title"] == ['"><script>x</script>']
+
+
+def test_control_and_bidirectional_characters_are_escaped():
+    hostile = "a\x1b[2J\x9b\x00\u202e\u2066\u2028"
+    text = json.dumps(summary_of("label_proportions"))
+    page = render(json.loads(text.replace(json.dumps("日本の")[1:-1], json.dumps(hostile)[1:-1])))
+    assert r"a\x1b[2J\x9b\x00\u202e\u2066\u2028" in Page(page).texts["td"]
+    assert {unicodedata.category(character) for character in page.replace("\n", "")}.isdisjoint(UNSAFE)
 
 
 def test_colours_are_those_of_the_page():

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import sys
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from table_files import WARDS, blobs, call, write, write_parquet
 
+from unbag.files import sha256
 from unbag.noise import Geometric
+from unbag.problems import TableError
 from unbag.tables import make_plan
 from unbag.tables.load import gather
-from unbag.tables.protect import add_noise
+from unbag.tables.protect import Protection, add_noise, protect_counts
+from unbag.tables.published_files import read_published
 
 
 @pytest.fixture
@@ -47,7 +55,7 @@ def test_from_protected_counts_to_a_fit(counts, tmp_path):
     assert done.exit_code == 0, done.output
     assert "40 groups written to" in done.stdout
     assert "Differential privacy with epsilon 2, for a person who changes counts by 1 in all." in done.stderr
-    assert 'noise = "geometric:0.5"' in (tmp_path / "protected.published.toml").read_text()
+    assert 'noise = "geometric:0.5"' in (tmp_path / "protected.csv.published.toml").read_text()
     checked = call("check", tmp_path / "people.csv", out, "--exclude", "letter")
     assert checked.exit_code == 0, checked.output
     assert "count with geometric noise, scale 0.5" in checked.stdout
@@ -104,7 +112,7 @@ def test_parquet_in_and_out(tmp_path):
     counts = write_parquet(tmp_path / "wards.parquet", {"group": [7, 8], "ill": [1, 0], "well": [2, 3]})
     done = call("protect", counts, "--suppress-below", 2, "--out", tmp_path / "out.parquet")
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "out.published.toml").exists()
+    assert (tmp_path / "out.parquet.published.toml").exists()
 
 
 @pytest.mark.parametrize(
@@ -154,3 +162,114 @@ def test_opendp_is_an_extra(counts, tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert 'install it with: pip install "unbag[private]"' in done.stderr
     assert not (tmp_path / "out.csv").exists()
+
+
+# A table and its statement.
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+@contextmanager
+def interrupted(place, *, kill):
+    """Make an operation on files fail for want of space, or that and all that follow, as if the process had ended."""
+    operations = []
+
+    def failing(function):
+        def operation(*arguments):
+            operations.append(function)
+            if kill and len(operations) >= place:
+                raise Killed
+            if len(operations) == place:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return function(*arguments)
+
+        return operation
+
+    with ExitStack() as stack:
+        for name in ("fsync", "replace", "unlink"):
+            stack.enter_context(patch.object(os, name, failing(getattr(os, name))))
+        yield
+
+
+def protect_wards(folder, round_to):
+    counts = write(folder / "wards.csv", "ward,ill,well\nw0,100,200\nw1,300,300\n")
+    protect_counts(counts, folder / "out.csv", Protection(round_to=round_to), force=True)
+    return state(folder)
+
+
+def state(folder):
+    """Return the content of the table and the options it is read by."""
+    out = folder / "out.csv"
+    return (out.read_bytes(), read_published(out)) if out.exists() else None
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("place", range(1, 7), ids=["table", "first", "last", "replace 1", "replace 2", "replace 3"])
+@pytest.mark.parametrize("kill", [False, True], ids=["full disk", "killed"])
+@pytest.mark.parametrize("there", [False, True], ids=["new", "replaced"])
+def test_a_table_and_its_statement_are_written_together_or_not_at_all(there, kill, place, tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    before = protect_wards(tmp_path / "old", 7) if there else None
+    after = protect_wards(tmp_path / "new", 9)
+    shutil.copytree(tmp_path / "old", tmp_path / "folder")
+    write(tmp_path / "folder" / "wards.csv", (tmp_path / "new" / "wards.csv").read_bytes())
+    listed = files(tmp_path / "folder")
+    message = r"out\.csv was not written: No space left on device; free some space"
+    with pytest.raises(Killed if kill else OSError, match=None if kill else message), interrupted(place, kill=kill):
+        protect_wards(tmp_path / "folder", 9)
+    if kill:
+        assert state(tmp_path / "folder") == (after if place == 6 else before)
+    elif place < 6:
+        assert files(tmp_path / "folder") == listed
+    assert protect_wards(tmp_path / "folder", 9) == after
+    assert files(tmp_path / "folder") == files(tmp_path / "new")
+
+
+def test_a_statement_of_a_new_table_is_never_that_of_an_exact_one(tmp_path):
+    out = write(tmp_path / "out.csv", "ward,ill,well\nw0,100,200\n")
+    with pytest.raises(Killed), interrupted(5, kill=True):
+        protect_wards(tmp_path, 9)
+    with pytest.raises(TableError, match=r"out\.csv has changed since this file was written for it; restore the table"):
+        read_published(out)
+
+
+def test_tables_of_one_name_in_two_formats_do_not_share_a_statement(counts, tmp_path):
+    assert call("protect", counts, "--round-to", 5, "--out", tmp_path / "counts.parquet").exit_code == 0
+    assert read(tmp_path, "counts.parquet").z.ndim == 3
+    assert read(tmp_path, "counts.csv").z.ndim == 2
+
+
+def test_a_statement_of_a_table_that_has_changed_is_refused(counts, tmp_path):
+    out = tmp_path / "out.csv"
+    call("protect", counts, "--round-to", 5, "--out", out)
+    statement = tmp_path / "out.csv.published.toml"
+    content = out.read_bytes()
+    write(out, counts.read_bytes())
+    for named in (None, statement):
+        with pytest.raises(TableError, match=r"out\.csv has changed since .*; restore the table, or remove this file"):
+            read_published(out, named)
+    renamed = write(tmp_path / "renamed.csv", content)
+    assert read_published(renamed) == {}
+    assert read_published(renamed, statement) == {"rounded_to": 5}
+
+
+def test_statements_without_a_digest_are_used_only_where_they_are_named(counts, tmp_path):
+    digest = sha256(counts)
+    old = write(tmp_path / "counts.published.toml", "rounded_to = 5\n")  # named by the stem, as by version 0.2.0
+    message = (
+        f'rename it to counts.csv.published.toml and add the line sha256 = "{digest}", or name it with --published'
+    )
+    with pytest.raises(TableError, match=message):
+        read_published(counts)
+    assert read_published(counts, old) == {"rounded_to": 5}
+    new = old.rename(tmp_path / "counts.csv.published.toml")
+    with pytest.raises(TableError, match=f'is missing; .* add the line sha256 = "{digest}", or name'):
+        read_published(counts)
+    write(new, f'rounded_to = 5\nsha256 = "{digest}"\n')
+    assert read_published(counts) == {"rounded_to": 5}

@@ -16,6 +16,7 @@ from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import LabelProportions, diagnose
 from unbag.columns import Table
+from unbag.files import sha256
 from unbag.options import Source
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE
 from unbag.tables import TableError, check_tables, make_plan, read_config
@@ -482,7 +483,7 @@ def test_options_are_read_from_a_file_beside_the_counts_or_named(tmp_path):
     options = {"instances": people, "groups": wards}
     assert make_plan(options).sources[0].noise is None
     other = write(tmp_path / "other.toml", 'noise = "laplace:3"\n')
-    write(tmp_path / "wards.published.toml", "rounded_to = 3\n")
+    write(tmp_path / "wards.csv.published.toml", f'rounded_to = 3\nsha256 = "{sha256(wards)}"\n')
     assert make_plan(options).sources[0].rounded_to == 3
     assert make_plan({**options, "rounded_to": 2}).sources[0].rounded_to == 2
     assert make_plan({**options, "published": other}).sources[0].noise == "laplace:3"

@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from unbag.models import LeNet
 from unbag.training.convolutions import use_im2col
 
 MODELS = {
-    "lenet": (lambda: LeNet(10), (3, 1, 28, 28)),
+    "two layers": (
+        lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 5)),
+        (3, 1, 28, 28),
+    ),
     "stride and padding": (lambda: nn.Conv2d(3, 5, (3, 2), stride=(2, 1), padding=(1, 0), bias=False), (4, 3, 9, 8)),
 }
 

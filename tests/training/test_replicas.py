@@ -23,7 +23,6 @@ from training_problems import (
 )
 
 from unbag import Groups
-from unbag.models import LeNet
 from unbag.training import Checkpoint, Settings, held_out_likelihood, train
 from unbag.training.replicas import Replicas, make_models
 from unbag.training.scaling import Scaling
@@ -353,10 +352,14 @@ def test_making_models_leaves_the_random_numbers_of_the_caller_alone():
     assert torch.equal(torch.rand(2), expected)
 
 
+def convolutional():
+    return nn.Sequential(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3))
+
+
 @pytest.mark.parametrize("shape", [(COLUMNS,), (1, 12, 12)], ids=["rows", "images"])
 def test_at_once_is_the_same_as_in_turn(shape):
     """A GPU runs them at once, a processor in turn."""
-    make = partial(network, 3) if len(shape) == 1 else partial(LeNet, 3, size=12)
+    make = partial(network, 3) if len(shape) == 1 else convolutional
     replicas = Replicas(make_models(make, SEEDS, torch.device("cpu")))
     inputs = torch.randn(3, 5, *shape)
     found = []

@@ -32,7 +32,7 @@ Method = Literal["two_classes", "permanents", "count_states", "saddle_point"]
 
 # Up to this size all groups of one size run together whatever their counts: every label is a place of its own.
 LARGEST_PERMANENT = 10
-# The mean error of the saddle point's posterior times the number of members; see unbag.benchmarks.saddle_point.
+# The mean error of the saddle point's posterior times the number of members, as the experiments measure it.
 ERROR_TIMES_MEMBERS = 0.08
 # With more count vectors than these, steps of training take twice to ten times as long as by the saddle point, and what
 # is learned explains left-out groups no better. Not fewer: those of the largest group of places are as many.

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from unbag.cli import bench, protect, report, reproduce, tables
-from unbag.cli.shared import Command, CommandGroup
+from unbag.cli import protect, report, tables
+from unbag.cli.shared import Command, Commands
 from unbag.version import __version__
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=Commands,
     help="Learn a classifier for single instances when only groups of them carry labels.",
     epilog="Example: unbag demo",
     no_args_is_help=True,
@@ -30,8 +30,6 @@ for command, example in (
     (protect.protect, "unbag protect wards.csv --epsilon 1 --out protected.csv"),
 ):
     app.command(cls=Command, epilog=f"Example: {example}", rich_help_panel="Your data")(command)
-app.add_typer(reproduce.app, name="reproduce", rich_help_panel="The paper")
-app.add_typer(bench.app, name="bench", rich_help_panel="Your machine")
 
 
 def _show_version(wanted: bool) -> None:

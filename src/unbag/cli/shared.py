@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from unbag import plugins
 from unbag.run_folder import RunError
 from unbag.terminal import Terminal, plain
 
@@ -66,6 +67,30 @@ class Command(_Switches, TyperCommand):
 
 class CommandGroup(_Switches, TyperGroup):
     """Commands of unbag below one name."""
+
+
+class Commands(CommandGroup):
+    """All commands: those of unbag, and those that installed packages add."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of unbag first."""
+        return [*super().list_commands(ctx), *plugins.names(plugins.COMMANDS)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name, or None."""
+        if cmd_name in self.commands or cmd_name not in plugins.names(plugins.COMMANDS):
+            return super().get_command(ctx, cmd_name)
+        command = typer.main.get_command(plugins.load(plugins.COMMANDS, cmd_name))
+        command.name, command.rich_help_panel = cmd_name, "Plug-ins"  # type: ignore[attr-defined]
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that is to run; where it is part of a package that is not installed, name the package."""
+        if args[0] in plugins.EXPERIMENTS[plugins.COMMANDS] and self.get_command(ctx, args[0]) is None:
+            message = plugins.how_to_install(f"unbag {args[0]}")
+            Terminal(stderr=True, soft_wrap=True, highlight=False).print(f"[red]{plain(message)}[/red]")
+            raise typer.Exit(2)
+        return super().resolve_command(ctx, args)
 
 
 def choosing_from(plan: str) -> type[Command]:

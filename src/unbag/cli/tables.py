@@ -30,7 +30,7 @@ RawText = Annotated[
 ]
 Published = Annotated[
     Path | None,
-    typer.Option(help="A TOML file that says how the counts were published; found beside them as NAME.published.toml."),
+    typer.Option(help="A TOML file that says how the counts were published; found beside them as FILE.published.toml."),
 ]
 Engine = Annotated[
     Literal["local", "ray"],

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.learners import Learner, Model, Problem, Split
+from unbag.training.row_source import Rows
 
 Align = Callable[[Tensor, Tensor], np.ndarray]
 """From probabilities of the same rows by two models to the outputs of the second that match the first's classes."""
@@ -100,11 +101,11 @@ class Candidate:
     seconds: float
     history: list[dict[str, float]] = field(default_factory=list)
 
-    def outputs(self, X: Tensor) -> Tensor:
+    def outputs(self, X: Rows) -> Tensor:
         """Return the log of the mean probability over folds."""
         return self.fold_outputs(X).logsumexp(0) - math.log(len(self.models))
 
-    def fold_outputs(self, X: Tensor) -> Tensor:
+    def fold_outputs(self, X: Rows) -> Tensor:
         """Return the log-probabilities by the model of each fold, shape ``(folds, rows, outputs)``."""
         return torch.stack(
             [self.labels.log_probs(m.outputs(X))[:, o] for m, o in zip(self.models, self.orders, strict=True)]

@@ -13,6 +13,7 @@ from torch import Tensor
 from unbag.data.labels import Categorical
 from unbag.ensemble.jobs import Align, Candidate, Progress, Schedule, fit_candidates
 from unbag.learners import Problem
+from unbag.training.row_source import Rows
 
 PRIOR_GROUPS = 1.0
 """Pseudo-groups for each candidate: with few groups, weights stay almost equal."""
@@ -36,11 +37,11 @@ class Mixture:
     score: float
     """Mean held-out log-likelihood per group."""
 
-    def log_probs(self, X: Tensor) -> Tensor:
+    def log_probs(self, X: Rows) -> Tensor:
         """Return the log-probabilities of new rows, shape ``(rows, classes)``."""
         return self.mix(torch.stack([c.outputs(X) for c in self.candidates]))
 
-    def fold_log_probs(self, X: Tensor) -> Tensor:
+    def fold_log_probs(self, X: Rows) -> Tensor:
         """Return the log-probabilities by the models of each fold alone, shape ``(folds, rows, classes)``."""
         outputs = torch.stack([c.fold_outputs(X) for c in self.candidates], 1)  # (folds, candidates, rows, classes)
         return torch.stack([self.mix(of_fold) for of_fold in outputs])

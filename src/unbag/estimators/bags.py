@@ -46,7 +46,9 @@ class BagModel:
         return mixed.gather(1, bags.checked.long()[:, None])[:, 0].exp().double().numpy()
 
 
-def fit_bag_model(problem: Problem, out_of_fold: Tensor, make_schedule: Callable[[Problem], Schedule]) -> BagModel | None:
+def fit_bag_model(
+    problem: Problem, out_of_fold: Tensor, make_schedule: Callable[[Problem], Schedule]
+) -> BagModel | None:
     """Fit models to the pooled columns of bags, and mix them with the prediction by instances.
 
     Parameters

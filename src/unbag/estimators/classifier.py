@@ -158,7 +158,7 @@ class AggregateClassifier(Predictor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
+    def fit(  # noqa: PLR0917 (scikit-learn passes them by position, too)
         self,
         X: Any,
         y: Any,
@@ -195,7 +195,7 @@ class AggregateClassifier(Predictor):
         schedule = resolve(problem, self.get_params(deep=False), seed)
         align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
-        self._set_result(data, problem, fit_ensemble(problem, schedule, align, ProgressBar() if self.verbose else None))
+        self._set_result(data, problem, fit_ensemble(problem, schedule, align))
         if has_bag_model(self.model, problem):
             parameters = self.get_params(deep=False)
             self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
@@ -209,11 +209,13 @@ class AggregateClassifier(Predictor):
         if data.class_shares is not None and data.shares_identify_classes:
             self._name_by_shares(data, problem)
         kinds = [s.aggregate for s in data.caller_sets]
-        self.error_rates_ = [
-            fitted.aggregate.rate if fits_rate(kind) else None for fitted, kind in zip(problem.sets, kinds, strict=False)
-        ]
         self.fitted_aggregates_ = [
-            kind if rate is None else kind.with_rate(rate) for kind, rate in zip(kinds, self.error_rates_, strict=True)
+            kind.with_rate(fitted_rate(s.aggregate)) if fits_rate(kind) else kind
+            for s, kind in zip(problem.sets, kinds, strict=False)
+        ]
+        self.error_rates_ = [
+            fitted_rate(fitted) if fits_rate(kind) else None
+            for fitted, kind in zip(self.fitted_aggregates_, kinds, strict=True)
         ]
         best = mixture.candidates[int(mixture.weights.argmax())]
         self.candidates_ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from torch import Tensor
@@ -15,10 +15,9 @@ from torch import Tensor
 from unbag.checks import check_choice
 from unbag.ensemble import Schedule
 from unbag.estimators.settings import CrossFitting
-from unbag.learners import Learner, Problem
 from unbag.families.choice import is_network, name_of
-from unbag.families.starts import needs_guess
 from unbag.families.trees import has_lightgbm
+from unbag.learners import Learner, Problem
 from unbag.learners.boosting import Boosting
 from unbag.learners.clusters import Clusters
 from unbag.learners.features import Columns, Fourier
@@ -80,7 +79,7 @@ def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds:
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
     """Return the number of jobs that run at a time, by the conventions of joblib; None is all cores."""
-    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be a whole number other than 0, or None for all cores; got {n_jobs!r}")
     return int(effective_n_jobs(-1 if n_jobs is None else int(n_jobs)))
 
@@ -88,7 +87,11 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 def _resolve_time_limit(time_limit: Any) -> float | None:
     if time_limit is None:
         return None
-    if isinstance(time_limit, bool) or not isinstance(time_limit, Real) or not 0 < time_limit < math.inf:
+    if (
+        isinstance(time_limit, bool)
+        or not isinstance(time_limit, int | float | np.number)
+        or not 0 < time_limit < math.inf
+    ):
         raise ValueError(f"time_limit must be a positive number of seconds, or None; got {time_limit!r}")
     return float(time_limit)
 
@@ -97,9 +100,9 @@ def _resolve_folds(problem: Problem, parameters: dict[str, Any], t: Thresholds) 
     """Return the number of folds, 0 for none, and whether only one of them is used."""
     validation = parameters["validation"] or CrossFitting()
     n_folds, fraction = validation.n_folds, validation.validation_fraction
-    if isinstance(fraction, bool) or not isinstance(fraction, Real) or not 0 <= fraction < 1:
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.number) or not 0 <= fraction < 1:
         raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {fraction!r}")
-    if n_folds is not None and n_folds != "auto" and (not isinstance(n_folds, Integral) or n_folds < 2):
+    if n_folds is not None and n_folds != "auto" and (not isinstance(n_folds, int | np.integer) or n_folds < 2):
         raise ValueError(f'n_folds must be a whole number of at least 2, "auto" or None; got {n_folds!r}')
     if problem.n_groups < 2:
         return 0, False
@@ -115,7 +118,7 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
     """Return the learners by stage; each stage starts where the best learner of the earlier ones ended."""
     model = parameters["model"]
     overrelaxation = t.overrelaxation if problem.mean_group_size >= t.min_group_size_to_extrapolate else 0.0
-    settings = {"overrelaxation": overrelaxation}
+    settings: dict[str, Any] = {"overrelaxation": overrelaxation}
     start = _resolve_start(problem)
     if not (isinstance(model, str) and model == "auto"):
         return (*start, (make_learner(parameters, problem, settings),))
@@ -154,13 +157,11 @@ def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[st
     check_choice("method", parameters["method"], ("auto", "uum", "likelihood"))
     if by_algorithm and not is_network(model):
         raise ValueError(
-            f"training= and method= are settings of networks, but {name_of(model)} is none; leave them out, or choose a "
-            'network such as model="mlp"'
+            f"training= and method= are settings of networks, but {name_of(model)} is none; leave them out, or choose "
+            'a network such as model="mlp"'
         )
-    if by_algorithm:
-        return make_trained_network(parameters, problem)
-    if isinstance(model, BaseEstimator):
-        return SklearnClassifier(model)
+    if by_algorithm or isinstance(model, BaseEstimator):
+        raise ValueError(f"{name_of(model)} is not supported with these settings")
     if isinstance(model, str) and model in ("linear", "logistic"):
         return Linear("linear", Columns.fit, ridges=(1000, 100, 10, 1, 0.1))
     if isinstance(model, str) and model == "trees":
@@ -176,4 +177,4 @@ def has_bag_model(model: Any, problem: Problem) -> bool:
 
 def _resolve_start(problem: Problem) -> tuple[tuple[Learner, ...], ...]:
     """Return the learners that provide a first E-step where a constant model is a saddle point."""
-    return ((ClusterShares(),),) if needs_guess(problem.sets) else ()
+    return ()

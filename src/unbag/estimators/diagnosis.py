@@ -40,18 +40,19 @@ def diagnose_fit(clf: Any, data: TrainingData, problem: Problem) -> list[Finding
         findings.append(Finding("worse_than_constant", diverged))
     out_of_fold = torch.full((len(data.rows), len(data.classes)), float("nan"))
     out_of_fold[problem.rows] = mixture.out_of_fold[:, clf.class_order_]
-    folds = mixture.fold_log_probs(problem.X)[:, :, clf.class_order_] if len(mixture.candidates[0].models) > 1 else []
+    folds: Sequence[torch.Tensor] = []
+    if len(mixture.candidates[0].models) > 1:
+        folds = list(mixture.fold_log_probs(problem.X)[:, :, clf.class_order_])
     position = torch.full((len(data.rows),), -1).index_copy_(0, problem.rows, torch.arange(len(problem.rows)))
     held_out = {}
-    for n, s in enumerate(sets):
-        counting = s.counting()
-        log_probs = out_of_fold[counting.groups.members]
-        if bool(log_probs.isfinite().all()):
-            by_fold = [fold[position[counting.groups.members]] for fold in folds]
-            held_out[n] = LeftOut(counting, log_probs, by_fold, constant[n][s.weights > 0])
-    if len(folds):
-        findings += [f for f in examine(list(held_out.values())) if not (diverged and f.kind == "worse_than_constant")]
     counting = [s.counting() for s in sets]
+    for n, s in enumerate(counting):
+        log_probs = out_of_fold[s.groups.members]
+        if bool(log_probs.isfinite().all()):
+            by_fold = [fold[position[s.groups.members]] for fold in folds]
+            held_out[n] = LeftOut(s, log_probs, by_fold, constant[n][sets[n].weights > 0])
+    if folds:
+        findings += [f for f in examine(list(held_out.values())) if not (diverged and f.kind == "worse_than_constant")]
     if (some := choose_rows(counting)) is not None:
         log_probs = clf._predict_rows(data.rows, some)
         findings += diagnose_model(log_probs, data.classes, data.class_shares, data.raw_sets, counting)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from unbag.aggregates import Noisy
+from unbag.aggregates import Aggregate, Noisy
 from unbag.aggregates.noisy import fits_rate
 from unbag.learners import Problem
 from unbag.segments import Segments
@@ -38,20 +38,28 @@ def fit_error_rates(problem: Problem, predict_out_of_fold: Callable[[Problem], T
     for n in unknown:
         if (n_groups := len(problem.sets[n].groups)) < MIN_GROUPS:
             raise ValueError(
-                f'rate="fit" needs at least {MIN_GROUPS} observations, some of which are held out; got {n_groups}; pass '
-                "a rate, or collect more observations"
+                f'rate="fit" needs at least {MIN_GROUPS} observations, some of which are held out; got {n_groups}; '
+                "pass a rate, or collect more observations"
             )
     rates: dict[int, float] = {}
     for _ in range(MAX_ROUNDS if unknown else 0):
         out_of_fold, before = predict_out_of_fold(problem), rates
         rates = {n: _most_likely_rate(aggregate, problem.sets[n], out_of_fold) for n, aggregate in unknown.items()}
         sets = [
-            replace(s, aggregate=unknown[n].with_rate(rates[n])) if n in rates else s for n, s in enumerate(problem.sets)
+            replace(s, aggregate=unknown[n].with_rate(rates[n])) if n in rates else s
+            for n, s in enumerate(problem.sets)
         ]
         problem = replace(problem, sets=tuple(sets))
         if before and max(abs(rates[n] - before[n]) for n in rates) < MIN_CHANGE:
             break
     return problem
+
+
+def fitted_rate(aggregate: Aggregate) -> float:
+    """Return the error rate of a noisy observation."""
+    assert isinstance(aggregate, Noisy)
+    assert isinstance(aggregate.rate, float)
+    return aggregate.rate
 
 
 def _most_likely_rate(aggregate: Noisy, observations: Observations, out_of_fold: Tensor) -> float:

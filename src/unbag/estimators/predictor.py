@@ -128,7 +128,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         log_probs = self._log_probs(X)
         if self.bag_model_ is not None:
             bags = self._read_observations([1] * len(groups) if z is None else z, groups, len(log_probs))[0]
-            return self.bag_model_.predict(scale(self.scaling_, self._read_rows(X)), log_probs, bags)
+            rows = self._read_rows(X)
+            assert isinstance(rows, Tensor)
+            return self.bag_model_.predict(scale(self.scaling_, rows), log_probs, bags)
         if z is not None:
             sets = self._read_observations(z, groups, len(log_probs))
             probabilities = [s.evidence(log_probs).log_likelihood.exp().numpy() for s in sets]
@@ -255,9 +257,14 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return self._predict_rows(self._read_rows(X))
 
     def _predict_rows(self, rows: Rows, which: Tensor | None = None) -> Tensor:
-        taken = TakenRows(rows, which)
-        parts = (self.mixture_.log_probs(scale(self.scaling_, part)) for part in taken.split(MAX_ROWS))
-        return join((part.double().log_softmax(1) for part in parts), len(taken.rows))[:, self.class_order_]
+        if isinstance(rows, Tensor):
+            rows = rows if which is None else rows[which]
+            n, parts = len(rows), iter(rows.split(MAX_ROWS))
+        else:
+            taken = TakenRows(rows, which)
+            n, parts = len(taken.rows), taken.split(MAX_ROWS)
+        log_probs = (self.mixture_.log_probs(scale(self.scaling_, part)) for part in parts)
+        return join((part.double().log_softmax(1) for part in log_probs), n)[:, self.class_order_]
 
     def _has_several_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)

@@ -43,7 +43,15 @@ class TrainingData:
 
     @classmethod
     def read(  # noqa: PLR0917 (the arguments of fit)
-        cls, estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, group_weights: Any, subjects: Any, seed: int
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        groups: Any,
+        sample_weight: Any,
+        group_weights: Any,
+        subjects: Any,
+        seed: int,
     ) -> TrainingData:
         """Validate the arguments of ``fit``; sets ``n_features_in_`` and what else describes columns."""
         table = read_frame(X)
@@ -91,8 +99,10 @@ class TrainingData:
             name = "standard" if len(row_shape(self.rows)) == 1 else "table"
         members = torch.cat([s.counting().groups.members for s in self.caller_sets]).unique()
         if isinstance(self.rows, Tensor):
-            return fit_scaling(self.rows if len(members) == len(self.rows) else self.rows[members], name)
-        return fit_scaling(TakenRows(self.rows, members), name)
+            rows: Any = self.rows if len(members) == len(self.rows) else self.rows[members]
+        else:
+            rows = TakenRows(self.rows, members)
+        return fit_scaling(rows, name)  # type: ignore[arg-type]  # the name was checked
 
     def problem(self, scaling: Scaling) -> Problem:
         """Return what learners receive."""
@@ -107,19 +117,15 @@ class TrainingData:
         return describe_features(table.numpy(force=True), [s.groups for s in sets])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ScaledRows:
     """Rows on disk that are scaled when they are read."""
 
     source: RowSource
     scaling: Scaling
 
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the rows."""
-        return self.source.device
-
-    dtype = torch.float32
+    device: torch.device
+    dtype: torch.dtype = torch.float32
 
     def __len__(self) -> int:
         return len(self.source)
@@ -131,7 +137,7 @@ class ScaledRows:
 
 def scale_rows(scaling: Scaling, rows: Rows) -> Rows:
     """Scale all rows; those on disk are scaled when they are read."""
-    return scale(scaling, rows) if isinstance(rows, Tensor) else ScaledRows(rows, scaling)
+    return scale(scaling, rows) if isinstance(rows, Tensor) else ScaledRows(rows, scaling, rows.device)
 
 
 def scale(scaling: Scaling, rows: Tensor) -> Tensor:

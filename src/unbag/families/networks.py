@@ -19,6 +19,7 @@ from unbag.families.folds import Fold
 from unbag.families.starts import guess_classes
 from unbag.launching import Launcher
 from unbag.parts import join
+from unbag.random_state import RandomState
 from unbag.training import (
     Checkpoint,
     LogProgress,
@@ -35,10 +36,12 @@ from unbag.training.best import OutOfReach
 from unbag.training.excerpts import excerpt
 from unbag.training.identity import digest
 from unbag.training.processes import Processes
+from unbag.training.replicas import named_tensors, unstack
 from unbag.training.row_source import Rows, TakenRows, put_on
 from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 from unbag.training.threads import threads_for_step
+from unbag.training.trained import Trained
 
 ROWS_AT_ONCE = 8192
 
@@ -114,10 +117,8 @@ class Networks:
         """Train one replica for each fold and scaling, all side by side."""
         if not self.launcher.several:
             return self._fit_folds(X, folds, seed, time_limit, Processes(), goal=goal)
-        fitted: list[Fitted] = self.launcher.run(partial(self._fit_in_process, goal=goal), X, folds, seed, time_limit)
-        for one in fitted:
-            one.trained.models[:] = [model.to(self.launcher.device) for model in one.trained.models]
-        return fitted
+        described = self.launcher.run(partial(self._fit_in_process, goal=goal), X, folds, seed, time_limit)
+        return [self._from_plain(one) for one in described]
 
     def _fit_in_process(
         self,
@@ -128,14 +129,23 @@ class Networks:
         processes: Processes,
         *,
         goal: float | None,
-    ) -> list[Fitted]:
-        """Train together with other processes; models come back from the device of each."""
+    ) -> list[dict[str, Any]]:
+        """Train together with other processes, and return weights and numbers rather than models."""
         if str(X.device) != processes.device:
             X, folds = put_on(X, processes.device), [fold.to(processes.device) for fold in folds]
-        fitted = self._fit_folds(X, folds, seed, time_limit, processes, goal=goal)
-        for one in fitted:
-            one.trained.models[:] = [model.cpu() for model in one.trained.models]
-        return fitted
+        return [_as_plain(one) for one in self._fit_folds(X, folds, seed, time_limit, processes, goal=goal)]
+
+    def _from_plain(self, described: dict[str, Any]) -> Fitted:
+        """Return what :func:`_as_plain` has described, with models made here."""
+        models: list[nn.Module] = []
+        for weights in described.pop("weights"):
+            scaling = Scaling(weights["0.shift"], weights["0.factor"])
+            with RandomState(0).in_place():  # the first weights are overwritten
+                model = self._make_model(scaling)
+            models += unstack([model], {name: tensor[None] for name, tensor in weights.items()})
+        models = [model.to(self.launcher.device) for model in models]
+        scalings, scores = described.pop("scalings"), described.pop("scores")
+        return Fitted(Trained(models, **described), scalings, scores)
 
     def _fit_folds(
         self,
@@ -232,6 +242,19 @@ class Networks:
         }
         parts = {name: digest(value, f"the {name}") for name, value in run.items()}
         return Checkpoint(Path(self.checkpoint) / digest(parts)[:16], seconds=5.0)
+
+
+def _as_plain(fitted: Fitted) -> dict[str, Any]:
+    """Return scores, history and the weights of each model, without code."""
+    trained = fitted.trained
+    return {
+        "weights": [named_tensors(model) for model in trained.models],
+        "history": trained.history,
+        "best_epoch": trained.best_epoch,
+        "best_score": trained.best_score,
+        "scalings": fitted.scalings,
+        "scores": fitted.scores,
+    }
 
 
 def _rows_in(X: Rows, sets: Sequence[Observations]) -> Tensor | TakenRows:

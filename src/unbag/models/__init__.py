@@ -4,8 +4,7 @@ from unbag.models.build import MODELS as MODELS
 from unbag.models.build import MakeModel as MakeModel
 from unbag.models.build import Model as Model
 from unbag.models.build import build as build
-from unbag.models.densenet import DenseNet as DenseNet
-from unbag.models.lenet import LeNet as LeNet
+from unbag.models.build import model_names as model_names
 from unbag.models.linear import Linear as Linear
 from unbag.models.mlp import MLP as MLP
 from unbag.models.one_logit import OneLogit as OneLogit

@@ -9,9 +9,8 @@ from math import prod
 
 from torch import nn
 
+from unbag import plugins
 from unbag.checks import check_n_classes, describe
-from unbag.models.densenet import DenseNet
-from unbag.models.lenet import LeNet
 from unbag.models.linear import Linear
 from unbag.models.mlp import MLP
 from unbag.models.one_logit import OneLogit, n_outputs
@@ -29,8 +28,7 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     ----------
     model
         A name: ``"linear"``, ``"mlp"`` or ``"rbf"`` for rows of any shape, ``"logistic"``, linear with one output, for
-        two classes, ``"lenet"`` or ``"densenet"`` for images of shape ``(height, width)`` or ``(channels, height,
-        width)``.
+        two classes. Installed packages may add names by entry points of the group ``unbag.models``.
 
         Or a module. It is left alone: every replica is a copy in which each part with a ``reset_parameters`` starts
         anew, so that restarts differ. What has none, such as a parameter of the module itself, and what is frozen
@@ -57,11 +55,15 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     shape, n_classes = tuple(input_shape), check_n_classes(n_classes)
     if not shape or min(shape) < 1:
         raise ValueError(f"rows must have at least one feature, got rows of shape {shape}")
-    if (isinstance(model, str) and model not in MODELS) or not (isinstance(model, str) or callable(model)):
-        raise (ValueError if isinstance(model, str) else TypeError)(
-            f"model must be one of {', '.join(MODELS)}, trees, a module, a function or a classifier of scikit-learn; "
-            f"got {repr(model) if isinstance(model, str) else describe(model)}"
-        )
+    allowed = (
+        f"model must be one of {', '.join(model_names())}, trees, a module, a function or a classifier of scikit-learn"
+    )
+    if isinstance(model, str) and model not in model_names():
+        if model in plugins.EXPERIMENTS[plugins.MODELS]:
+            raise ValueError(plugins.how_to_install(f"model {model!r}"))
+        raise ValueError(f"{allowed}; got {model!r}")
+    if not isinstance(model, str) and not callable(model):
+        raise TypeError(f"{allowed}; got {describe(model)}")
     make = partial(_make, model, shape, n_classes)  # which can be handed to other processes
     # What is wrong shows here, and the trial leaves the random numbers of the caller as they were.
     with RandomState(0).in_place():
@@ -69,9 +71,15 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     return make
 
 
+def model_names() -> tuple[str, ...]:
+    """Return the names of models: those of unbag, and those that installed packages add."""
+    return (*MODELS, *plugins.names(plugins.MODELS))
+
+
 def _make(model: Model, shape: tuple[int, ...], n_classes: int) -> nn.Module:
     if isinstance(model, str):  # those with names have the outputs they should, and are not run
-        return MODELS[model](shape, n_classes)
+        make: Callable[..., nn.Module] = MODELS.get(model) or plugins.load(plugins.MODELS, model)
+        return make(shape, n_classes)
     net = _anew(model) if isinstance(model, nn.Module) else _call(model)
     return _fit_to_classes(net, n_outputs(net, shape), n_classes)
 
@@ -107,43 +115,9 @@ def _fit_to_classes(model: nn.Module, outputs: int, n_classes: int) -> nn.Module
     )
 
 
-def _lenet(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    channels, height, width = _image_shape("lenet", shape, least=12)
-    if height != width:
-        raise ValueError(f"model 'lenet' reads square images, got rows of shape {shape}; crop or pad them")
-    return _with_channel(LeNet(n_classes, channels, height), shape)
-
-
-def _densenet(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    channels, _, _ = _image_shape("densenet", shape, least=4)
-    return _with_channel(DenseNet(n_classes, channels=channels), shape)
-
-
-def _image_shape(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
-    if len(shape) not in (2, 3):
-        raise ValueError(
-            f"model {name!r} reads images: rows of shape (height, width) or (channels, height, width); "
-            f"got rows of shape {shape}; reshape X, for example X.reshape(len(X), 1, 28, 28), or use 'mlp'"
-        )
-    channels, height, width = (1, *shape)[-3:]
-    if min(height, width) < least:
-        raise ValueError(
-            f"model {name!r} reads images of at least {least} x {least} pixels, channels first; "
-            f"got rows of shape {shape}; transpose X if its channels come last, or use 'mlp'"
-        )
-    return channels, height, width
-
-
-def _with_channel(net: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-    # (n, height, width) to (n, 1, height, width)
-    return net if len(shape) == 3 else nn.Sequential(nn.Unflatten(1, (1, shape[0])), net)
-
-
 MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "linear": lambda shape, n_classes: Linear(prod(shape), n_classes),
     "logistic": lambda shape, n_classes: _fit_to_classes(Linear(prod(shape), 1), 1, n_classes),
     "mlp": lambda shape, n_classes: MLP(prod(shape), n_classes),
     "rbf": lambda shape, n_classes: RBF(prod(shape), n_classes),
-    "lenet": _lenet,
-    "densenet": _densenet,
 }

@@ -13,10 +13,14 @@ from unbag.report.overview import careful, overview
 from unbag.report.page_elements import Section
 from unbag.report.quality import quality
 from unbag.report.summary import FORMAT
+from unbag.terminal import visible
 
 
 def render(summary: dict[str, Any]) -> str:
     """Return a report as one HTML page: no network, no other file; the same page for the same summary.
+
+    Control characters and those that change the direction of text are written as escapes: names of files, columns and
+    classes may hold them.
 
     Examples
     --------
@@ -32,13 +36,10 @@ def render(summary: dict[str, Any]) -> str:
     check_format(summary)
     try:
         parts = _sections(summary)
-        return (
-            environment("unbag.report")
-            .get_template("report.html.j2")
-            .render(
-                title=summary["title"], overview=overview(summary), sections=parts, version=summary["versions"]["unbag"]
-            )
-        )
+        template = environment("unbag.report").get_template("report.html.j2")
+        version = summary["versions"]["unbag"]
+        page = template.render(title=summary["title"], overview=overview(summary), sections=parts, version=version)
+        return visible(page, keep="\n")
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"the summary is not as unbag writes it: {error!r}; make it again with unbag fit") from error
 

@@ -14,7 +14,7 @@ from unbag.aggregates.registry import find_kind
 from unbag.options import RELATIONS, Plan, Source, Training, options_of, plain_type
 from unbag.problems import fail, failing
 from unbag.tables.noise_options import check_published
-from unbag.tables.published_files import beside, read_published
+from unbag.tables.published_files import read_published, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """What a file of settings may have besides options."""
@@ -81,7 +81,7 @@ def make_plan(options: dict[str, Any]) -> Plan:
 def _make_source(options: dict[str, Any]) -> Source:
     file, named = Path(options["file"]), options.get("published")
     published = read_published(file, named and Path(named))
-    check_keys(published, SOURCE, str(named or beside(file)))
+    check_keys(published, SOURCE, str(named or sidecar_path(file)))
     own = {**published, **_pick(options, SOURCE)}
     if own.get("epsilon") is not None and own.get("noise") is None:
         own["noise"] = "laplace"  # as likely as geometric noise of the same scale, but for a constant

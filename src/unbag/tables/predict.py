@@ -204,13 +204,18 @@ def writing(out: Path) -> Iterator[Write]:
             def write(table: pa.Table) -> None:
                 nonlocal writer
                 if writer is None:
-                    writer = (pq.ParquetWriter if out.suffix == ".parquet" else pacsv.CSVWriter)(draft, table.schema)
+                    writer = open_writer(draft, table.schema, out.suffix)
                 writer.write_table(table)
 
             yield write
         finally:
             if writer is not None:
                 writer.close()
+
+
+def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
+    """Open a file for tables of a schema, in the format that a suffix names."""
+    return (pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter)(path, schema)
 
 
 def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:

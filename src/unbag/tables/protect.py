@@ -16,8 +16,8 @@ from unbag.files import raise_if_input
 from unbag.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.column_roles import GROUP, SIZE, find_column
-from unbag.tables.predict import check_format, writing
-from unbag.tables.published_files import write_published
+from unbag.tables.predict import check_format, open_writer
+from unbag.tables.published_files import publish
 from unbag.tables.read import open_table
 
 
@@ -110,9 +110,13 @@ def protect_counts(
     elif size is not None:
         notes.append(Problem("note", "sizes are left out; to write them as they are, say --keep-sizes", table.file,
                              None, size))  # fmt: skip
-    path = write_published(out, options, promise)
-    with writing(out) as write:
-        write(pa.table({**kept, **dict(zip(names, columns, strict=True))}))
+    protected = pa.table({**kept, **dict(zip(names, columns, strict=True))})
+
+    def write(draft: Path) -> None:
+        with open_writer(draft, protected.schema, out.suffix) as writer:
+            writer.write_table(protected)
+
+    path = publish(out, write, options, promise)
     return len(table), [*notes, Problem("note", f"{promise} {path.name} tells fit how to use it", str(out))]
 
 

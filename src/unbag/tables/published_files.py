@@ -1,50 +1,153 @@
-"""How the counts of a file were published, kept in a small TOML file beside it."""
+"""How the counts of a table were published: a small TOML file beside the table, bound to its name and its content.
+
+``wards.csv`` has ``wards.csv.published.toml``, whose ``sha256`` is the digest of the table. A statement is only used
+for the table with this digest, so that a table that was replaced, edited or renamed is never read by the statement of
+another table.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unbag.files import write_atomic
+from unbag.files import draft_file, full_disk_named, remove_drafts, sha256, sync, write_atomic
 from unbag.problems import fail
 
 KEYS = ("unit", "decimal", "noise", "noise_scale", "rounded_to", "suppressed_below")
-"""Options of a file of observations that can stand there."""
+"""File options that a statement may contain."""
+DIGEST, REPLACED = "sha256", "replaced"
 
 
-def beside(counts: Path) -> Path:
-    """Return where it says how a file of counts was published.
+def sidecar_path(counts: Path) -> Path:
+    """Return the path of the statement that belongs to a table.
 
     Examples
     --------
-    >>> beside(Path("wards.csv")).name
-    'wards.published.toml'
+    >>> sidecar_path(Path("wards.csv")).name
+    'wards.csv.published.toml'
     """
-    return counts.with_name(f"{counts.name.removesuffix('.gz').rpartition('.')[0] or counts.name}.published.toml")
+    return counts.with_name(f"{counts.name}.published.toml")
 
 
 def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
-    """Return the options that a file says of the counts in another; none where it is not named and not there."""
-    path = named or beside(counts)
+    """Return the file options by which a table was published; an empty dict if no statement belongs to it.
+
+    Parameters
+    ----------
+    counts
+        The table.
+    named
+        A statement that the caller names. Without a digest it applies to any table. None: the statement beside the
+        table, which must have the digest of the table.
+    """
+    path = named or sidecar_path(counts)
     if named is None and not path.exists():
+        _raise_if_unbound(counts)
         return {}
+    content = _load(path)
+    if named is not None and DIGEST not in content:
+        return _options(content)
+    if counts.is_dir():
+        raise fail("the table is a folder, which has no digest; name this file with --published", str(path))
+    digest = sha256(counts)
+    if (statement := _find_statement(content, digest)) is not None:
+        return _options(statement)
+    if DIGEST not in content:
+        raise fail(
+            f"the digest of the table that this file describes is missing; if it describes {counts.name} as it is "
+            f'now, add the line {DIGEST} = "{digest}", or name the file with --published',
+            str(path),
+        )
+    raise fail(
+        f"{counts.name} has changed since this file was written for it; restore the table, or remove this file and "
+        "state how the table was published with the options for published counts",
+        str(path),
+    )
+
+
+def publish(counts: Path, write: Callable[[Path], None], options: dict[str, Any], promise: str) -> Path:
+    """Write a table and the statement how it was published, and return the path of the statement.
+
+    The table that is in place always has its statement: while one table replaces another, the statement of the new
+    table is there before the table, and contains that of the old one. Where a step fails, both files stay as they were.
+
+    Parameters
+    ----------
+    counts
+        The table.
+    write
+        A function that writes the content of the table to a path.
+    options
+        The file options to read the table by.
+    promise
+        A sentence for people who open the statement.
+    """
+    path = sidecar_path(counts)
+    before = path.read_bytes() if path.exists() else None
+    old = None if before is None or not counts.exists() else _find_statement(_load(path), sha256(counts))
+    for file in (counts, path):
+        remove_drafts(file)
+    with full_disk_named(counts), draft_file(counts) as table, draft_file(path) as first, draft_file(path) as last:
+        write(table)
+        content = f"# How {counts.name} was published; unbag check and fit read this file.\n# {promise}\n"
+        content += _format({DIGEST: sha256(table), **options})
+        first.write_text(content if old is None else f"{content}\n[{REPLACED}]\n{_format(old)}", "utf-8")
+        last.write_text(content, "utf-8")
+        for draft in (table, first, last):
+            sync(draft)
+        os.replace(first, path)
+        try:
+            os.replace(table, counts)
+        except BaseException:
+            if before is None:
+                os.unlink(path)
+            else:
+                write_atomic(path, before)
+            raise
+        os.replace(last, path)
+    return path
+
+
+def _raise_if_unbound(counts: Path) -> None:
+    """Refuse a statement that is named like those of version 0.2.0, by which tables of one stem share a file."""
+    stem = counts.name.removesuffix(".gz").rpartition(".")[0]
+    path = counts.with_name(f"{stem}.published.toml")
+    if stem and path.exists():
+        raise fail(
+            f"the file may describe any table whose name begins with {stem}; if it describes {counts.name}, rename it "
+            f'to {sidecar_path(counts).name} and add the line {DIGEST} = "{sha256(counts)}", or name it with '
+            "--published; otherwise move it elsewhere",
+            str(path),
+        )
+
+
+def _find_statement(content: dict[str, Any], digest: str) -> dict[str, Any] | None:
+    """Return the statement about the table with a digest: that of the file, or the one that it replaced."""
+    statements = (content, content.get(REPLACED, {}))
+    return next((one for one in statements if one.get(DIGEST) == digest), None)
+
+
+def _options(statement: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in statement.items() if name in KEYS}
+
+
+def _format(statement: dict[str, Any]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in statement.items() if name != REPLACED)
+
+
+def _load(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise fail(f"this is no TOML that can be read: {error}", str(path)) from error
-    if strange := [name for name in content if name not in KEYS]:
+    if not isinstance(content.get(REPLACED, {}), dict):
+        raise fail(f"{REPLACED} must be a table of settings", str(path))
+    if strange := [name for name in content if name not in (*KEYS, DIGEST, REPLACED)]:
         raise fail(f"there is no setting {strange[0]!r} of published counts; choose from {', '.join(KEYS)}", str(path))
     return content
-
-
-def write_published(counts: Path, options: dict[str, Any], promise: str) -> Path:
-    """Write how a file of counts was published, and what that promises, and return where."""
-    path = beside(counts)
-    lines = [f"# How {counts.name} was published; unbag check and fit read this file.", f"# {promise}"]
-    lines += [f"{name} = {json.dumps(value)}" for name, value in options.items()]
-    write_atomic(path, "\n".join([*lines, ""]).encode())
-    return path

@@ -17,7 +17,13 @@ from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.processes import Processes as Processes
 from unbag.training.progress import LogProgress as LogProgress
 from unbag.training.progress import ProgressBar as ProgressBar
+from unbag.training.row_source import Rows as Rows
 from unbag.training.row_source import RowSource as RowSource
+from unbag.training.scaling import Scaling as Scaling
+from unbag.training.scaling import ScalingName as ScalingName
+from unbag.training.scaling import fit_scaling as fit_scaling
+from unbag.training.selection import Predict as Predict
+from unbag.training.selection import Score as Score
 from unbag.training.selection import held_out_likelihood as held_out_likelihood
 from unbag.training.selection import labelled_accuracy as labelled_accuracy
 from unbag.training.selection import permuted_accuracy as permuted_accuracy

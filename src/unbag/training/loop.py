@@ -62,7 +62,7 @@ def train(
     seeds
         One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
         the same, up to rounding, alone or beside others; not so with torch's dropout, which draws for all at once:
-        :class:`unbag.training.dropout.ColumnDropout` draws for each by itself. A run comes out the same, to the last
+        :class:`unbag_experiments.dropout.ColumnDropout` draws for each by itself. A run comes out the same, to the last
         bit, whatever other runs are trained in other threads.
     score
         Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those

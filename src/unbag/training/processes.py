@@ -15,6 +15,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from unbag.training.messages import broadcast
+
 T = TypeVar("T")
 
 GO_ON = "start the run again, with any number of processes: where it has a checkpoint, it goes on from there"
@@ -106,13 +108,13 @@ class Processes:
             one.detach().copy_(own)
 
     def of_first(self, make: Callable[[], T]) -> T:
-        """Return what a function returns in the first process, where alone it is called."""
+        """Return what a function returns in the first process, where alone it is called: plain values and tensors."""
         if self.size == 1:
             return make()
-        objects = [make() if self.first else None]
+        value = make() if self.first else None
         with _others_answer():
-            torch.distributed.broadcast_object_list(objects, 0)
-        return objects[0]  # type: ignore[return-value]  # that of the first
+            received: T = broadcast(value, self.device, first=self.first)
+        return received
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class Replicas:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types lack it
         self._model = model if accelerate is None else accelerate(model, replicas=self.n, half=half)
         if self.n == 1:
-            self.state = _named_tensors(self._model)
+            self.state = named_tensors(self._model)
             self._single = torch.compile(self._model) if compiled and self._model is model else self._model
             return
         parameters, buffers = stack_module_state(list(models))
@@ -191,7 +191,7 @@ def unstack(models: Sequence[nn.Module], snapshot: dict[str, Tensor]) -> list[nn
     """Return models with the states of a snapshot, ready to predict."""
     with torch.no_grad():
         for place, model in enumerate(models):
-            for name, tensor in _named_tensors(model).items():
+            for name, tensor in named_tensors(model).items():
                 tensor.copy_(snapshot[name][place])
             model.eval()
     return list(models)
@@ -208,6 +208,6 @@ def _predicting(model: nn.Module) -> Iterator[None]:
         part.training = training
 
 
-def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers, each once, also buffers that a state_dict leaves out."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}

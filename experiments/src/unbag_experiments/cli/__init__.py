@@ -1,0 +1,1 @@
+"""The commands ``unbag reproduce`` and ``unbag bench``: the entry points ``unbag.commands`` of this distribution."""

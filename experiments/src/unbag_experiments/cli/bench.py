@@ -1,0 +1,203 @@
+"""``unbag bench``: how fast unbag is on this machine, and how good its default fits are."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from unbag.cli.shared import Command, CommandGroup, check_writable, choosing_from, plain_errors
+from unbag.environment import date, versions
+from unbag.files import write_atomic
+from unbag.terminal import Terminal, plain
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Measure how fast unbag is on this machine, and how good its default fits are.",
+    no_args_is_help=True,
+)
+
+Names = list[str] | None
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")]
+Threads = Annotated[int, typer.Option(min=1, help="How many threads torch may use.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a rough answer within a minute.")]
+
+
+@app.command(cls=Command, epilog="Example: unbag bench engine --quick --json engine.json")
+def engine(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
+    """Time likelihoods and posteriors against the obvious ways to compute them."""
+    _bench("engine", ctx.obj, json_file, threads, quick)
+
+
+@app.command(cls=Command, epilog="Example: unbag bench training --quick")
+def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 1, quick: Quick = False) -> None:
+    """Time training steps against plain supervised ones, and replicas against single models."""
+    _bench("training", ctx.obj, json_file, threads, quick)
+
+
+@app.command(
+    cls=choosing_from("unbag_experiments.benchmarks.scale"), epilog="Example: unbag bench scale --rows 20000 --quick"
+)
+def scale(  # noqa: PLR0917 (options are given by name)
+    ctx: typer.Context,
+    rows: Annotated[list[int], typer.Option(metavar="<int>", min=10_000, help="Rows of the table.")] = [100_000],  # noqa: B006 (typer's)
+    processes: Annotated[list[int], typer.Option(metavar="<int>", min=1, help="How many processes.")] = [1],  # noqa: B006
+    task: Annotated[Names, typer.Option(metavar="<str>", help="Only this task")] = None,
+    folder: Annotated[Path | None, typer.Option(help="A folder to keep the tables in, for the next time.")] = None,
+    json_file: JsonFile = None,
+    threads: Threads = 1,
+    quick: Quick = False,
+) -> None:
+    """Time reading, training, predicting and disaggregating against plain scripts, and several processes against one.
+
+    --rows, --processes and --task may be given several times. A JSON file keeps what it has of other cases.
+    """
+    chosen = {"rows": rows, "processes": processes, "tasks": task or (), "folder": folder}
+    _bench("scale", ctx.obj, json_file, threads, quick, **chosen)
+
+
+Sets = Annotated[Names, typer.Option("--set", metavar="<str>", help="Only this set")]
+Sizes = Annotated[list[int] | None, typer.Option("--size", metavar="<int>", help="Only groups of this size")]
+Methods = Annotated[Names, typer.Option("--method", metavar="<str>", help="Only this method")]
+Final = Annotated[bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")]
+Budget = Annotated[str | None, typer.Option(help="Begin nothing that would end after so long: 90s, 9m, 1.5h.")]
+Results = Annotated[Path, typer.Option(help="The folder of results; what it has is not run again.")]
+
+
+@app.command(
+    cls=choosing_from("unbag_experiments.fits.plan"), epilog="Example: unbag bench fits --set vehicle --budget 9m"
+)
+def fits(  # noqa: PLR0917 (options are given by name)
+    ctx: typer.Context,
+    names: Sets = None,
+    size: Sizes = None,
+    method: Methods = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default="3 to 12 where test rows or groups are few, else 1",
+            help="How often to draw the rows of tables, and the folds of bags.",
+        ),
+    ] = None,
+    final: Final = False,
+    budget: Budget = None,
+    results: Results = Path("results"),
+    threads: Threads = 1,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write what the folder has to docs/defaults.md; run nothing.")
+    ] = False,
+) -> None:
+    """Fit tables and bags by default, by single methods and with all labels, and save how good each fit is.
+
+    Several processes may share the folder of results. Data sets are found in the folder that UNBAG_DATA names.
+
+    --set, --size and --method may be given several times.
+    """
+    chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
+    _fill("fits", ctx.obj, chosen, results, budget, threads, render)
+
+
+@app.command(
+    cls=choosing_from("unbag_experiments.published.plan"), epilog="Example: unbag bench published --final --budget 25m"
+)
+def published(  # noqa: PLR0917 (options are given by name)
+    ctx: typer.Context,
+    names: Sets = None,
+    size: Sizes = None,
+    method: Methods = None,
+    draws: Annotated[int, typer.Option(min=1, help="How often to draw rows, groups and noise.")] = 5,
+    final: Final = False,
+    budget: Budget = None,
+    results: Results = Path("results"),
+    threads: Threads = 1,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write what the folder has to docs/published.md; run nothing.")
+    ] = False,
+) -> None:
+    """Learn from exact, rounded, suppressed and noisy counts, by their likelihood, after repair and by matched shares.
+
+    Several processes may share the folder of results. Data sets are found in the folder that UNBAG_DATA names.
+
+    --set, --size and --method may be given several times.
+    """
+    chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
+    _fill("published", ctx.obj, chosen, results, budget, threads, render)
+
+
+def _fill(  # noqa: PLR0917 (what the options of two commands say)
+    table: str, debug: bool, chosen: dict[str, Any], results: Path, budget: str | None, threads: int, render: bool
+) -> None:
+    start = time.monotonic()  # waiting for torch is part of the budget
+    with plain_errors(debug=debug):
+        if render:
+            import_module(f"unbag_experiments.{table}.page").write(results, Path("docs"))
+            return
+        cells = import_module(f"unbag_experiments.{table}.plan").select(**chosen)
+        import_module("torch").set_num_threads(threads)
+        progress = Terminal(highlight=False, markup=False, soft_wrap=True)
+        runner = import_module(f"unbag_experiments.{table}.runner")
+        if runner.fill(cells, results, budget=budget, start=start, tell=progress.print)["failed"]:
+            raise typer.Exit(1)
+
+
+def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: bool, **chosen: Any) -> None:
+    with plain_errors(debug=debug):
+        if json_file is not None:
+            check_writable(json_file)
+        benchmark = import_module(f"unbag_experiments.benchmarks.{name}")
+        progress = Terminal(stderr=True, style="dim", highlight=False, markup=False)
+        results = benchmark.run(threads=threads, quick=quick, report=progress.print, **chosen)
+        _show(results, threads)
+        if json_file is not None:
+            if chosen and json_file.exists():
+                measured = {row["case"] for row in results}
+                before = json.loads(json_file.read_text(encoding="utf-8"))["results"]
+                results = [row for row in before if row["case"] not in measured] + results
+            made_by = {
+                "date": date(),
+                "versions": versions(),
+                "machine": platform.machine(),
+                "threads": threads,
+                "quick": quick,
+            }
+            report = json.dumps({**made_by, "results": results}, indent=2)
+            write_atomic(json_file, f"{report}\n".encode())
+
+
+def _show(results: list[dict[str, Any]], threads: int) -> None:
+    """Print the table, and below it the notes, which would make its rows hard to follow."""
+    title = f"median milliseconds on {threads} {'thread' if threads == 1 else 'threads'}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("case")
+    for heading in ("unbag", "other", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("target", max_width=18)
+    table.add_column("met", no_wrap=True)
+    for row in results:
+        table.add_row(
+            plain(row["case"]) + (f"\n[dim]  against {plain(row['reference'])}" if row["reference"] else ""),
+            _short(row["unbag_ms"]),
+            _short(row["reference_ms"]),
+            _short(row["ratio"]),
+            _short(row["target"]),
+            {True: "[green]yes", False: "[red]no", None: ""}[row["met"]],
+        )
+    console = Terminal()
+    console.print(table)
+    for row in results:
+        if row["note"]:
+            console.print(f"[bold]{plain(row['case'])}[/bold]: {plain(row['note'])}", highlight=False)
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if isinstance(value, float) else plain(str(value))

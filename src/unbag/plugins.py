@@ -1,0 +1,55 @@
+"""Commands and models that other installed packages add, found by their entry points."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+COMMANDS = "unbag.commands"
+"""Entry points of commands: a name and a :class:`typer.Typer`."""
+
+MODELS = "unbag.models"
+"""Entry points of models: a name and a function from the shape of a row and the number of classes to a module."""
+
+EXPERIMENTS = {COMMANDS: ("bench", "reproduce"), MODELS: ("densenet", "lenet")}
+"""Names that the package unbag-experiments adds; errors mention it where it is not installed."""
+
+_MOVED = ("baselines", "benchmarks", "datasets", "experiments")
+
+
+@cache  # a search through all installed packages
+def names(group: str) -> tuple[str, ...]:
+    """Return the names that installed packages add to a group."""
+    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
+
+
+def load(group: str, name: str) -> Any:
+    """Import what an installed package adds to a group under a name; None where there is nothing of that name."""
+    found: EntryPoint | None = next(iter(entry_points(group=group, name=name)), None)
+    return None if found is None else found.load()
+
+
+def how_to_install(name: str) -> str:
+    """Return the sentence of an error about something that another package adds.
+
+    Examples
+    --------
+    >>> how_to_install("model 'lenet'")
+    "model 'lenet' is part of the package unbag-experiments; install it with: pip install unbag-experiments"
+    """
+    return f"{name} is part of the package unbag-experiments; install it with: pip install unbag-experiments"
+
+
+class MovedModules:
+    """Finder of the modules that were part of unbag until 0.2.0; importing them raises an error with the new name."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Return None, or raise an error for a module that has moved."""
+        package, _, module = name.partition(".")
+        if package == "unbag" and module in _MOVED:
+            new = "unbag_experiments" + (f".{module}" if module != "experiments" else "")
+            raise ModuleNotFoundError(f"{how_to_install(name)}, and import {new}", name=name)
+        return None
