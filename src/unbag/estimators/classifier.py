@@ -17,7 +17,7 @@ from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.config import has_bag_model, resolve
 from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
-from unbag.estimators.error_rates import fit_error_rates
+from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
 from unbag.findings import Finding, UnbagWarning
