@@ -7,6 +7,11 @@ a column of polars, is in the order of the groups already.
 
 The index that pandas makes by itself, 0, 1, 2, ..., says nothing where ids are of another kind, and entries are then
 in the order of the groups too. Where an id could be meant by one of its numbers, it is an index like any other.
+
+The columns of a table with one column per class are matched to the names of the classes in the same way:
+:func:`split_columns` returns the names of the columns, and :func:`match_columns` the order in which to read them. The
+columns of arrays, and the columns 0, 1, 2, ... that pandas and polars number by themselves, have no names; they are in
+the order of the classes.
 """
 
 from __future__ import annotations
@@ -32,7 +37,20 @@ def read_per_group(value: Any, groups: Groups, name: str = "z") -> Tensor:
     >>> read_per_group({"b": 0, "a": 1}, Groups.from_ids(["b", "a", "b"]))
     tensor([1, 0])
     """
-    return as_tensor(align(value, groups.ids, len(groups), name), name, groups.device, groups.ids)
+    return read_with_columns(value, groups, name)[0]
+
+
+def read_with_columns(value: Any, groups: Groups, name: str = "z") -> tuple[Tensor, list[Any] | None]:
+    """Return the same tensor and the names of its columns; None where they have none.
+
+    Examples
+    --------
+    >>> read_with_columns({"b": {"ill": 0, "well": 2}, "a": {"well": 1, "ill": 0}}, Groups.from_ids(["b", "a", "b"]))
+    (tensor([[1, 0],
+            [2, 0]]), ['well', 'ill'])
+    """
+    values, columns = split_columns(align(value, groups.ids, len(groups), name), name)
+    return as_tensor(values, name, groups.device, groups.ids), columns
 
 
 def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z") -> Any:
@@ -69,7 +87,108 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
         labels, ids, name, f"; drop the index with {name}.to_numpy() if its rows are in the order of the groups"
     )
     place = {label: number for number, label in enumerate(labels)}
-    return value.iloc[[place[one] for one in ids]]
+    rows = [place[one] for one in ids]
+    return value.iloc[rows] if hasattr(value, "iloc") else value.take_rows(rows)
+
+
+def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
+    """Return the values of a table, and the names of its columns; None where they have none.
+
+    A table is a table of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from one of these, or a
+    list of dicts or of rows of pandas, whose values are brought into the order of the first.
+
+    Examples
+    --------
+    >>> split_columns([{"ill": 0, "well": 2}, {"well": 1, "ill": 0}])
+    ([[0, 2], [0, 1]], ['ill', 'well'])
+    >>> split_columns([[0, 2], [0, 1]])
+    ([[0, 2], [0, 1]], None)
+    """
+    if isinstance(value, list | tuple) and value and (names := _names_of_row(value[0])) is not None:
+        return [_read_row(row, names, name) for row in value], names
+    columns = columns_of(value)
+    value = value.as_subclass(Tensor) if isinstance(value, Tensor) else value
+    if columns is None or _are_numbered(columns):
+        return value, None
+    names = [_as_name(one) for one in columns]
+    if repeated := [one for one, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"the columns of {name} must have different names, but {_name_ids(repeated)} occurs again")
+    return value, names
+
+
+def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: str = "z") -> list[int]:
+    """Return the number of the column of each class.
+
+    Parameters
+    ----------
+    columns
+        The names of the columns. None, and the numbers 0 to k - 1 where classes have other names: the numbers of the
+        classes.
+    classes
+        The names of the classes.
+    name
+        The name of the argument, for errors.
+
+    Examples
+    --------
+    >>> match_columns(["ill", "well"], ["well", "ill"]), match_columns(None, ["well", "ill"])
+    ([1, 0], [0, 1])
+    """
+    wanted = [_as_name(one) for one in classes]
+    if columns is None:
+        return [*range(len(wanted))]
+    if set(columns) != set(wanted) and is_numbering(columns):
+        wanted = [*range(len(columns))]
+    if set(columns) != set(wanted):
+        raise ValueError(
+            f"the columns of {name} must be called as the classes: the columns are {[*columns]}, the classes are "
+            f"{wanted}; rename the columns, or hand in {name}.to_numpy() if they are in the order of the classes"
+        )
+    return [[*columns].index(one) for one in wanted]
+
+
+def is_numbering(names: Sequence[Any]) -> bool:
+    """Whether names are the whole numbers from 0 on, in any order."""
+    return not any(isinstance(one, bool | str) for one in names) and set(names) == set(range(len(names)))
+
+
+def columns_of(value: Any) -> Any:
+    """Return what a table calls its columns; None for anything else."""
+    if getattr(value, "ndim", 2) == 1:  # a column of pandas, whose attributes are its entries
+        return None
+    return getattr(value, "column_names" if hasattr(value, "to_pylist") else "columns", None)
+
+
+def _are_numbered(columns: Any) -> bool:
+    """Whether columns were numbered by the library that made the table, for want of names."""
+    if type(columns).__name__ == "RangeIndex":
+        return bool(columns.start == 0 and columns.step == 1 and columns.name is None)
+    return [*columns] == [f"column_{number}" for number in range(len(columns))]
+
+
+def _as_name(value: Any) -> Any:
+    """Return the name of a class or a column as a value that a target can hold: a string, a number or a boolean."""
+    value = value.item() if hasattr(value, "item") else value
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _names_of_row(row: Any) -> list[Any] | None:
+    names = (
+        [*row] if isinstance(row, Mapping) else None if index_of(row) is None or has_default_index(row) else row.index
+    )
+    return None if names is None else [_as_name(one) for one in names]
+
+
+def _read_row(row: Any, names: list[Any], name: str) -> list[Any]:
+    """Return the values of a row in the order of the names."""
+    found = _names_of_row(row)
+    if found is None or set(found) != set(names):
+        raise ValueError(
+            f"the entries of {name} must have the same names, but the first has {names}, and another "
+            f"{'has none' if found is None else found}"
+        )
+    values = [*(row.values() if isinstance(row, Mapping) else row)]
+    return [values[found.index(one)] for one in names]
 
 
 def _could_mean(labels: Collection[int], ids: Iterable[Any]) -> bool:

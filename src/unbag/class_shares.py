@@ -14,6 +14,7 @@ from torch import Tensor
 from unbag.aggregates import Aggregate, LabelProportions, Wording
 from unbag.alignment import read_per_group
 from unbag.groups import Groups
+from unbag.ids import has_default_index, index_of
 from unbag.segments import Segments
 from unbag.symmetry import Symmetry
 from unbag.training import Observations
@@ -121,12 +122,14 @@ def read_class_shares(value: Any, classes: np.ndarray) -> ClassShares:
     """
     given, error = _split(value)
     names = [str(name) for name in classes.tolist()]
+    if (index := index_of(given)) is not None and not has_default_index(given):
+        given = dict(zip(index, given, strict=True))
     if isinstance(given, Mapping):
         by_name = {str(name): share for name, share in given.items()}
         if {*by_name} != {*names}:
             raise ValueError(f"class_shares must have each of the classes {names} and no other, got {[*by_name]}")
         given = [by_name[name] for name in names]
-    shares = torch.as_tensor(np.asarray(given, dtype=np.float64))
+    shares = torch.from_numpy(np.array(given, dtype=np.float64))
     if shares.shape != (len(names),):
         raise ValueError(f"class_shares must have one share for each of {len(names)} classes, got {list(given)}")
     if not bool((shares > 0).all()) or not abs(float(shares.sum()) - 1) <= ROUNDED:

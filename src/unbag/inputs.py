@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.aggregates.registry import find_aggregate
-from unbag.alignment import align
+from unbag.alignment import align, is_numbering, match_columns, split_columns
 from unbag.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.class_shares import count_of_shares
 from unbag.families import is_network, takes_missing
@@ -25,7 +25,7 @@ from unbag.families.choice import name_of
 from unbag.frames import encode_frame
 from unbag.groups import Groups
 from unbag.sampling import weights_by_answer
-from unbag.targets import is_target, read_target
+from unbag.targets import columns_of_target, is_target, read_target
 from unbag.training import Observations
 from unbag.training.row_source import Rows, RowSource, TakenRows, row_shape
 from unbag.training.scaling import check_finite
@@ -47,21 +47,28 @@ class RawObservations:
     """The same, where they were checked before."""
     sampling: Any = None
     """How groups were chosen by their answer; see :func:`unbag.sampling.weights_by_answer`."""
+    columns: list[Any] | None = None
+    """The names of the columns of z, if it has a column for each class; None where they have none."""
 
     def tells_n_classes(self) -> int | None:
         """Return how many classes there are, where the observations show it."""
-        counted = self.aggregate.outcome in ("class_counts", "published_counts")
-        if counted and self.labels is None and self.z.ndim >= 2:
+        if self.aggregate.has_class_columns and self.labels is None and self.z.ndim >= 2:
             return int(self.z.shape[1])
         return self.aggregate.n_classes
 
     def observations(self, classes: np.ndarray) -> Observations:
         """Return the set as training takes it, with classes by their numbers."""
+        order = match_columns(self.columns, classes.tolist(), "y")
         if self.checked is not None:
             if (n := self.checked.n_classes) != len(classes):
                 raise ValueError(f"y was checked for {n} classes, but there are {len(classes)}")
+            if order != [*range(n)]:
+                raise ValueError(
+                    f"y is a set of observations whose classes are in the order {self.columns}, but the classes are "
+                    f"{classes.tolist()}; make it from a table with its columns in this order"
+                )
             return self.checked.with_weights(self.group_weights)
-        z = self.z
+        z = self.z if self.columns is None else self.z[:, order]
         if self.labels is not None:
             z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
         return Observations(self.aggregate, self.groups, z, len(classes), group_weights=self.group_weights)
@@ -199,11 +206,16 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
             raise ValueError(f"y is a set of observations by {y.aggregate!r}, but aggregate is {aggregate!r}")
         check_groups_fit(y.groups, n_rows)
         one = y.to("cpu")
-        return RawObservations(aggregate, one.groups, one.z, group_weights=one.group_weights, checked=one)
+        columns = one.columns if aggregate.has_class_columns else None
+        return RawObservations(
+            aggregate, one.groups, one.z, group_weights=one.group_weights, checked=one, columns=columns
+        )
+    columns = None
     if is_target(y):
         if groups is not None:
             raise ValueError("y is a target, which holds its groups; leave groups= out")
         _check_length(y, n_rows)
+        columns = columns_of_target(y)
         groups, y = read_target(y)
     elif groups is None:
         labels = _read_labels_of_rows(aggregate, y, n_rows)
@@ -217,7 +229,9 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
         if len(labels) != len(groups):
             raise ValueError(f"y has {len(labels)} labels for {len(groups)} groups of one row")
         return RawObservations(aggregate, groups, None, labels)
-    return RawObservations(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids))
+    y, found = split_columns(y, "y")
+    columns = (columns or found) if aggregate.has_class_columns else None
+    return RawObservations(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids), columns=columns)
 
 
 def read_labels(y: Any) -> np.ndarray:
@@ -234,7 +248,7 @@ def read_labels(y: Any) -> np.ndarray:
 def choose_classes(
     classes: Any, n_classes: int | None, sets: Sequence[RawObservations], class_shares: Any = None
 ) -> np.ndarray:
-    """Return the names of the classes: those given, those of the labels, or numbers from 0 on."""
+    """Return the names of the classes: those given, those of columns or labels, or numbers from 0 on."""
     names = None if classes is None else _as_names(classes)
     by_source = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
     by_source += [("classes", None if names is None else check_n_classes(len(names)))]
@@ -247,6 +261,8 @@ def choose_classes(
     count = counts[0][0] if counts else None
     if names is not None:
         return names
+    if columns := next((one.columns for one in sets if one.columns is not None), None):
+        return _as_names(sorted(columns) if is_numbering(columns) else columns)
     labels = [one.labels for one in sets if one.labels is not None]
     if labels:
         return _classes_of_labels(np.unique(np.concatenate(labels)), count)

@@ -14,6 +14,9 @@ statement is an interval of counts, and possibly a value with noise, six numbers
 
 A tensor of them, (groups, classes, 6), is the ``z`` of :class:`unbag.PublishedCounts`. Functions here make it, from
 arrays of any shape; statements of different kinds are put together by ``torch.where``, ``torch.stack`` and indexing.
+
+Statements that are made from a table of pandas or polars keep its index and the names of its columns, by which they are
+matched to the groups and the classes; see :class:`Statements`.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unbag.alignment import columns_of
 from unbag.noise import KINDS, Noise
 
 FIELDS = ("low", "high", "noise", "value", "scale", "missing")
@@ -31,6 +36,52 @@ FIELDS = ("low", "high", "noise", "value", "scale", "missing")
 LOW, HIGH, NOISE, VALUE, SCALE, MISSING = range(6)
 WHOLE = 1e-6
 """By how much a number that must be whole may be off."""
+
+
+class Statements(Tensor):
+    """Statements that know the index and the columns of the table that they were made from.
+
+    ``clone``, ``to``, ``cpu`` and ``torch.where`` keep both; the result of any other operation is a plain tensor, whose
+    rows and columns are in the order of the groups and the classes.
+    """
+
+    index: Any
+    columns: Any
+
+    def take_rows(self, rows: list[int]) -> Tensor:
+        """Return the statements of some groups, with the names of their columns."""
+        return with_names(self.as_subclass(Tensor)[rows], None, self.columns)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Apply a function to plain tensors, and label its result if the function keeps rows and columns."""
+        labelled = [one for one in args if isinstance(one, Statements)]
+        with torch._C.DisableTorchFunctionSubclass():
+            plain = [one.as_subclass(Tensor) if isinstance(one, Statements) else one for one in args]
+            result = func(*plain, **(kwargs or {}))
+        return _label(result, *labelled) if func in _KEEP_NAMES else result
+
+
+_KEEP_NAMES = (torch.where, Tensor.clone, Tensor.to, Tensor.cpu)
+
+
+def _label(z: Tensor, *tables: Any) -> Tensor:
+    """Give statements the index and the columns of the tables that they were made from, which must be the same."""
+    tables = tuple(one for one in tables if columns_of(one) is not None)
+    if not tables:
+        return z
+    for names in ("index", "columns"):
+        found = [[*one] for table in tables if (one := getattr(table, names, None)) is not None]
+        if any(one != found[0] for one in found):
+            raise ValueError(f"tables must have the same {names} in the same order, got {found[0]} and {found[-1]}")
+    return with_names(z, getattr(tables[0], "index", None), columns_of(tables[0]))
+
+
+def with_names(z: Tensor, index: Any, columns: Any) -> Tensor:
+    """Return statements with the ids of the groups and the names of the classes; None where they have none."""
+    z = z.as_subclass(Statements)
+    z.index, z.columns = index, columns
+    return z
 
 
 def exact(counts: Any) -> Tensor:
@@ -51,11 +102,12 @@ def between(low: Any, high: Any = float("inf")) -> Tensor:
     --------
     >>> suppressed, ten_or_more = between(1, 4), between(10)
     """
+    tables = low, high
     low = _numbers(low)
     low, high = torch.broadcast_tensors(low, _numbers(high).to(low.device))
     _refuse(low.isnan() | high.isnan(), "bounds must be numbers; leave what is unknown to published.unknown", low, high)
     _refuse(low > high, "bounds must not be crossed, low first", low, high)
-    return torch.stack([low, high, *[torch.zeros_like(low)] * 4], -1)
+    return _label(torch.stack([low, high, *[torch.zeros_like(low)] * 4], -1), *tables)
 
 
 def unknown(*shape: int) -> Tensor:
@@ -73,9 +125,9 @@ def rounded(values: Any, to: float) -> Tensor:
     """
     if not to > 0:
         raise ValueError(f"to must be a positive number, got {to!r}")
-    values = _numbers(values)
+    table, values = values, _numbers(values)
     _refuse((values / to - (values / to).round()).abs() > WHOLE, f"rounded values must be multiples of {to:g}", values)
-    return between((values - to / 2 - WHOLE).ceil(), (values + to / 2 + WHOLE).floor())
+    return _label(between((values - to / 2 - WHOLE).ceil(), (values + to / 2 + WHOLE).floor()), table)
 
 
 def rounded_share(shares: Any, sizes: Any, to: float) -> Tensor:
@@ -85,20 +137,22 @@ def rounded_share(shares: Any, sizes: Any, to: float) -> Tensor:
     """
     if not to > 0:
         raise ValueError(f"to must be a positive number, got {to!r}")
+    table = shares
     shares, sizes = torch.broadcast_tensors(_numbers(shares), _numbers(sizes))
     _refuse(~((shares >= 0) & (shares <= 1 + to / 2)), "shares must be from 0 to 1; divide percentages by 100", shares)
-    return between(((shares - to / 2) * sizes - WHOLE).ceil(), ((shares + to / 2) * sizes + WHOLE).floor())
+    z = between(((shares - to / 2) * sizes - WHOLE).ceil(), ((shares + to / 2) * sizes + WHOLE).floor())
+    return _label(z, table)
 
 
 def noisy(values: Any, noise: Noise) -> Tensor:
     """State values that are counts plus noise.
 
-    Values must be as the noise left them: neither rounded, for a continuous noise, nor set to zero where negative.
+        Values must be as the noise left them: neither rounded, for a continuous noise, nor set to zero where negative.
 
     Examples
     --------
-    >>> from unbag.noise import Laplace
-    >>> statements = noisy([[3.2, 4.9]], Laplace(2.5))  # (1 group, 2 classes, 6)
+        >>> from unbag.noise import Laplace
+        >>> statements = noisy([[3.2, 4.9]], Laplace(2.5))  # (1 group, 2 classes, 6)
     """
     value, scale = torch.broadcast_tensors(_numbers(values), noise.scale)
     _refuse(~value.isfinite(), "published values must be finite numbers", value)
@@ -106,7 +160,7 @@ def noisy(values: Any, noise: Noise) -> Tensor:
         _refuse((value - value.round()).abs() > WHOLE, f"{noise!r} leaves whole numbers", value)
     z = unknown(*value.shape).to(value.device)
     z[..., NOISE], z[..., VALUE], z[..., SCALE] = noise.code, value, scale
-    return z
+    return _label(z, values)
 
 
 def with_missing(z: Tensor, members: Any, shares: Any) -> Tensor:
@@ -179,7 +233,9 @@ def describe_statement(statement: Sequence[float]) -> str:
 
 
 def _numbers(values: Any) -> Tensor:
-    return torch.as_tensor(values, dtype=torch.float64)
+    if isinstance(values, Tensor):
+        return values.double()
+    return torch.from_numpy(np.array(values, dtype=np.float64))
 
 
 def _refuse(wrong: Tensor, expected: str, *values: Tensor) -> None:

@@ -18,13 +18,14 @@ both in ``y`` itself, with enough beside them to notice a split that went throug
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.alignment import align
+from unbag.alignment import align, split_columns
 from unbag.checks import as_numbers, describe, format_indices
 from unbag.groups import Groups
 from unbag.ids import number_ids
@@ -63,7 +64,8 @@ def target(ids: Any, z: Any) -> np.ndarray:
         One observation per group, a number or as many numbers for each: a dict from id to observation, or a table or
         column of pandas with the ids as its index, in any order; or, without ids of their own, in the order of
         ``sorted(set(ids))``. The index 0, 1, 2, ... that pandas makes by itself counts as none, unless an id is one of
-        these numbers.
+        these numbers. The names of the columns of a table go along with the target, for ``fit`` and ``score`` to match
+        them with the names of the classes.
 
     Returns
     -------
@@ -84,9 +86,11 @@ def target(ids: Any, z: Any) -> np.ndarray:
         )
     names, number = number_ids(ids)
     group = number.cpu().numpy()
-    observed = _per_group(z, names)
+    observed, columns = _per_group(z, names)
     size = np.bincount(group, minlength=len(names))  # (groups,)
-    fields = [*((name, np.int64) for name in FIELDS[:3]), ("z", observed.dtype, observed.shape[1:])]
+    # A title stays with a field however an array is sliced, copied, pickled or saved.
+    z_name = "z" if columns is None else (repr(columns), "z")
+    fields = [*((name, np.int64) for name in FIELDS[:3]), (z_name, observed.dtype, observed.shape[1:])]
     y = np.empty(len(group), fields).view(Target)
     y["group"], y["size"], y["z"] = group, size[group], observed[group]
     in_order = np.argsort(group, kind="stable")
@@ -103,6 +107,19 @@ def is_target(y: Any) -> bool:
     (True, False)
     """
     return isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.names == FIELDS
+
+
+def columns_of_target(y: np.ndarray) -> list[Any] | None:
+    """Return the names of the columns of the observations in a target; None where they have none.
+
+    Examples
+    --------
+    >>> columns_of_target(target([0, 0], [{"ill": 0, "well": 2}])[:1])
+    ['ill', 'well']
+    """
+    assert y.dtype.fields is not None
+    title = y.dtype.fields["z"][2:]
+    return ast.literal_eval(title[0]) if title else None
 
 
 def read_target(y: Any) -> tuple[Groups, np.ndarray]:
@@ -171,9 +188,9 @@ def _name_groups(rows: np.ndarray, start: np.ndarray, flags: np.ndarray) -> str:
     return format_indices("group", torch.from_numpy(holding), lambda place: str(rows["group"][start[place]]))
 
 
-def _per_group(z: Any, names: list[Any]) -> np.ndarray:
-    """Return the observations in the order of the names of their groups, or say what is wrong with them."""
-    z = align(z, names, len(names))
+def _per_group(z: Any, names: list[Any]) -> tuple[np.ndarray, list[Any] | None]:
+    """Return the observations in the order of the names of their groups, and the names of their columns."""
+    z, columns = split_columns(align(z, names, len(names)))
     observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
     if observed.dtype.kind not in "biuf":
         words = [f", among them {str(one)!r}" for one in observed.flat if not str(one).isnumeric()]
@@ -189,7 +206,7 @@ def _per_group(z: Any, names: list[Any]) -> np.ndarray:
     if (missing := np.isnan(observed).reshape(len(names), -1).any(1)).any():
         named = format_indices("group", torch.from_numpy(missing), lambda place: f"{place} (id {names[place]!r})")
         raise ValueError(f"z is NaN for {named}; leave the rows of groups without an observation out")
-    return observed
+    return observed, columns
 
 
 def _describe(value: Any) -> str:

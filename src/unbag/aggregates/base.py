@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.traits import Traits
-from unbag.alignment import align, read_per_group
+from unbag.alignment import match_columns, read_per_group, read_with_columns
 from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, format_indices, is_integral
 from unbag.groups import Groups
 from unbag.kernels.logspace import class_major, log_softmax
@@ -111,13 +111,17 @@ class Aggregate(Traits, ABC):
         yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
         return self.likelihood_and_posterior(log_probs, groups.segments, yes)[0].exp()
 
-    def evidence(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Evidence:
+    def evidence(
+        self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
+    ) -> Evidence:
         """Return likelihood and posterior from one pass; see the methods of those names."""
         if impossible not in ("-inf", "raise"):
             raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
         self.check_sizes(groups)
         logits_of_members = member_logits(logits, groups)
-        z = align(z, groups.ids, len(groups))
+        z, columns = read_with_columns(z, groups)
+        if classes is not None and columns is not None and self.has_class_columns:
+            z = z[:, match_columns(columns, list(classes))]
         evidence = self.named_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
         if impossible == "raise":
             raise_if_impossible(evidence.log_likelihood, groups, z)
@@ -176,7 +180,9 @@ class Aggregate(Traits, ABC):
         log_likelihoods, posteriors = zip(*inferred, strict=True)
         return torch.cat(log_likelihoods), torch.cat(posteriors)
 
-    def log_likelihood(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
+    def log_likelihood(
+        self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
+    ) -> Tensor:
         """Return log p(z | x_1..x_m) of each group, differentiable once.
 
         Parameters
@@ -192,21 +198,26 @@ class Aggregate(Traits, ABC):
         impossible
             Where the logits rule the observation out, the likelihood is ``-inf`` and the posterior, which does not
             exist, is NaN; ``"raise"`` names the groups instead.
+        classes
+            The names of the classes in the order of the columns of ``logits``, to match the columns of a table by name.
+            None: the columns of ``z`` are in the order of those of ``logits``.
 
         Returns
         -------
         Tensor
             Shape ``(groups,)``.
         """
-        return self.evidence(logits, groups, z, impossible=impossible).log_likelihood
+        return self.evidence(logits, groups, z, impossible=impossible, classes=classes).log_likelihood
 
-    def posterior(self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf") -> Tensor:
+    def posterior(
+        self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
+    ) -> Tensor:
         """Return p(y_i = j | z, x_1..x_m) of each membership, in the order of ``groups.members``; detached.
 
         Takes what :meth:`log_likelihood` takes. Shape ``(memberships, k)``; rows sum to one.
         """
         with torch.no_grad():
-            return self.evidence(logits, groups, z, impossible=impossible).posterior
+            return self.evidence(logits, groups, z, impossible=impossible, classes=classes).posterior
 
     def __repr__(self) -> str:
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]

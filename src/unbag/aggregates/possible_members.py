@@ -11,10 +11,10 @@ from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.published_counts import PublishedCounts
 from unbag.aggregates.statements import check_statements
 from unbag.aggregates.traits import Wording
-from unbag.alignment import read_per_group
+from unbag.alignment import read_per_group, read_with_columns
 from unbag.checks import as_tensor, describe, format_indices
 from unbag.groups import Groups
-from unbag.published import FIELDS, exact, log_weight, unknown
+from unbag.published import FIELDS, exact, log_weight, unknown, with_names
 from unbag.segments import Segments
 
 MOST_ENUMERATED = 12
@@ -47,6 +47,7 @@ class PossibleMembers(Aggregate):
     """
 
     is_noisy = True
+    has_class_columns = True
     wording = Wording("Counts of possible members", "how many are of each class of those that were counted")
 
     def __init__(
@@ -74,7 +75,7 @@ class PossibleMembers(Aggregate):
         chances
             The probability that each was counted there, in the order of ``groups.members``.
         """
-        z = read_per_group(z, groups)
+        z, columns = read_with_columns(z, groups)
         stated = exact(z) if z.ndim == 2 else z
         chances = as_tensor(chances, "chances", groups.device).double()
         if chances.shape != groups.members.shape:
@@ -83,7 +84,8 @@ class PossibleMembers(Aggregate):
             )
         of_members = torch.zeros(len(groups), groups.max_size, dtype=torch.float64, device=groups.device)
         of_members[_are_members(groups.sizes, groups.max_size)] = chances
-        return torch.cat([stated, of_members[:, None].expand(-1, stated.shape[1], -1)], 2)
+        z = torch.cat([stated, of_members[:, None].expand(-1, stated.shape[1], -1)], 2)
+        return z if columns is None else with_names(z, None, columns)
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         own = torch.nn.functional.one_hot(check_labels(labels, groups, n_classes), n_classes)

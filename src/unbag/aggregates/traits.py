@@ -76,6 +76,11 @@ class Traits:
         if "wording" not in vars(cls):
             cls.wording = Wording(cls.__name__, f"what {cls.__name__} observes")
 
+    @property
+    def has_class_columns(self) -> bool:
+        """Whether the second dimension of observations is that of the classes."""
+        return self.outcome in ("class_counts", "published_counts")
+
     def is_binary(self, groups: Groups, n_classes: int) -> bool:
         """Whether all that can be observed of these groups is 0 or 1."""
         return self.outcome == "yes_no"

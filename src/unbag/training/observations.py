@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates.base import Aggregate, Evidence, member_logits
-from unbag.alignment import read_per_group
+from unbag.alignment import read_with_columns
 from unbag.checks import check_n_classes
 from unbag.groups import Groups
 from unbag.training.row_source import Rows
@@ -51,7 +51,7 @@ class Observations:
     2
     """
 
-    _derived_attributes = ("checked",)
+    _derived_attributes = ("checked", "columns")
 
     aggregate: Aggregate
     groups: Groups
@@ -61,13 +61,17 @@ class Observations:
     group_weights: Any = None
     checked: Tensor = field(init=False, repr=False)
     """The observations as :meth:`Aggregate.infer` takes them."""
+    columns: list[Any] | None = field(init=False, repr=False)
+    """The names of the columns of ``z``; None where they have none. The order is that of the classes."""
 
     def __post_init__(self) -> None:
         check_n_classes(self.n_classes)
         if not isinstance(self.weight, Real) or not math.isfinite(self.weight) or self.weight <= 0:
             raise ValueError(f"weight must be a positive number, got {self.weight!r}")
         self.aggregate.check_sizes(self.groups)
-        object.__setattr__(self, "z", read_per_group(self.z, self.groups))
+        z, columns = read_with_columns(self.z, self.groups)
+        object.__setattr__(self, "z", z)
+        object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "checked", self.aggregate.check(self.z, self.groups, self.n_classes))
         if self.group_weights is not None:
             object.__setattr__(self, "group_weights", self._read_weights(self.group_weights))

@@ -1,0 +1,224 @@
+"""Columns of tables are matched to the names of the classes, or refused; those of arrays are read by position."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.model_selection import GroupKFold, cross_val_score
+
+import unbag
+from unbag import AggregateClassifier, Groups, LabelProportions, noise, published
+from unbag.alignment import match_columns, split_columns
+from unbag.targets import columns_of_target
+from unbag.training import Observations
+
+RNG = np.random.default_rng(0)
+WARDS = [f"w{number:02}" for number in range(30)]
+IDS = np.repeat(WARDS, 4)
+LABELS = RNG.choice(["ill", "well"], len(IDS), p=[0.3, 0.7])
+X = RNG.normal(size=(len(IDS), 2)) + 4 * (LABELS == "ill")[:, None]
+COUNTS = pd.crosstab(IDS, LABELS)  # columns ill, well
+GROUPS = Groups.from_ids(IDS)
+LOGITS = torch.randn(len(IDS), 2, generator=torch.Generator().manual_seed(0))
+
+TABLES = {
+    "pandas": lambda table: table,
+    "rows in another order": lambda table: table.iloc[::-1],
+    "polars": lambda table: pl.DataFrame(table.to_dict("list")),
+    "pyarrow": lambda table: pa.table(table.to_dict("list")),
+    "dict of rows": lambda table: {ward: table.loc[ward] for ward in table.index},
+    "dict of dicts": lambda table: table.to_dict("index"),
+    "statements": published.exact,
+    "statements from polars": lambda table: published.exact(pl.DataFrame(table.to_dict("list"))),
+    "statements in another order": lambda table: published.exact(table.iloc[::-1]),
+    "suppressed": lambda table: torch.where(
+        torch.tensor(table.to_numpy() == 0)[..., None], published.between(0, 0), published.exact(table)
+    ),
+    "possible members": lambda table: unbag.PossibleMembers().with_chances(table, GROUPS, torch.full((len(IDS),), 0.9)),
+}
+AGGREGATES = {
+    name: "possible_members"
+    if name == "possible members"
+    else "published_counts"
+    if name[0] == "s"
+    else "label_proportions"
+    for name in TABLES
+}
+
+
+def fitted(z, aggregate="label_proportions", **options):
+    options = {"model": "linear", "epochs": 30, "learning_rate": 0.1, "random_state": 0, **options}
+    clf = AggregateClassifier(unbag.PossibleMembers() if aggregate == "possible_members" else aggregate, **options)
+    return clf.fit(X, z, groups=GROUPS)
+
+
+@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("classes", [None, ["ill", "well"]], ids=["names of columns", "names of classes"])
+def test_columns_are_matched_to_the_classes_by_name(form, classes):
+    z, turned = TABLES[form](COUNTS[["well", "ill"]]), TABLES[form](COUNTS)
+    clf = fitted(z, AGGREGATES[form], classes=classes, epochs=15)
+    assert clf.classes_.tolist() == (classes or ["well", "ill"])
+    assert (clf.predict(X) == LABELS).mean() > 0.9
+    assert clf.score(X, z, groups=GROUPS) == clf.score(X, turned, groups=GROUPS)
+    assert np.array_equal(clf.disaggregate(X, z, GROUPS), clf.disaggregate(X, turned, GROUPS))
+    assert np.array_equal(clf.predict_groups(X, GROUPS, z), clf.predict_groups(X, GROUPS, turned))
+
+
+def test_published_counts_keep_the_names_of_their_tables():
+    z = COUNTS[["well", "ill"]]
+    how = noise.Laplace(1.0)
+    for make in (
+        published.exact,
+        lambda z: published.between(z, z + 1),
+        published.between,
+        lambda z: published.rounded(z * 5, 5),
+        lambda z: published.rounded_share(z / 4, 4, 0.25),
+        lambda z: published.noisy(z, how),
+        lambda z: published.with_missing(published.exact(z), [0] * len(z), [0.5, 0.5]),
+    ):
+        assert type(make(z.to_numpy())) is torch.Tensor
+        values, columns = split_columns(make(z))
+        assert columns == ["well", "ill"]
+        assert torch.equal(values, make(z.to_numpy()))
+    assert type(published.exact(z)[:3]) is torch.Tensor
+    with pytest.raises(
+        ValueError, match=r"the same columns in the same order, got \['well', 'ill'\] and \['ill', 'well'\]"
+    ):
+        published.between(z, COUNTS + 4)
+    with pytest.raises(ValueError, match="the same index in the same order"):
+        published.between(z, z.iloc[::-1] + 4)
+
+
+@pytest.mark.parametrize("names", [["ill", "healthy"], ["Ill", "Well"], [1, 2]])
+def test_other_names_are_refused_with_both_lists(names):
+    z = COUNTS.set_axis(names, axis=1)
+    clf = fitted(COUNTS, epochs=1)
+    for use in (
+        lambda: fitted(z, classes=["ill", "well"]),
+        lambda: clf.score(X, z, groups=GROUPS),
+        lambda: clf.score(X, unbag.target(IDS, z)),
+        lambda: clf.disaggregate(X, z, GROUPS),
+        lambda: clf.predict_groups(X, GROUPS, z),
+    ):
+        with pytest.raises(ValueError, match="the columns of y must be called as the classes") as error:
+            use()
+        assert f"the columns are {names}, the classes are ['ill', 'well']" in str(error.value)
+    with pytest.raises(ValueError, match="the columns of z must be called as the classes"):
+        LabelProportions().log_likelihood(LOGITS, GROUPS, z, classes=["ill", "well"])
+
+
+def test_arrays_and_numbered_columns_are_in_the_order_of_the_classes():
+    values = COUNTS[["well", "ill"]].to_numpy().copy()
+    for z in (values, values.tolist(), pd.DataFrame(values), pl.DataFrame(values), torch.from_numpy(values)):
+        clf = fitted(z, classes=["well", "ill"], epochs=15)
+        assert (clf.predict(X) == LABELS).mean() > 0.9
+        assert fitted(z, epochs=1).classes_.tolist() == [0, 1]
+    turned = pd.DataFrame(values)[[1, 0]]  # the numbers of the columns, in another order
+    assert fitted(turned, epochs=1).classes_.tolist() == [0, 1]
+    assert clf.score(X, turned, groups=GROUPS) == clf.score(X, values, groups=GROUPS)
+
+
+def test_logits_are_matched_where_their_classes_are_named():
+    expected = LabelProportions().log_likelihood(LOGITS, GROUPS, COUNTS.to_numpy())
+    for use in (LabelProportions().log_likelihood, LabelProportions().posterior):
+        right = use(LOGITS, GROUPS, COUNTS.to_numpy())
+        assert torch.equal(use(LOGITS, GROUPS, COUNTS[["well", "ill"]], classes=["ill", "well"]), right)
+        assert torch.equal(use(LOGITS, GROUPS, COUNTS.to_numpy(), classes=["ill", "well"]), right)
+    assert not torch.equal(LabelProportions().log_likelihood(LOGITS, GROUPS, COUNTS[["well", "ill"]]), expected)
+
+
+def test_names_stay_with_a_target():
+    y = unbag.target(IDS, COUNTS[["well", "ill"]])
+    clf = fitted(COUNTS, epochs=15)
+    expected = clf.score(X, COUNTS, groups=GROUPS)
+    order = RNG.permutation(len(y))
+    assert clf.score(X[order], y[order]) == pytest.approx(expected, abs=1e-6)
+    for same in (y, pickle.loads(pickle.dumps(y)), np.concatenate([y[:20], y[20:]])):
+        assert clf.score(X, same) == pytest.approx(expected, abs=1e-6)
+    named = AggregateClassifier(model="linear", epochs=15, learning_rate=0.1, classes=["ill", "well"], random_state=0)
+    by_group = {"cv": GroupKFold(2), "groups": IDS, "error_score": "raise"}
+    scores = cross_val_score(named, X, y, **by_group)
+    assert scores.tolist() == cross_val_score(named, X, unbag.target(IDS, COUNTS), **by_group).tolist()
+    assert named.set_params(classes=None).fit(X, y).classes_.tolist() == ["well", "ill"]
+
+
+def test_several_sets_and_labels_share_the_names():
+    clf = AggregateClassifier(["label_proportions"] * 3, "linear", epochs=15, learning_rate=0.1, random_state=0)
+    y, groups = [COUNTS, COUNTS[["well", "ill"]], LABELS], [GROUPS, GROUPS, None]
+    clf.fit(X, y, groups=groups)
+    assert clf.classes_.tolist() == ["ill", "well"]
+    assert (clf.predict(X) == LABELS).mean() > 0.9
+    with pytest.raises(ValueError, match="the label 'sick' is none of the classes"):
+        clf.fit(X, [*y[:2], np.where(LABELS == "ill", "sick", LABELS)], groups=groups)
+    with pytest.raises(ValueError, match=r"the columns are \['a', 'b'\], the classes are \['ill', 'well'\]"):
+        clf.fit(X, [COUNTS, COUNTS.set_axis(["a", "b"], axis=1), LABELS], groups=groups)
+
+
+def test_checked_observations_of_another_order_are_refused():
+    z = Observations(LabelProportions(), GROUPS, COUNTS, 2)
+    clf = AggregateClassifier(model="linear", epochs=1, random_state=0)
+    assert clf.fit(X, z).classes_.tolist() == ["ill", "well"]
+    with pytest.raises(ValueError, match=r"in the order \['ill', 'well'\], but the classes are \['well', 'ill'\]"):
+        clf.set_params(classes=["well", "ill"]).fit(X, z)
+
+
+def test_names_of_answers_are_not_those_of_classes():
+    z = pd.DataFrame({"answer": [0, 1] * 15, "rate": [0.1] * 30}, index=WARDS)
+    clf = AggregateClassifier(unbag.Noisy(unbag.MultipleInstance()), "linear", epochs=1, random_state=0)
+    assert clf.fit(X, z, groups=GROUPS).classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("z", "message"),
+    [
+        (
+            pd.DataFrame([[1, 2]], columns=["a", "a"]),
+            "the columns of z must have different names, but 'a' occurs again",
+        ),
+        ([{"a": 1, "b": 2}, {"a": 1, "c": 2}], r"the first has \['a', 'b'\], and another \['a', 'c'\]"),
+        ([{"a": 1, "b": 2}, [1, 2]], "and another has none"),
+    ],
+)
+def test_ambiguous_names_are_refused(z, message):
+    with pytest.raises(ValueError, match=message):
+        split_columns(z)
+
+
+@given(st.data())
+def test_every_order_of_columns_reads_the_same(data):
+    names = st.one_of(st.text(max_size=3), st.integers(0, 4), st.booleans(), st.floats(-2, 2))
+    classes = data.draw(st.lists(names, min_size=2, max_size=5, unique=True))
+    order = data.draw(st.permutations(range(len(classes))))
+    z = pd.DataFrame([order], columns=pd.Index([classes[place] for place in order], dtype=object))
+    y = unbag.target([0, 0], z)[:1]
+    assert y["z"][0, match_columns(columns_of_target(y), classes)].tolist() == [*range(len(classes))]
+
+
+def test_class_shares_are_matched_by_name():
+    shares = pd.Series({"well": 0.7, "ill": 0.3})
+    clf = AggregateClassifier(model="linear", epochs=1, random_state=0, class_shares=shares, classes=["ill", "well"])
+    clf.fit(X, COUNTS, groups=GROUPS)
+    read = unbag.class_shares.read_class_shares
+    assert read(shares, clf.classes_).shares.tolist() == [0.3, 0.7]
+    assert read((shares, 0.1), clf.classes_).shares.tolist() == [0.3, 0.7]
+    assert read(pd.Series([0.3, 0.7]), clf.classes_).shares.tolist() == [0.3, 0.7]
+    with pytest.raises(ValueError, match=r"each of the classes \['ill', 'well'\] and no other, got \['a', 'b'\]"):
+        read(shares.set_axis(["a", "b"]), clf.classes_)
+
+
+def test_a_loaded_classifier_matches_names(tmp_path):
+    clf = fitted(COUNTS.set_axis([False, True], axis=1), epochs=1)
+    assert clf.classes_.tolist() == [False, True]
+    clf.save(tmp_path / "model")
+    again = unbag.load(tmp_path / "model")
+    turned = COUNTS.set_axis([False, True], axis=1).iloc[:, ::-1]
+    assert again.score(X, turned, groups=GROUPS) == clf.score(X, turned, groups=GROUPS)
+    assert again.classes_.tolist() == [False, True]
