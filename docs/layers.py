@@ -15,9 +15,9 @@ from typing import NamedTuple
 LAYERS = {
     "command line": "cli __main__",
     "files and pages": "unbag demo tables report run_folder options",
-    "estimator": "saving estimator bag_model fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
+    "estimator": "saving estimators estimator bag_model fitted_attributes fit_diagnosis saved_weights saved_trees saved_content "
     "predictor error_rates fold_fitting fitting fit_settings naming inputs frames targets",
-    "learners": "ensemble learners estimators",
+    "learners": "ensemble learners",
     "training": "examination diagnosis class_shares sampling families out_of_fold constant launching training models",
     "risks": "testing enumeration row_diagnosis shift symmetry risks objectives losses",
     "aggregates": "aggregates",

@@ -57,9 +57,7 @@ def fit_error_rates(problem: Problem, predict_out_of_fold: Callable[[Problem], T
 
 def fitted_rate(aggregate: Aggregate) -> float:
     """Return the error rate of a noisy observation."""
-    assert isinstance(aggregate, Noisy)
-    assert isinstance(aggregate.rate, float)
-    return aggregate.rate
+    return float(aggregate.rate)  # type: ignore[attr-defined]
 
 
 def _most_likely_rate(aggregate: Noisy, observations: Observations, out_of_fold: Tensor) -> float:
