@@ -123,14 +123,17 @@ def list_options(command: Any, path: str = "unbag") -> Entries:
 
 
 def list_findings() -> Entries:
-    """List the kinds of findings that the code makes, and those that the documentation of Finding lists."""
-    kinds = set(re.findall(r'``"(\w+)"``', str(unbag.Finding.__doc__)))
+    """List the kinds of findings that the documentation of Finding lists or the code makes, if the code has them."""
+    documented = set(re.findall(r'``"(\w+)"``', str(unbag.Finding.__doc__)))
+    made, constants = set(), set()
     for source in Path(unbag.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+            if isinstance(node, ast.Constant):
+                constants.add(node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
                 arguments = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "kind")]
-                kinds |= {str(value.value) for value in arguments if isinstance(value, ast.Constant)}
-    return dict.fromkeys(kinds, "")
+                made |= {value.value for value in arguments if isinstance(value, ast.Constant)}
+    return {str(kind): "" for kind in (documented | made) & constants}
 
 
 def list_code_blocks() -> Entries:
