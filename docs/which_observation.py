@@ -22,8 +22,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import unbag
-from unbag.environment import date, versions
-from unbag.files import write_atomic
+from unbag._utils.environment import date, versions
+from unbag._utils.files import write_atomic
 
 RESULTS = Path(__file__).with_suffix(".json")
 QUESTIONS, DRAWS = (50, 200, 800), 3

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import unbag
+from unbag._kernels.segments import Segments
 from unbag.aggregates.base import check_labels
-from unbag.segments import Segments
 from unbag.testing import check_aggregate
 
 # As a fold: read one label after the other, keep what matters, and say what is seen in the end. The rest follows.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import unbag
 from unbag import Groups, LabelProportions
-from unbag.alignment import align, read_per_group
+from unbag.data.alignment import align, read_per_group
 from unbag.training import Observations
 
 IDS = ["b", "b", "c", "a", "a", "c"]

@@ -15,10 +15,10 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import unbag
 from unbag import AggregateClassifier, Groups
+from unbag._utils.findings import UnbagWarning
+from unbag.estimators.class_matching import match_classes
 from unbag.families.choice import architecture
 from unbag.families.cross_fit import cross_fit
-from unbag.findings import UnbagWarning
-from unbag.naming import match_classes
 from unbag.out_of_fold import mean_log_likelihood
 
 # Long enough for what can be learned here, and quick.
@@ -105,7 +105,7 @@ def test_a_fit_is_examined_by_what_models_say_of_groups_they_have_not_seen(setti
         return np.array([1, 0]) if (fit < 0).any() else match_classes(fit, symmetry)
 
     with (
-        patch("unbag.fit_diagnosis.examine", return_value=[]) as examined,
+        patch("unbag.diagnostics.fit_diagnosis.examine", return_value=[]) as examined,
         patch("unbag.estimator.match_classes", match),
     ):
         classifier.fit(X, same, pairs, group_weights=counts)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unbag import Groups, PairwiseSimilarity
-from unbag.checks import as_tensor, check_n_classes, format_indices
+from unbag._utils.checks import as_tensor, check_n_classes, format_indices
 
 
 class Column:

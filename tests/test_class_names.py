@@ -16,8 +16,8 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions, noise, published
-from unbag.alignment import match_columns, split_columns
-from unbag.targets import columns_of_target
+from unbag.data.alignment import match_columns, split_columns
+from unbag.data.targets import columns_of_target
 from unbag.training import Observations
 
 RNG = np.random.default_rng(0)
@@ -206,7 +206,7 @@ def test_class_shares_are_matched_by_name():
     shares = pd.Series({"well": 0.7, "ill": 0.3})
     clf = AggregateClassifier(model="linear", epochs=1, random_state=0, class_shares=shares, classes=["ill", "well"])
     clf.fit(X, COUNTS, groups=GROUPS)
-    read = unbag.class_shares.read_class_shares
+    read = unbag.aggregates.class_shares.read_class_shares
     assert read(shares, clf.classes_).shares.tolist() == [0.3, 0.7]
     assert read((shares, 0.1), clf.classes_).shares.tolist() == [0.3, 0.7]
     assert read(pd.Series([0.3, 0.7]), clf.classes_).shares.tolist() == [0.3, 0.7]

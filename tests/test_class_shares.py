@@ -13,8 +13,8 @@ from scipy.stats import norm
 
 import unbag
 from unbag import AggregateClassifier, Groups, OrdinalRank, PairwiseSimilarity, UnbagWarning
-from unbag.class_shares import NormalCounts, read_class_shares
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
+from unbag.aggregates.class_shares import NormalCounts, read_class_shares
 
 SHARES = [0.05, 0.15, 0.5, 0.3]
 

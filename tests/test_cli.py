@@ -12,8 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 import unbag
-from unbag import cli, plugins
-from unbag.models import build
+from unbag import cli
+from unbag._utils import plugins
+from unbag.training.architectures import build
 
 
 def call(*arguments: str, width: int = 200):
@@ -23,7 +24,7 @@ def call(*arguments: str, width: int = 200):
 def test_the_package_runs_as_a_module(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["python", "--version"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module("unbag", run_name="__main__")
+        runpy.run_module("unbag.cli", run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"unbag {unbag.__version__}\n"
 

@@ -12,7 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 import unbag
-from unbag import cli, demo
+from unbag import cli
+from unbag.cli import demo
 from unbag.report import FORMAT, summarise
 from unbag.tables import Run, make_plan
 

@@ -17,8 +17,8 @@ import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_parquet
 
 import unbag
-from unbag.options import Training
 from unbag.tables import fit as fitting_tables
+from unbag.tables.options import Training
 from unbag.training import loop
 
 KINDS = {

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unbag
-from unbag.constant import _search, best_constant, find_distinct
+from unbag.diagnostics.constant import _search, best_constant, find_distinct
 from unbag.training import Observations
 
 

@@ -24,7 +24,7 @@ from unbag import (
     PairwiseSimilarity,
     TripletComparison,
 )
-from unbag.diagnosis import Finding, diagnose
+from unbag.diagnostics.diagnosis import Finding, diagnose
 
 PAIRS = Groups.from_tuples([[0, 1], [1, 2], [2, 3], [0, 3]])
 TRIPLETS = Groups.from_tuples([[0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 3, 1]])

@@ -115,7 +115,7 @@ def test_pictures(tmp_path):
     drawn = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     text = "".join(page.read_text(encoding="utf-8") for page in [*PAGES, DOCS.parent / "README.md"])
     kept = {path.name: path.read_bytes() for path in (DOCS / "_pictures").iterdir()}
-    expected = {*drawn, "layers.svg", "scale.svg"}  # other tests look at these
+    expected = {*drawn, "scale.svg"}  # other tests look at these
     assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == expected == set(kept)  # none is missing, or left over
     if f"Matplotlib v{matplotlib.__version__}".encode() in kept["loop.svg"]:  # another version draws otherwise
         assert all(draws_alike(kept[name].decode(), drawn[name].decode()) for name in drawn)

@@ -296,7 +296,7 @@ def test_own_modules_and_functions():
         first, again = (AggregateClassifier(**{**FAST, "model": model}).fit(X, labels) for _ in range(2))
         assert accuracy(first, X, labels) > 0.95
         np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
-    loss = AggregateClassifier(loss=lambda logits: unbag.losses.gce(logits, q=0.5), **FAST).fit(X, labels)
+    loss = AggregateClassifier(loss=lambda logits: unbag.objectives.losses.gce(logits, q=0.5), **FAST).fit(X, labels)
     assert accuracy(loss, X, labels) > 0.95
 
 

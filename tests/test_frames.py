@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 
 import unbag
 from unbag import AggregateClassifier, Groups, UnbagWarning
-from unbag.run_folder import Run
 from unbag.tables import fit_tables, make_plan
+from unbag.tables.run_folder import Run
 
 N = 120
 FAST = {"model": "linear", "epochs": 2, "scaling": "standard", "random_state": 0}
@@ -163,7 +163,7 @@ def test_columns_that_are_no_features_are_named(column, message):
 
 
 def test_ids_and_free_text_are_no_categories(monkeypatch):
-    monkeypatch.setattr("unbag.features.MOST_CATEGORIES", 50)
+    monkeypatch.setattr("unbag.data.features.MOST_CATEGORIES", 50)
     with pytest.raises(ValueError, match=r"X, column who: the column holds 120 different texts, for example 'p0'"):
         AggregateClassifier(**FAST).fit(in_pandas().assign(who=[f"p{place}" for place in range(N)]), TARGET)
 

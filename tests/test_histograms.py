@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.histograms import evenly, histogram_of_sizes, plain
+from unbag.data.histograms import evenly, histogram_of_sizes, plain
 
 
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=60))

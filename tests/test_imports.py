@@ -32,7 +32,7 @@ def test_everything_is_imported_by_a_star():
 
 
 def test_modules_are_imported_by_their_name_and_others_are_missed():
-    assert unbag.losses is sys.modules["unbag.losses"]
+    assert unbag.objectives.losses is sys.modules["unbag.objectives.losses"]
     assert not hasattr(unbag, "nothing")
     with pytest.raises(AttributeError, match="module 'unbag' has no attribute 'nothing'"):
         unbag.nothing  # noqa: B018

@@ -15,10 +15,9 @@ import torch
 from table_files import blobs, call
 
 import unbag
-from unbag import launching
-from unbag.launching import Launcher
-from unbag.run_folder import _differences
-from unbag.training import Checkpoint
+from unbag.tables.run_folder import _differences
+from unbag.training import Checkpoint, launching
+from unbag.training.launching import Launcher
 from unbag.training.processes import ProcessLost
 
 X = np.random.default_rng(0).normal(size=(60, 3))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unbag.losses import LOSSES, focal, gce, logistic, mae, mse, symmetric_cross_entropy
+from unbag.objectives.losses import LOSSES, focal, gce, logistic, mae, mse, symmetric_cross_entropy
 
 INF = float("inf")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unbag
-from unbag.objectives import cross_entropy_risk, negative_log_likelihood, value_and_grad, weighted_risk
+from unbag.objectives.objective import cross_entropy_risk, negative_log_likelihood, value_and_grad, weighted_risk
 
 AGGREGATES = {
     "pairs": (unbag.PairwiseSimilarity(), [2, 2, 2]),
@@ -93,7 +93,7 @@ def test_the_gradient_of_an_impossible_observation_is_nan_and_that_of_others_is_
 def test_any_objective_has_its_gradient():
     aggregate, groups, z, logits, known = drawn("unequal counts", 1)
     weights = aggregate.posterior(known, groups, z)
-    for loss in (unbag.losses.mae, unbag.losses.gce):
+    for loss in (unbag.objectives.losses.mae, unbag.objectives.losses.gce):
         own = lambda outputs, loss=loss: weighted_risk(loss(outputs), weights, groups.segments)  # noqa: E731
         torch.testing.assert_close(summed(value_and_grad(own, logits), groups), differentiated(own, logits))
     assert not logits.requires_grad
@@ -104,7 +104,7 @@ def test_any_objective_has_its_gradient():
 def test_a_loss_by_name_and_as_a_function_are_the_same(kind, reduction):
     aggregate, groups, z, logits, _ = drawn(kind, 3)
     own = lambda scores: -scores.log_softmax(-1)  # noqa: E731 (differentiated by torch, not by the formula)
-    for loss in ("cross_entropy", unbag.losses.cross_entropy):
+    for loss in ("cross_entropy", unbag.objectives.losses.cross_entropy):
         found, expected = (
             differentiated(
                 lambda leaf, one=one: unbag.UnbiasedRisk(aggregate, one, reduction=reduction)(leaf, groups, z), logits

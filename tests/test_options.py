@@ -10,13 +10,13 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from unbag import AggregateClassifier, options
+from unbag import AggregateClassifier
 from unbag.aggregates import AGGREGATES
 from unbag.cli import app
 from unbag.fitting import HOOKS
-from unbag.losses import LOSSES
-from unbag.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
-from unbag.tables import TableError, make_plan, read_config
+from unbag.objectives.losses import LOSSES
+from unbag.tables import TableError, make_plan, options, read_config
+from unbag.tables.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
 
 OPTIONS = {**options_of(Source), **options_of(Plan), **options_of(Training)}
 VALUES = {str: "x", int: 3, float: 0.5, bool: True, tuple: ["a", "b"], Path: "rows"}

@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 import unbag
-from unbag.class_shares import ClassShares
+from unbag.aggregates.class_shares import ClassShares
 from unbag.out_of_fold import (
     LEAST_SHARE,
     PRIOR,

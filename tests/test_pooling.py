@@ -8,7 +8,7 @@ import torch
 
 import unbag
 from unbag import AggregateClassifier, Groups
-from unbag.pooling import pool
+from unbag.data.pooling import pool
 
 QUICK = {"epochs": 15, "learning_rate": 0.03, "random_state": 0, "n_folds": 3}
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from unbag import losses
-from unbag.random_state import RandomState, may_draw
+from unbag._utils.random_state import RandomState, may_draw
+from unbag.objectives import losses
 
 
 def drawn(seed, n):

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 import unbag
 from unbag import Groups, ImpossibleObservation, PairwiseSimilarity
-from unbag.losses import LOSSES, gce
-from unbag.risks import NegativeLogLikelihood, UnbiasedRisk
+from unbag.objectives.losses import LOSSES, gce
+from unbag.objectives.risks import NegativeLogLikelihood, UnbiasedRisk
 
 INF, NAN = float("inf"), float("nan")
 PAIR = Groups.from_tuples([[0, 1]])

@@ -23,8 +23,8 @@ from unbag import (
     UnbagWarning,
     diagnose,
 )
-from unbag.naming import match_classes
-from unbag.sampling import find_unexpected_answers, find_unused_classes, weights_by_answer
+from unbag.diagnostics.sampling import find_unexpected_answers, find_unused_classes, weights_by_answer
+from unbag.estimators.class_matching import match_classes
 from unbag.training import Observations
 
 K = 6

@@ -113,7 +113,7 @@ def test_aggregates_are_made_again(aggregate, tmp_path):
 def test_own_code_is_handed_in_again(tmp_path):
     X, labels = blobs(k=2)
     groups = Groups.from_sizes([2] * 100)
-    model, loss = nn.Linear(2, 1), unbag.losses.mae
+    model, loss = nn.Linear(2, 1), unbag.objectives.losses.mae
     aggregate = unbag.FromFunction(sum)
     classifier = AggregateClassifier(aggregate, loss=loss, n_classes=2, **{**QUICK, "model": model})
     classifier.fit(X, aggregate.observe(labels, groups, 2), groups=groups)

@@ -43,7 +43,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import type_of_target
 
 from unbag import Groups
-from unbag.targets import is_target, read_target, target
+from unbag.data.targets import is_target, read_target, target
 
 
 def members_of(groups: Groups) -> list[list[int]]:

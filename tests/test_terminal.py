@@ -9,8 +9,8 @@ import unicodedata
 import pytest
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
-from unbag.problems import Problem, fail
-from unbag.terminal import JOINERS, Terminal, plain, visible
+from unbag._utils.problems import Problem, fail
+from unbag._utils.terminal import JOINERS, Terminal, plain, visible
 
 HOSTILE = {
     "ESC": "\x1b[31mred",

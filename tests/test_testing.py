@@ -12,7 +12,7 @@ from torch import Tensor
 
 import unbag
 from unbag import Aggregate, Evidence, Groups, MultipleInstance
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag.testing import CHECKS, check_aggregate
 
 RIGHT = [

@@ -28,12 +28,12 @@ from unbag import (
     noise,
     published,
 )
-from unbag.constant import best_constant
-from unbag.diagnosis import diagnose
-from unbag.examination import LeftOut, _exponents, deviations, examine
+from unbag._kernels.segments import Segments
+from unbag.diagnostics.constant import best_constant
+from unbag.diagnostics.diagnosis import diagnose
+from unbag.diagnostics.examination import LeftOut, _exponents, deviations, examine
+from unbag.diagnostics.shift import Moments, describe_features, find_shift
 from unbag.families.components import describe_width, find_components
-from unbag.segments import Segments
-from unbag.shift import Moments, describe_features, find_shift
 from unbag.training import Observations
 
 SEEDS = range(20)

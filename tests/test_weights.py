@@ -10,9 +10,9 @@ from training_problems import assert_close, assert_identical, drawn, network, ob
 
 import unbag
 from unbag import Groups, LabelProportions, NegativeLogLikelihood, PairwiseSimilarity, UnbiasedRisk
-from unbag.constant import best_constant
+from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
+from unbag.diagnostics.constant import best_constant
 from unbag.training import Observations, Settings, held_out_likelihood, train
-from unbag.weights import read_group_weights, read_sample_weight, weights_of_groups
 
 K = 3
 RISKS = [

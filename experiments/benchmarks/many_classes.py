@@ -20,8 +20,8 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from unbag import AggregateClassifier, Groups, OrdinalRank, OrdinalTriplet, PairwiseSimilarity
-from unbag.environment import date, versions
-from unbag.files import write_atomic
+from unbag._utils.environment import date, versions
+from unbag._utils.files import write_atomic
 from unbag.training import permuted_accuracy
 from unbag_experiments import datasets
 

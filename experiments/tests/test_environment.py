@@ -2,7 +2,7 @@
 
 import torch
 
-from unbag.environment import versions
+from unbag._utils.environment import versions
 from unbag_experiments import environment
 from unbag_experiments.provenance import describe
 

@@ -15,20 +15,20 @@ ROOT = Path(unbag_experiments.__file__).parents[2]
 # The public interface and the extension points that docs/extending.md documents.
 INTERFACE = {
     *("unbag", "unbag.aggregates", "unbag.noise", "unbag.published", "unbag.tables"),
-    *("unbag.models", "unbag.objectives", "unbag.segments", "unbag.training"),
-    *("unbag.cli.shared", "unbag.pages", "unbag.pages.tables"),
-    *("unbag.checks", "unbag.environment", "unbag.files", "unbag.terminal"),
+    *("unbag.training.architectures", "unbag.objectives.objective", "unbag._kernels.segments", "unbag.training"),
+    *("unbag.cli.shared", "unbag._utils.pages", "unbag._utils.pages.tables"),
+    *("unbag._utils.checks", "unbag._utils.environment", "unbag._utils.files", "unbag._utils.terminal"),
 }
 # Internals that single modules need, until the library has an interface for them.
 INTERNAL = {
-    "sampling.py": {"unbag.symmetry"},
-    "fits/methods.py": {"unbag.families.trees", "unbag.pooling"},
+    "sampling.py": {"unbag.aggregates.symmetry"},
+    "fits/methods.py": {"unbag.families.trees", "unbag.data.pooling"},
     "fits/page.py": {"unbag.out_of_fold"},
     "benchmarks/scale.py": {
-        *("unbag.columns", "unbag.features", "unbag.launching"),
+        *("unbag.data.columns", "unbag.data.features", "unbag.training.launching"),
         *("unbag.tables.parquet_files", "unbag.tables.predict", "unbag.tables.read"),
     },
-    "benchmarks/scale_files.py": {"unbag.run_folder"},
+    "benchmarks/scale_files.py": {"unbag.tables.run_folder"},
 }
 
 
@@ -58,7 +58,7 @@ def test_a_list_does_not_wait_for_what_only_trials_and_pages_need_nor_for_what_o
     code = """if True:
         import sys
         sys.modules["fcntl"] = None  # as where there is none
-        import unbag.files, unbag_experiments.results, unbag_experiments.work_claims
+        import unbag._utils.files, unbag_experiments.results, unbag_experiments.work_claims
         from unbag.cli import app
         app(["reproduce", "list", "--table", "mil"], standalone_mode=False)
         assert not {"matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "triton"} & {*sys.modules}

@@ -14,8 +14,8 @@ import matplotlib as mpl
 import pytest
 from result_lines import trial
 
-from unbag.pages.tables import Cell as Entry
-from unbag.pages.tables import Table
+from unbag._utils.pages.tables import Cell as Entry
+from unbag._utils.pages.tables import Table
 from unbag_experiments.baselines import METHODS
 from unbag_experiments.comparison import Key, Row, Selected, compare
 from unbag_experiments.paper import PAPER, PaperCell

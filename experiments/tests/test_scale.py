@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from table_files import call
 
-from unbag import launching
+from unbag.training import launching
 from unbag_experiments.benchmarks import scale
 from unbag_experiments.benchmarks.scale_cost import FITTED, Cost, Machine, _terms
 from unbag_experiments.benchmarks.scale_files import Files, Shape

@@ -4,10 +4,13 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unbag.plugins import MovedModules
-from unbag.version import __version__ as __version__
+from unbag._utils.plugins import MovedModules
+from unbag._utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from unbag._utils.checks import ImpossibleObservation as ImpossibleObservation
+    from unbag._utils.findings import Finding as Finding
+    from unbag._utils.findings import UnbagWarning as UnbagWarning
     from unbag.aggregates import Aggregate as Aggregate
     from unbag.aggregates import AtLeast as AtLeast
     from unbag.aggregates import CountOf as CountOf
@@ -24,19 +27,16 @@ if TYPE_CHECKING:
     from unbag.aggregates import PossibleMembers as PossibleMembers
     from unbag.aggregates import PublishedCounts as PublishedCounts
     from unbag.aggregates import TripletComparison as TripletComparison
-    from unbag.checks import ImpossibleObservation as ImpossibleObservation
-    from unbag.diagnosis import diagnose as diagnose
+    from unbag.data.groups import Groups as Groups
+    from unbag.data.targets import target as target
+    from unbag.diagnostics.diagnosis import diagnose as diagnose
+    from unbag.diagnostics.fit_diagnosis import DivergenceWarning as DivergenceWarning
     from unbag.estimator import AggregateClassifier as AggregateClassifier
-    from unbag.findings import Finding as Finding
-    from unbag.findings import UnbagWarning as UnbagWarning
-    from unbag.fit_diagnosis import DivergenceWarning as DivergenceWarning
-    from unbag.groups import Groups as Groups
-    from unbag.risks import NegativeLogLikelihood as NegativeLogLikelihood
-    from unbag.risks import NoisyLikelihood as NoisyLikelihood
-    from unbag.risks import UnbiasedRisk as UnbiasedRisk
+    from unbag.objectives.risks import NegativeLogLikelihood as NegativeLogLikelihood
+    from unbag.objectives.risks import NoisyLikelihood as NoisyLikelihood
+    from unbag.objectives.risks import UnbiasedRisk as UnbiasedRisk
     from unbag.saving import load as load
     from unbag.tables.read_tables import read_tables as read_tables
-    from unbag.targets import target as target
 
 # torch and scikit-learn take seconds to import: only when something is asked for that needs them.
 _MODULES = {
@@ -44,33 +44,34 @@ _MODULES = {
     "AggregateClassifier": "unbag.estimator",
     "AtLeast": "unbag.aggregates",
     "CountOf": "unbag.aggregates",
-    "DivergenceWarning": "unbag.fit_diagnosis",
+    "DivergenceWarning": "unbag.diagnostics.fit_diagnosis",
     "Evidence": "unbag.aggregates",
-    "Finding": "unbag.findings",
+    "Finding": "unbag._utils.findings",
     "FromFold": "unbag.aggregates",
     "FromFunction": "unbag.aggregates",
-    "Groups": "unbag.groups",
-    "ImpossibleObservation": "unbag.checks",
+    "Groups": "unbag.data.groups",
+    "ImpossibleObservation": "unbag._utils.checks",
     "LabelProportions": "unbag.aggregates",
     "Majority": "unbag.aggregates",
     "MultipleInstance": "unbag.aggregates",
-    "NegativeLogLikelihood": "unbag.risks",
+    "NegativeLogLikelihood": "unbag.objectives.risks",
     "Noisy": "unbag.aggregates",
-    "NoisyLikelihood": "unbag.risks",
+    "NoisyLikelihood": "unbag.objectives.risks",
     "OrdinalRank": "unbag.aggregates",
     "OrdinalTriplet": "unbag.aggregates",
     "PairwiseSimilarity": "unbag.aggregates",
     "PossibleMembers": "unbag.aggregates",
     "PublishedCounts": "unbag.aggregates",
     "TripletComparison": "unbag.aggregates",
-    "UnbagWarning": "unbag.findings",
-    "UnbiasedRisk": "unbag.risks",
-    "diagnose": "unbag.diagnosis",
+    "UnbagWarning": "unbag._utils.findings",
+    "UnbiasedRisk": "unbag.objectives.risks",
+    "diagnose": "unbag.diagnostics.diagnosis",
     "load": "unbag.saving",
     "read_tables": "unbag.tables.read_tables",
-    "target": "unbag.targets",
+    "target": "unbag.data.targets",
 }
 __all__ = list(_MODULES)
+_PUBLIC_MODULES = {"losses": "unbag.objectives.losses", "models": "unbag.training.architectures"}
 sys.meta_path.append(MovedModules)  # the last finder: only asked for modules that do not exist
 
 
@@ -79,7 +80,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
-    module = f"{__name__}.{name}"
+    module = _PUBLIC_MODULES.get(name, f"{__name__}.{name}")
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unbag._utils.findings import UnbagWarning
 from unbag.aggregates import LabelProportions
+from unbag.data.groups import Groups
+from unbag.data.pooling import pool
+from unbag.data.row_source import Rows
 from unbag.families.choice import AUTO
 from unbag.families.cross_fit import OutOfFold
-from unbag.findings import UnbagWarning
 from unbag.fitting import HOOKS, Prepared
 from unbag.fold_fitting import CrossPrepared
-from unbag.groups import Groups
 from unbag.out_of_fold import fit_mixture
-from unbag.pooling import pool
 from unbag.predictor import Predictor, bag_log_probs
 from unbag.training import Observations
-from unbag.training.row_source import Rows
 
 BAG_FOLDS = 8
 """Of pooled columns: bags are few, and there is one row of each."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unbag.aggregates import Aggregate
 from unbag.aggregates.noisy import fits_rate
+from unbag.data.row_source import Rows
 from unbag.families import is_network
 from unbag.families.choice import AUTO, TREES
 from unbag.families.cross_fit import Align, CrossFitted
@@ -17,7 +18,6 @@ from unbag.fit_settings import as_int
 from unbag.fold_fitting import N_FOLDS, prepare_folds
 from unbag.training import Observations
 from unbag.training.excerpts import excerpt
-from unbag.training.row_source import Rows
 
 # A rate that moves by less hardly changes what is learned; the second round is mostly the last.
 SETTLED, MOST_ROUNDS = 0.02, 4

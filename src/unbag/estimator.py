@@ -12,17 +12,17 @@ import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
+from unbag._utils.checks import check_device
+from unbag._utils.findings import NO_ESTIMATE, Finding, UnbagWarning
+from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.noisy import fits_rate
+from unbag.aggregates.symmetry import find_symmetry
 from unbag.bag_model import fit_bags, takes_pooled
-from unbag.checks import check_device
-from unbag.class_shares import ClassShares, read_class_shares
-from unbag.constant import best_constant
-from unbag.error_rates import fit_error_rates, with_rates
-from unbag.families import is_network
-from unbag.families.components import describe_width
-from unbag.families.cross_fit import CrossFitted, OutOfFold
-from unbag.findings import NO_ESTIMATE, Finding, UnbagWarning
-from unbag.fit_diagnosis import (
+from unbag.data.frames import fit_frame, read_frame
+from unbag.data.row_source import Rows, put_on
+from unbag.data.scaling import name_vanishing
+from unbag.diagnostics.constant import best_constant
+from unbag.diagnostics.fit_diagnosis import (
     DivergenceWarning,
     combine_findings,
     describe_divergence,
@@ -32,20 +32,20 @@ from unbag.fit_diagnosis import (
     examine_left_out,
     judge_estimate,
 )
+from unbag.diagnostics.sampling import choose_rows
+from unbag.diagnostics.shift import describe_features
+from unbag.error_rates import fit_error_rates, with_rates
+from unbag.estimators.class_matching import match_classes
+from unbag.estimators.inputs import RawObservations, choose_classes, read_rows, read_sets
+from unbag.families import is_network
+from unbag.families.components import describe_width
+from unbag.families.cross_fit import CrossFitted, OutOfFold
 from unbag.fitted_attributes import keep_folds, keep_split
 from unbag.fitting import Prepared, choose_for_disk, first_seed, prepare, read_launcher
 from unbag.fold_fitting import CrossPrepared, prepare_folds
-from unbag.frames import fit_frame, read_frame
-from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
-from unbag.naming import match_classes
 from unbag.predictor import Predictor
-from unbag.sampling import choose_rows
-from unbag.shift import describe_features
-from unbag.symmetry import find_symmetry
 from unbag.training import Observations
 from unbag.training.excerpts import excerpt
-from unbag.training.row_source import Rows, put_on
-from unbag.training.scaling import name_vanishing
 
 
 class AggregateClassifier(Predictor):

@@ -10,7 +10,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
 from unbag.families.choice import AUTO
 from unbag.families.starts import needs_guess
 from unbag.training import Observations, Settings

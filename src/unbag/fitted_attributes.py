@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unbag.data.row_source import gather_rows, some_of
 from unbag.families import Fitted
 from unbag.families.choice import architecture
 from unbag.families.cross_fit import Align, CrossFitted
@@ -17,7 +18,6 @@ from unbag.out_of_fold import are_too_few, estimate_accuracy
 from unbag.predictor import Predictor
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS
-from unbag.training.row_source import gather_rows, some_of
 from unbag.training.trained import Trained, side_by_side
 
 N_GUESSED = 2

@@ -12,17 +12,17 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
+from unbag.data.row_source import Rows, row_shape
+from unbag.data.scaling import ScalingName
 from unbag.families import BoostedTrees, Classifiers, Family, Fitted, Networks, check_classifier, is_network
 from unbag.families.choice import AUTO, FROM_DISK, check_processor, name_of
 from unbag.families.components import LINEAR_FIRST, ComponentNetworks, is_wide
 from unbag.families.starts import needs_guess
 from unbag.fit_settings import MOST_ROUNDS, as_int, raise_rate, read_settings
-from unbag.launching import Launcher
-from unbag.models import build
 from unbag.training import LongAfterFall, Objective, Observations, Plateau, Settings
-from unbag.training.row_source import Rows, row_shape
-from unbag.training.scaling import ScalingName
+from unbag.training.architectures import build
+from unbag.training.launching import Launcher
 
 HOOKS = ("optimiser", "schedule", "stopping", "views")
 """Settings that training takes as they are, code of the caller's own."""

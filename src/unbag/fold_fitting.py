@@ -30,7 +30,7 @@ from unbag.families.kernel import KernelLogistic
 from unbag.families.trees import has_lightgbm
 from unbag.fit_settings import as_int
 from unbag.fitting import HOOKS, Prepared, choose_scalings, make_family, most_groups, prepare, read_time_limit
-from unbag.objectives import match_proportions
+from unbag.objectives.objective import match_proportions
 from unbag.out_of_fold import are_too_few
 from unbag.training import Objective, Observations, Plateau
 from unbag.training.trained import side_by_side

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.alignment import columns_of
+from unbag.data.alignment import columns_of
 from unbag.noise import KINDS, Noise
 
 FIELDS = ("low", "high", "noise", "value", "scale", "missing")

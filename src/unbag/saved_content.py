@@ -13,14 +13,14 @@ from typing import Any, get_args
 import numpy as np
 
 from unbag.aggregates.registry import NAMES, SAVED
+from unbag.aggregates.symmetry import Symmetry
+from unbag.data.features import USUAL, Kind, Preparation
+from unbag.data.scaling import ScalingName
+from unbag.diagnostics.shift import STATISTICS
 from unbag.families.choice import AUTO, CANDIDATES, TREES
-from unbag.features import USUAL, Kind, Preparation
 from unbag.fit_settings import read_settings
 from unbag.fitting import HOOKS
-from unbag.models import model_names
-from unbag.shift import STATISTICS
-from unbag.symmetry import Symmetry
-from unbag.training.scaling import ScalingName
+from unbag.training.architectures import model_names
 
 OWN = ("aggregate", "model", "loss")
 """Settings that may hold code of the caller's own, which is not saved."""

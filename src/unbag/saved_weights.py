@@ -14,15 +14,15 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from unbag.checks import describe
+from unbag._utils.checks import describe
+from unbag._utils.files import read_regular
+from unbag._utils.random_state import RandomState
+from unbag.data.scaling import Scaling, scaling_shape
 from unbag.families import Model, Network, Trees, is_network
-from unbag.files import read_regular
-from unbag.models import build
 from unbag.predictor import Predictor
-from unbag.random_state import RandomState
 from unbag.saved_trees import read_trees, trees_as_bytes
+from unbag.training.architectures import build
 from unbag.training.replicas import named_tensors
-from unbag.training.scaling import Scaling, scaling_shape
 
 # What an object of torch.nn.Module takes, beside its tensors.
 MODULE_BYTES = 4096

@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 import unbag
+from unbag._utils.checks import check_device
+from unbag._utils.environment import versions
+from unbag._utils.files import MAX_JSON_BYTES, WEIGHTS, read_regular, remove_drafts, write_atomic
+from unbag._utils.findings import Finding
 from unbag.aggregates import Aggregate
 from unbag.aggregates.registry import SAVED
-from unbag.checks import check_device
-from unbag.environment import versions
+from unbag.data.features import Preparation
 from unbag.estimator import AggregateClassifier
 from unbag.families.choice import check_processor
-from unbag.features import Preparation
-from unbag.files import MAX_JSON_BYTES, WEIGHTS, read_regular, remove_drafts, write_atomic
-from unbag.findings import Finding
 from unbag.out_of_fold import Estimate
 from unbag.plain_json import canonical_digest, parse_json
 from unbag.predictor import Predictor

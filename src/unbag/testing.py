@@ -14,10 +14,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from unbag._utils.checks import ImpossibleObservation, check_n_classes
 from unbag.aggregates.base import Aggregate, Evidence
-from unbag.checks import ImpossibleObservation, check_n_classes
-from unbag.enumeration import NEVER, Batch, Enumeration, Trial, join, orders
-from unbag.groups import Groups
+from unbag.aggregates.enumeration import NEVER, Batch, Enumeration, Trial, join, orders
+from unbag.data.groups import Groups
 
 EXACT = 1e-10  # float64 against enumeration, relative above one
 EXACT_AT_EXTREMES = 1e-8

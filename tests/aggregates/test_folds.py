@@ -16,8 +16,8 @@ from oracles import at_least, count_of, enumerate_group, majority
 
 import unbag
 from unbag import AtLeast, CountOf, FromFold, FromFunction, Groups, Majority
-from unbag.kernels import lattice
-from unbag.segments import Segments
+from unbag._kernels import lattice
+from unbag._kernels.segments import Segments
 
 FOLDS: dict[str, tuple[FromFold, Any]] = {
     "count of": (CountOf(1), count_of(1)),

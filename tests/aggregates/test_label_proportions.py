@@ -17,10 +17,10 @@ from torch import Tensor
 
 import unbag
 from unbag import Groups, LabelProportions
+from unbag._kernels import count_transform, poisson_binomial
+from unbag._kernels.logspace import A_FEW
+from unbag._kernels.tilts import find_tilt, tilted_probs
 from unbag.aggregates import label_proportions
-from unbag.kernels import count_transform, poisson_binomial
-from unbag.kernels.logspace import A_FEW
-from unbag.kernels.tilts import find_tilt, tilted_probs
 
 NEVER = -math.inf
 EXTREMES = [-1e4, -200.0, 200.0, 1e4, NEVER]

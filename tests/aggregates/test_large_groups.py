@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import unbag
-from unbag import AggregateClassifier, Groups, LabelProportions, symmetry
-from unbag.aggregates import base
+from unbag import AggregateClassifier, Groups, LabelProportions
+from unbag._kernels import poisson_binomial
+from unbag._kernels.segments import Segments
+from unbag.aggregates import base, symmetry
 from unbag.families.folds import make_folds
-from unbag.kernels import poisson_binomial
 from unbag.out_of_fold import mean_log_likelihood
-from unbag.segments import Segments
 from unbag.training import Observations
 
 SIZES = [3, 1, 9, 2, 2, 2, 4]

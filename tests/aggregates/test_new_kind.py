@@ -14,8 +14,8 @@ from table_files import blobs, call, write
 import unbag
 from unbag import Groups, diagnose
 from unbag.aggregates.registry import AGGREGATES, find_kind, make_aggregate
+from unbag.aggregates.symmetry import symmetry_of
 from unbag.saved_content import make_aggregates
-from unbag.symmetry import symmetry_of
 from unbag.testing import check_aggregate
 
 NEW_KIND = '''

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import unbag
 from unbag import Groups, LabelProportions, PublishedCounts, noise, published
+from unbag._kernels import subsets
 from unbag.aggregates import published_counts
-from unbag.kernels import subsets
 from unbag.published import NOISE, SCALE, VALUE, log_weight
 from unbag.testing import check_aggregate
 

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions
 from unbag.families.kernel import KernelLogistic, fit_kernel
-from unbag.models.rbf import gaussian_kernel
 from unbag.training import Observations
+from unbag.training.architectures.rbf import gaussian_kernel
 
 
 def labelled(n=40, columns=60, seed=0):

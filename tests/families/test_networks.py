@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from unbag import AggregateClassifier, Groups, LabelProportions, OrdinalRank, OrdinalTriplet, PairwiseSimilarity
-from unbag.class_shares import read_class_shares
+from unbag.aggregates.class_shares import read_class_shares
 from unbag.families import Fitted, starts
 from unbag.families.cross_fit import _with_one_scaling
 from unbag.families.folds import Fold, make_folds
@@ -23,7 +23,7 @@ from unbag.families.starts import _Clusters, guess_classes
 from unbag.fit_settings import MOST_LOOKS
 from unbag.fitting import TIMES_THE_FALL
 from unbag.fold_fitting import LOOKS_AFTER_CLUSTERS, prepare_folds
-from unbag.objectives import match_proportions
+from unbag.objectives.objective import match_proportions
 from unbag.training import LongAfterFall, Observations, Plateau, Settings, Trained
 from unbag.training.best import never
 from unbag.training.selection import SHARPENED

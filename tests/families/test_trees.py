@@ -107,7 +107,7 @@ def test_everything_that_the_estimator_promises(problem):
 def test_the_best_round_is_what_predicts(problem):
     X, _, target = problem
     clf = trees(validation_fraction=0.3).fit(X, target)
-    groups, z = unbag.targets.read_target(target)
+    groups, z = unbag.data.targets.read_target(target)
     held_out = torch.tensor(clf.held_out_[0])
     seen = Observations(unbag.LabelProportions(), groups, z, 3).take(held_out)
     log_probs = torch.from_numpy(clf.predict_log_proba(X))

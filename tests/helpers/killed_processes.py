@@ -25,8 +25,7 @@ from killed_training import fork, slow_writes
 from safetensors.torch import load_file
 from table_files import blobs, call
 
-from unbag import launching
-from unbag.training import Checkpoint
+from unbag.training import Checkpoint, launching
 
 EPOCHS = 8
 

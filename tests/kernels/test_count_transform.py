@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from unbag import Groups, LabelProportions
-from unbag.kernels import boxes as costs
-from unbag.kernels import count_transform
-from unbag.kernels.boxes import boxes
-from unbag.kernels.count_states import infer_counts
-from unbag.segments import Segments
+from unbag._kernels import boxes as costs
+from unbag._kernels import count_transform
+from unbag._kernels.boxes import boxes
+from unbag._kernels.count_states import infer_counts
+from unbag._kernels.segments import Segments
 
 
 def by_states(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,9 +14,9 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from unbag import Groups, LabelProportions
+from unbag._kernels import blocks, tilts
+from unbag._kernels.assignments import can_be_assigned
 from unbag.aggregates.label_proportions import ERROR_TIMES_MEMBERS
-from unbag.kernels import blocks, tilts
-from unbag.kernels.assignments import can_be_assigned
 
 NEVER = -math.inf
 APPROXIMATE = LabelProportions("saddle_point")

@@ -14,10 +14,10 @@ import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from report_runs import HOSTILE, RUNS, summary_of
 
-from unbag.pages.tables import Cell
+from unbag._utils.pages.tables import Cell
+from unbag._utils.terminal import UNSAFE
 from unbag.report import FORMAT, plots, render
 from unbag.report.page_elements import Picture
-from unbag.terminal import UNSAFE
 
 # Pairs and triplets drawn at random leave some rows out.
 pytestmark = pytest.mark.filterwarnings("ignore:the groups hold")

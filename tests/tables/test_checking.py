@@ -8,10 +8,11 @@ import pytest
 import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
-from unbag import features, fit_diagnosis, frames
-from unbag.run_folder import Run
+from unbag.data import features, frames
+from unbag.diagnostics import fit_diagnosis
 from unbag.tables import check_tables, checking, fit_tables, load, make_plan
 from unbag.tables.load import gather
+from unbag.tables.run_folder import Run
 
 
 def messages(folder, instances=PEOPLE, groups=WARDS, **options):

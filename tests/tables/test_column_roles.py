@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbag.problems import TableError
+from unbag._utils.problems import TableError
 from unbag.tables.column_roles import columns_of_instances, columns_of_source
 from unbag.tables.plan import make_plan
 

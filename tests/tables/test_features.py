@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.columns import Table, as_categories, plain_types
-from unbag.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
-from unbag.problems import TableError, raise_errors
+from unbag._utils.problems import TableError, raise_errors
+from unbag.data.columns import Table, as_categories, plain_types
+from unbag.data.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
 
 FILE = Path("people.csv")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.columns import Table
-from unbag.problems import TableError
+from unbag._utils.problems import TableError
+from unbag.data.columns import Table
 from unbag.tables.ids import find, repeated, shared_keys, written_differently
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write
 
+from unbag.diagnostics.tallies import find_coding, find_coding_within
 from unbag.tables import check_tables, make_plan
-from unbag.tallies import find_coding, find_coding_within
 
 N_GROUPS, SIZE = 40, 4
 RNG = np.random.default_rng(0)

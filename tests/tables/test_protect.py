@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from table_files import WARDS, blobs, call, write, write_parquet
 
-from unbag.files import sha256
+from unbag._utils.files import sha256
+from unbag._utils.problems import TableError
 from unbag.noise import Geometric
-from unbag.problems import TableError
 from unbag.tables import make_plan
 from unbag.tables.load import gather
 from unbag.tables.protect import Protection, add_noise, protect_counts

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import LabelProportions, diagnose
-from unbag.columns import Table
-from unbag.files import sha256
-from unbag.options import Source
+from unbag._utils.files import sha256
+from unbag.data.columns import Table
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE
 from unbag.tables import TableError, check_tables, make_plan, read_config
 from unbag.tables.cells import BOUNDS, NUMBER, UNREADABLE, UNTOLD, read_cell
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.count_columns import CountColumns
 from unbag.tables.load import gather
+from unbag.tables.options import Source
 
 
 def observed(folder, groups, sizes=(3, 3, 3, 3), **options):

@@ -27,8 +27,8 @@ from torch import nn
 from training_problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import FromFold, Groups
-from unbag.files import FolderInUse, remove_drafts, write_atomic
-from unbag.losses import cross_entropy
+from unbag._utils.files import FolderInUse, remove_drafts, write_atomic
+from unbag.objectives.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, Settings, TimeBudgetExceeded, held_out_likelihood, train
 
 SETTINGS = Settings(epochs=4, warm_up=2, remember_from=2, batch_size=5, learning_rate=0.01)
@@ -465,7 +465,7 @@ def test_seeds_may_be_of_any_kind_of_whole_number(saved):
 def test_a_folder_that_another_run_writes_to_is_refused_at_once(tmp_path):
     program = f"""
 import pathlib
-from unbag.files import locked
+from unbag._utils.files import locked
 with locked(pathlib.Path({str(tmp_path)!r})):
     print("locked", flush=True)
     input()

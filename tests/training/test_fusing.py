@@ -11,9 +11,9 @@ import torch
 from unbag import Groups, LabelProportions, OrdinalRank, PairwiseSimilarity, TripletComparison
 from unbag.aggregates import label_proportions
 from unbag.aggregates.base import is_tracing, tracing
-from unbag.models import build
-from unbag.objectives import match_proportions
+from unbag.objectives.objective import match_proportions
 from unbag.training import Observations, Settings, fusing
+from unbag.training.architectures import build
 from unbag.training.fusing import fuse
 from unbag.training.replicas import make_models
 from unbag.training.run import Run

@@ -15,7 +15,7 @@ from torch import nn
 from training_problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import FromFold, Groups, LabelProportions
-from unbag.losses import cross_entropy
+from unbag.objectives.losses import cross_entropy
 from unbag.training import Observations, Settings, labelled_accuracy, loop, train
 
 SHORT = Settings(epochs=4, batch_size=5, learning_rate=0.01)

@@ -23,9 +23,9 @@ from training_problems import (
 )
 
 from unbag import Groups
+from unbag.data.scaling import Scaling
 from unbag.training import Checkpoint, Settings, held_out_likelihood, train
 from unbag.training.replicas import Replicas, make_models
-from unbag.training.scaling import Scaling
 
 SEEDS = [5, 1, 8]
 SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=6, learning_rate=0.01)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from unbag.training.scaling import Scaling, check_finite, fit_scaling, name_vanishing
+from unbag.data.scaling import Scaling, check_finite, fit_scaling, name_vanishing
 
 NAN, INF = float("nan"), float("inf")
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from unbag.losses import LOSSES, gce
+from unbag.objectives.losses import LOSSES, gce
 from unbag.training import Settings
 
 L, C, R = "likelihood", "current weights", "remembered weights"

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import unbag
-from unbag.models import Linear
 from unbag.out_of_fold import fit_mixture
 from unbag.training import Observations, Settings, held_out_likelihood, train
+from unbag.training.architectures import Linear
 from unbag.training.best import OutOfReach, Plateau
 
 

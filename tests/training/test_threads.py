@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from unbag import Groups, PairwiseSimilarity
-from unbag.models import Linear
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag.training import Observations, Settings, train
 from unbag.training import threads as module
+from unbag.training.architectures import Linear
 
 
 class Watched(PairwiseSimilarity):

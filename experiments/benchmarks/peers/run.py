@@ -27,8 +27,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 import unbag
-from unbag.environment import date, versions
-from unbag.objectives import match_proportions
+from unbag._utils.environment import date, versions
+from unbag.objectives.objective import match_proportions
 from unbag_experiments.benchmarks.references import (
     cross_entropy_with_gradient,
     enumerate_counts,

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unbag.terminal import Terminal
+from unbag._utils.terminal import Terminal
 from unbag_experiments import estimates, runner, smoke
 from unbag_experiments.cell_text import name_cell, tell_result
 from unbag_experiments.environment import hardware

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbag.terminal import Terminal
+from unbag._utils.terminal import Terminal
 from unbag_experiments.cell_text import name_cell, tell_result
 from unbag_experiments.plan import Cell, Work
 from unbag_experiments.results import finished, read

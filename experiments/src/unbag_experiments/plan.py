@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
 from unbag.training import ScalingName, Settings
 from unbag_experiments import datasets
 from unbag_experiments.baselines import METHODS

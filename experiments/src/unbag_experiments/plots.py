@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from unbag.pages import describe, recolour, to_svg
+from unbag._utils.pages import describe, recolour, to_svg
 from unbag_experiments.comparison import Row
 
 # Colours of Okabe and Ito, which colour-blind readers tell apart; shapes and fillings say the same once more.

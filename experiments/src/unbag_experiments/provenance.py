@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from unbag.environment import versions
+from unbag._utils.environment import versions
 from unbag_experiments.datasets import Dataset
 from unbag_experiments.environment import commit, hardware
 from unbag_experiments.ordered import OrderedTable

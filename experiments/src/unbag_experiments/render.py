@@ -11,9 +11,9 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from unbag.files import write_atomic
-from unbag.pages import describe, environment
-from unbag.pages.tables import NONE, Table
+from unbag._utils.files import write_atomic
+from unbag._utils.pages import describe, environment
+from unbag._utils.pages.tables import NONE, Table
 from unbag_experiments import plots
 from unbag_experiments.baselines import METHODS
 from unbag_experiments.comparison import Comparison, compare
@@ -109,7 +109,7 @@ def markdown_table(table: Table) -> str:
 
     Examples
     --------
-    >>> from unbag.pages.tables import Cell
+    >>> from unbag._utils.pages.tables import Cell
     >>> row = [Cell("fox"), Cell("97.10", 97.1)]
     >>> print(markdown_table(Table("Accuracy", ["Set", "Ours"], [row], emphasis={0: "strong"})))
     | Set     |  Ours |

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unbag.pages.tables import Table
+from unbag._utils.pages.tables import Table
 from unbag_experiments import plots
 from unbag_experiments.claims import claims
 from unbag_experiments.comparison import Comparison, Row

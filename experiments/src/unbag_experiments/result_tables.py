@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from unbag.pages.tables import NONE, Cell, Table
+from unbag._utils.pages.tables import NONE, Cell, Table
 from unbag_experiments.cell_text import command
 from unbag_experiments.comparison import Row, Selected
 from unbag_experiments.provenance import Line as Trial

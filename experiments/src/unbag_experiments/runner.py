@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from unbag.environment import date
+from unbag._utils.environment import date
 from unbag.training import LogProgress, ProgressBar, TimeBudgetExceeded
 from unbag_experiments import datasets, golden, logger, ordered, provenance, results
 from unbag_experiments.cell_text import name_cell

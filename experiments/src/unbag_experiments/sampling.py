@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unbag import Groups
 from unbag.aggregates import AGGREGATES, MultipleInstance
-from unbag.symmetry import Symmetry, symmetry_of
+from unbag.aggregates.symmetry import Symmetry, symmetry_of
 from unbag.training import Observations
 from unbag_experiments.bags import prepare_bags, split_bags
 from unbag_experiments.baselines.base import Judged, Task

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag import Groups
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag.training import Checkpoint, LogProgress, Predict, Scaling, Score, Settings, Trained, fit_scaling, train
 from unbag_experiments.baselines import METHODS, Judged, Method, Task, accuracy
 from unbag_experiments.dropout import ColumnDropout

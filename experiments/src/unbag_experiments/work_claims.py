@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from unbag.files import write_atomic
+from unbag._utils.files import write_atomic
 
 if TYPE_CHECKING:
     from unbag_experiments.plan import Work

@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from unbag._kernels.logspace import class_major, log_softmax
+from unbag._kernels.segments import Segments
+from unbag._utils.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, format_indices, is_integral
 from unbag.aggregates.traits import Traits
-from unbag.alignment import match_columns, read_per_group, read_with_columns
-from unbag.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, format_indices, is_integral
-from unbag.groups import Groups
-from unbag.kernels.logspace import class_major, log_softmax
-from unbag.segments import Segments
+from unbag.data.alignment import match_columns, read_per_group, read_with_columns
+from unbag.data.groups import Groups
 
 Impossible = Literal["-inf", "raise"]
 

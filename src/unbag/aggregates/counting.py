@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unbag._kernels.logspace import log_softmax, normalise
+from unbag._kernels.poisson_binomial import infer_two_counts
+from unbag._kernels.segments import Segments
+from unbag._utils.checks import check_n_classes, format_indices
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.fold import FromFold
 from unbag.aggregates.multiple_instance import MultipleInstance
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes, format_indices
-from unbag.groups import Groups
-from unbag.kernels.logspace import log_softmax, normalise
-from unbag.kernels.poisson_binomial import infer_two_counts
-from unbag.segments import Segments
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 
 
 class CountOf(Aggregate):

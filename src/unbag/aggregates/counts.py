@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes, format_indices, is_integral
-from unbag.groups import Groups
+from unbag._utils.checks import check_n_classes, format_indices, is_integral
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 
 
 def check_counts(z: Any, groups: Groups, n_classes: int) -> Tensor:

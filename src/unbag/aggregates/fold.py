@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unbag._kernels.folds import ReachableStates
+from unbag._kernels.lattice import Accept, forward_backward
+from unbag._kernels.logspace import log_softmax, normalise
+from unbag._kernels.segments import Segments
+from unbag._utils.checks import check_n_classes
 from unbag.aggregates.base import Aggregate, check_labels
-from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes
-from unbag.groups import Groups
-from unbag.kernels.folds import ReachableStates
-from unbag.kernels.lattice import Accept, forward_backward
-from unbag.kernels.logspace import log_softmax, normalise
-from unbag.segments import Segments
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 
 # Fits in several threads may share an aggregate. One for all of them: an aggregate with a lock could not be copied.
 _EXPLORING = threading.RLock()

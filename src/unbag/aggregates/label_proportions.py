@@ -12,21 +12,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from unbag._kernels.count_states import infer_counts
+from unbag._kernels.count_transform import infer_counts_by_transform
+from unbag._kernels.lattice import forward_backward_in_log_space, safe_total
+from unbag._kernels.logspace import log_softmax
+from unbag._kernels.moment_matching import normal_log_likelihood
+from unbag._kernels.permanents import infer_permanents
+from unbag._kernels.poisson_binomial import infer_two_counts
+from unbag._kernels.saddle_point import infer_counts_approximately
+from unbag._kernels.segments import Segments
+from unbag._utils.checks import format_indices
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.counts import check_counts
 from unbag.aggregates.traits import Wording
-from unbag.alignment import read_per_group
-from unbag.checks import format_indices
-from unbag.groups import Groups
-from unbag.kernels.count_states import infer_counts
-from unbag.kernels.count_transform import infer_counts_by_transform
-from unbag.kernels.lattice import forward_backward_in_log_space, safe_total
-from unbag.kernels.logspace import log_softmax
-from unbag.kernels.moment_matching import normal_log_likelihood
-from unbag.kernels.permanents import infer_permanents
-from unbag.kernels.poisson_binomial import infer_two_counts
-from unbag.kernels.saddle_point import infer_counts_approximately
-from unbag.segments import Segments
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 
 Method = Literal["two_classes", "permanents", "count_states", "saddle_point"]
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from unbag._kernels.logspace import log1mexp
+from unbag._kernels.segments import Segments
 from unbag.aggregates.base import Aggregate, check_binary, check_labels
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.groups import Groups
-from unbag.kernels.logspace import log1mexp
-from unbag.segments import Segments
+from unbag.data.groups import Groups
 
 # Below this, a sum of probabilities and the probability of "at least one" agree to one part in e^40.
 RARE = -40.0

@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeGuard
 import torch
 from torch import Tensor
 
+from unbag._kernels.segments import Segments
+from unbag._utils.checks import format_indices
 from unbag.aggregates.base import Aggregate, Evidence, check_binary
-from unbag.alignment import read_per_group
-from unbag.checks import format_indices
-from unbag.groups import Groups
-from unbag.segments import Segments
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 
 Rate = float | tuple[float, float] | Literal["fit"]
 

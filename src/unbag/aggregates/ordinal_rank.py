@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from unbag._kernels.logspace import cumulate, normalise
+from unbag._kernels.segments import Segments
 from unbag.aggregates.base import Aggregate, check_binary, check_labels
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.groups import Groups
-from unbag.kernels.logspace import cumulate, normalise
-from unbag.segments import Segments
+from unbag.data.groups import Groups
 
 Relation = Literal["<", ">", "<=", ">="]
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unbag._kernels.logspace import cumulate, normalise
+from unbag._kernels.segments import Segments
 from unbag.aggregates.base import Aggregate, check_binary, check_labels
 from unbag.aggregates.traits import Wording
 from unbag.aggregates.triplet import TripletComparison
-from unbag.groups import Groups
-from unbag.kernels.logspace import cumulate, normalise
-from unbag.segments import Segments
+from unbag.data.groups import Groups
 
 
 class OrdinalTriplet(Aggregate):

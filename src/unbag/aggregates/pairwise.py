@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unbag._kernels.logspace import log_complement, normalise
+from unbag._kernels.products import infer_products, sum_others
+from unbag._kernels.segments import Segments
 from unbag.aggregates.base import Aggregate, check_binary, check_labels, is_tracing
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.groups import Groups
-from unbag.kernels.logspace import log_complement, normalise
-from unbag.kernels.products import infer_products, sum_others
-from unbag.segments import Segments
+from unbag.data.groups import Groups
 
 
 class PairwiseSimilarity(Aggregate):

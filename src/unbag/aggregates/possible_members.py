@@ -7,15 +7,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from unbag._kernels.segments import Segments
+from unbag._utils.checks import as_tensor, describe, format_indices
 from unbag.aggregates.base import Aggregate, check_labels
 from unbag.aggregates.published_counts import PublishedCounts
 from unbag.aggregates.statements import check_statements
 from unbag.aggregates.traits import Wording
-from unbag.alignment import read_per_group, read_with_columns
-from unbag.checks import as_tensor, describe, format_indices
-from unbag.groups import Groups
+from unbag.data.alignment import read_per_group, read_with_columns
+from unbag.data.groups import Groups
 from unbag.published import FIELDS, exact, log_weight, unknown, with_names
-from unbag.segments import Segments
 
 MOST_ENUMERATED = 12
 

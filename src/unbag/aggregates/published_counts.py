@@ -11,22 +11,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from unbag._kernels.lattice import safe_total
+from unbag._kernels.logspace import log_softmax
+from unbag._kernels.normal_counts import TOLERANCE, infer_counts_as_normal
+from unbag._kernels.segments import Segments
+from unbag._kernels.subsets import infer_subsets
+from unbag._kernels.weighted_counts import infer_weighted_counts
+from unbag._kernels.weighted_states import infer_weighted_states
+from unbag._utils.checks import format_indices
 from unbag.aggregates.base import Aggregate
 from unbag.aggregates.label_proportions import LabelProportions, Method, split_by
 from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
-from unbag.alignment import read_per_group
-from unbag.checks import format_indices
-from unbag.groups import Groups
-from unbag.kernels.lattice import safe_total
-from unbag.kernels.logspace import log_softmax
-from unbag.kernels.normal_counts import TOLERANCE, infer_counts_as_normal
-from unbag.kernels.subsets import infer_subsets
-from unbag.kernels.weighted_counts import infer_weighted_counts
-from unbag.kernels.weighted_states import infer_weighted_states
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 from unbag.noise import Noise, read_noise
 from unbag.published import HIGH, LOW, MISSING, between, exact, log_weight, noisy, rounded
-from unbag.segments import Segments
 
 # Up to this size groups may run as sets of members, 3^m pairs of them.
 MOST_IN_SETS = 12

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unbag._utils.checks import check_n_classes, describe, format_indices
 from unbag.aggregates.counts import check_counts
-from unbag.alignment import read_per_group
-from unbag.checks import check_n_classes, describe, format_indices
-from unbag.groups import Groups
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
 from unbag.noise import KINDS
 from unbag.published import FIELDS, HIGH, LOW, MISSING, WHOLE, describe_statement, exact
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
+from unbag.data.groups import Groups
 
 Outcome = Literal["yes_no", "class_counts", "published_counts", "class", "number"]
 """What an observation is: 0 or 1; a count for each class, or what was published of it; a class; or any other number,

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from unbag._utils.version import __version__
 from unbag.cli import protect, report, tables
 from unbag.cli.shared import Command, Commands
-from unbag.version import __version__
 
 app = typer.Typer(
     cls=Commands,

@@ -1,4 +1,4 @@
-"""Options of the command line, made from :mod:`unbag.options`."""
+"""Options of the command line, made from :mod:`unbag.tables.options`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from unbag.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
+from unbag.tables.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
 
 OF_FILES = {**options_of(Source), **options_of(Plan)}
 OPTIONS = {**OF_FILES, **options_of(Training)}

@@ -10,10 +10,10 @@ import typer
 from rich import box
 from rich.table import Table
 
+from unbag._utils.files import raise_if_input, write_atomic
+from unbag._utils.terminal import Terminal, visible
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.files import raise_if_input, write_atomic
-from unbag.run_folder import REPORT, SUMMARY, Run
-from unbag.terminal import Terminal, visible
+from unbag.tables.run_folder import REPORT, SUMMARY, Run
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[
@@ -45,7 +45,7 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
         _check_folder(out)
         progress = Terminal(stderr=True, highlight=False, markup=False)
         with progress.status("starting"):
-            from unbag.demo import run  # noqa: PLC0415
+            from unbag.cli.demo import run  # noqa: PLC0415
         folder = Run(out)
         summary = run(seed, report=progress.print)
         _show(summary["comparison"])
@@ -67,7 +67,7 @@ def _left_by_demo(folder: Path) -> set[str]:
     """Return the names of the files that an earlier demonstration has written to a folder, if there was one."""
     if not (folder / SUMMARY).exists():
         return set()
-    from unbag.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
+    from unbag.cli.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
 
     try:
         title = json.loads((folder / SUMMARY).read_bytes())["title"]

@@ -13,9 +13,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from unbag import plugins
-from unbag.run_folder import RunError
-from unbag.terminal import Terminal, plain
+from unbag._utils import plugins
+from unbag._utils.terminal import Terminal, plain
+from unbag.tables.run_folder import RunError
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def plain_errors(debug: bool) -> Iterator[None]:
         if debug:
             console.print(traceback.format_exc(), markup=False)
             raise typer.Exit(1) from error
-        from unbag.problems import TableError  # noqa: PLC0415 (only where something went wrong)
+        from unbag._utils.problems import TableError  # noqa: PLC0415 (only where something went wrong)
 
         console.print(f"[red]{plain(str(error) or type(error).__name__)}[/red]")
         if not isinstance(error, OSError | RunError | TableError):  # those say where they come from

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from unbag._utils.terminal import Terminal, visible
 from unbag.cli.options import OF_FILES, OPTIONS, given, split, takes
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
-from unbag.options import WHERE
-from unbag.run_folder import Run
-from unbag.terminal import Terminal, visible
+from unbag.tables.options import WHERE
+from unbag.tables.run_folder import Run
 
 INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
 GROUPS = "One row per group, pair or triplet, with what was observed of it."
@@ -111,9 +111,9 @@ def fit(
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
     options = given({**options, **files})
     with plain_errors(debug=ctx.obj):
-        from unbag.launching import Launcher  # noqa: PLC0415
-        from unbag.problems import fail  # noqa: PLC0415
+        from unbag._utils.problems import fail  # noqa: PLC0415
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
+        from unbag.training.launching import Launcher  # noqa: PLC0415
         from unbag.training.processes import ProcessLost  # noqa: PLC0415
 
         if config is not None:
@@ -176,7 +176,7 @@ def predict(
     With --engine ray, a folder of Parquet parts is predicted by several workers, and --out is a new folder of parts.
     """
     with plain_errors(debug=ctx.obj):
-        from unbag.problems import fail  # noqa: PLC0415
+        from unbag._utils.problems import fail  # noqa: PLC0415
         from unbag.tables import predict_groups_table, predict_table  # noqa: PLC0415
 
         if engine == "ray":

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from unbag.terminal import plain, visible
+from unbag._utils.terminal import plain, visible
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 BAR = 24

@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from unbag.data.labels import Categorical
+from unbag.data.row_source import Rows
 from unbag.learners import Learner, Model, Problem, Split
-from unbag.training.row_source import Rows
 
 Align = Callable[[Tensor, Tensor], np.ndarray]
 """From probabilities of the same rows by two models to the outputs of the second that match the first's classes."""

@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from unbag.data.labels import Categorical
+from unbag.data.row_source import Rows
 from unbag.ensemble.jobs import Align, Candidate, Progress, Schedule, fit_candidates
 from unbag.learners import Problem
-from unbag.training.row_source import Rows
 
 PRIOR_GROUPS = 1.0
 """Pseudo-groups for each candidate: with few groups, weights stay almost equal."""

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import LabelProportions
+from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
+from unbag.data.pooling import pool
+from unbag.data.scaling import Scaling, fit_scaling
 from unbag.ensemble import Candidate, Mixture, Schedule, fit_ensemble
-from unbag.groups import Groups
 from unbag.learners import Problem
-from unbag.pooling import pool
 from unbag.training import Observations
-from unbag.training.scaling import Scaling, fit_scaling
 
 INSTANCES = "instances"
 """Name of the candidate that predicts a bag's label from its instances."""

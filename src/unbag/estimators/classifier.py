@@ -11,21 +11,21 @@ import numpy as np
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
+from unbag._utils.checks import check_device
+from unbag._utils.findings import Finding, UnbagWarning
 from unbag.aggregates.noisy import fits_rate
-from unbag.checks import check_device
+from unbag.aggregates.symmetry import Symmetry
+from unbag.diagnostics.fit_diagnosis import DivergenceWarning
 from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
+from unbag.estimators.class_matching import match_classes
 from unbag.estimators.config import has_bag_model, resolve
 from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
-from unbag.findings import Finding, UnbagWarning
-from unbag.fit_diagnosis import DivergenceWarning
 from unbag.fitting import first_seed
 from unbag.learners import Problem
-from unbag.naming import match_classes
-from unbag.symmetry import Symmetry
 
 SILENT = ("unnamed_classes",)
 """Kinds of findings that are recorded without a warning."""

@@ -12,7 +12,7 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
 from unbag.ensemble import Schedule
 from unbag.estimators.settings import CrossFitting
 from unbag.families.choice import is_network, name_of

@@ -7,14 +7,20 @@ from typing import Any
 
 import torch
 
-from unbag.constant import best_constant
+from unbag._utils.findings import NO_ESTIMATE, Finding
+from unbag.diagnostics.constant import best_constant
+from unbag.diagnostics.examination import LeftOut, examine
+from unbag.diagnostics.fit_diagnosis import (
+    combine_findings,
+    describe_divergence,
+    diagnose_model,
+    diagnose_sets,
+    judge_estimate,
+)
+from unbag.diagnostics.sampling import choose_rows
 from unbag.ensemble import Mixture
 from unbag.estimators.training_data import TrainingData
-from unbag.examination import LeftOut, examine
-from unbag.findings import NO_ESTIMATE, Finding
-from unbag.fit_diagnosis import combine_findings, describe_divergence, diagnose_model, diagnose_sets, judge_estimate
 from unbag.learners import Problem
-from unbag.sampling import choose_rows
 
 
 def diagnose_data(data: TrainingData, names: Sequence[str] | None) -> list[Finding]:

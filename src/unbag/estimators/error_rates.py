@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from unbag._kernels.segments import Segments
 from unbag.aggregates import Aggregate, Noisy
 from unbag.aggregates.noisy import fits_rate
 from unbag.learners import Problem
-from unbag.segments import Segments
 from unbag.training import Observations
 
 MIN_CHANGE = 0.02

@@ -15,23 +15,23 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from torch import Tensor
 
+from unbag._utils.findings import Finding
+from unbag._utils.parts import join
 from unbag.aggregates import Aggregate
 from unbag.aggregates.registry import find_aggregate
+from unbag.aggregates.symmetry import Symmetry
+from unbag.data.features import Preparation
+from unbag.data.groups import Groups
+from unbag.data.row_source import Rows, TakenRows
+from unbag.data.scaling import Scaling
+from unbag.data.targets import is_target
+from unbag.diagnostics.shift import Moments, find_shift
 from unbag.ensemble import Estimate, Mixture
 from unbag.estimators.bags import BagModel
+from unbag.estimators.class_matching import choose_names, match_classes
+from unbag.estimators.inputs import check_groups_fit, number_labels, read_labels, read_rows, read_sets
 from unbag.estimators.training_data import scale
-from unbag.features import Preparation
-from unbag.findings import Finding
-from unbag.groups import Groups
-from unbag.inputs import check_groups_fit, number_labels, read_labels, read_rows, read_sets
-from unbag.naming import choose_names, match_classes
-from unbag.parts import join
-from unbag.shift import Moments, find_shift
-from unbag.symmetry import Symmetry
-from unbag.targets import is_target
 from unbag.training import Observations
-from unbag.training.row_source import Rows, TakenRows
-from unbag.training.scaling import Scaling
 
 MAX_ROWS = MAX_MEMBERSHIPS = 65_536
 """Rows, and memberships, that are predicted at a time."""

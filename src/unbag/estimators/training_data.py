@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.checks import check_choice
-from unbag.class_shares import ClassShares, read_class_shares
+from unbag._utils.checks import check_choice
+from unbag.aggregates.class_shares import ClassShares, read_class_shares
+from unbag.aggregates.symmetry import Symmetry, find_symmetry
+from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
-from unbag.frames import fit_frame, read_frame
-from unbag.inputs import RawObservations, choose_classes, read_rows, read_sets
+from unbag.data.row_source import Rows, RowSource, TakenRows, row_shape
+from unbag.data.scaling import Scaling, fit_scaling
+from unbag.diagnostics.shift import describe_features
+from unbag.estimators.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.learners import Problem
-from unbag.shift import describe_features
-from unbag.symmetry import Symmetry, find_symmetry
 from unbag.training import Observations
 from unbag.training.excerpts import excerpt
-from unbag.training.row_source import Rows, RowSource, TakenRows, row_shape
-from unbag.training.scaling import Scaling, fit_scaling
 
 MAX_DEVIATIONS = 8.0
 """Scaled values are clipped to so many standard deviations: a single outlier would dominate linear models."""

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from unbag.data.scaling import ScalingName
 from unbag.out_of_fold import mean_log_likelihood
 from unbag.training import Observations, Trained
-from unbag.training.scaling import ScalingName
 
 MOST_LABELS = 256
 """Labelled rows at most, for models that grow with these."""

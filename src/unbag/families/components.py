@@ -9,14 +9,14 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
+from unbag._utils.parts import join
+from unbag.data.row_source import Rows
+from unbag.data.scaling import Scaling, ScalingName, fit_scaling
 from unbag.families.base import Fitted
 from unbag.families.choice import AUTO
 from unbag.families.folds import Fold
 from unbag.families.networks import ROWS_AT_ONCE, Network, Networks
-from unbag.parts import join
 from unbag.training import Observations
-from unbag.training.row_source import Rows
-from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 
 MOST_COMPONENTS = 1024
 MOST_COLUMNS = 10_000

@@ -24,8 +24,8 @@ from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from unbag.data.scaling import ScalingName, fit_scaling
 from unbag.training import Observations
-from unbag.training.scaling import ScalingName, fit_scaling
 
 # What clusterings differ in: the scaling of columns, the nearest neighbours of each row, and the number of clusters,
 # between that of the classes and twice as many, or that of the groups where this is more.

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.constant import best_constant
+from unbag.data.scaling import ScalingName
+from unbag.diagnostics.constant import best_constant
 from unbag.families.base import Family, Fitted, Model
 from unbag.families.choice import CLUSTERS, in_order
 from unbag.families.components import ComponentNetworks
@@ -29,7 +30,6 @@ from unbag.out_of_fold import (
     temper,
 )
 from unbag.training import Observations
-from unbag.training.scaling import ScalingName
 
 # How often the likelihood of all groups is computed after training, for each candidate.
 LOOKS_AFTER = 30

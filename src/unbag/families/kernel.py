@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unbag.data.scaling import fit_scaling
 from unbag.families.base import MOST_LABELS, Fitted, judge
 from unbag.families.networks import Network
-from unbag.models.rbf import RBF, gaussian_kernel
 from unbag.training import Observations
-from unbag.training.scaling import fit_scaling
+from unbag.training.architectures.rbf import RBF, gaussian_kernel
 
 # Penalties among which left-out rows choose, and steps of Newton's method, which has converged long before.
 RIDGES, STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0), 12

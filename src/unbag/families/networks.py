@@ -13,13 +13,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from unbag._utils.parts import join
+from unbag._utils.random_state import RandomState
+from unbag.data.row_source import Rows, TakenRows, put_on
+from unbag.data.scaling import Scaling, ScalingName, fit_scaling
 from unbag.families.base import Fitted
 from unbag.families.count_clusters import CountClusters
 from unbag.families.folds import Fold
 from unbag.families.starts import guess_classes
-from unbag.launching import Launcher
-from unbag.parts import join
-from unbag.random_state import RandomState
 from unbag.training import (
     Checkpoint,
     LogProgress,
@@ -35,10 +36,9 @@ from unbag.training import (
 from unbag.training.best import OutOfReach
 from unbag.training.excerpts import excerpt
 from unbag.training.identity import digest
+from unbag.training.launching import Launcher
 from unbag.training.processes import Processes
 from unbag.training.replicas import named_tensors, unstack
-from unbag.training.row_source import Rows, TakenRows, put_on
-from unbag.training.scaling import Scaling, ScalingName, fit_scaling
 from unbag.training.selection import out_of_fold_likelihood, take_rows
 from unbag.training.threads import threads_for_step
 from unbag.training.trained import Trained

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from unbag.constant import constant_probs
+from unbag.diagnostics.constant import constant_probs
 from unbag.families.base import Fitted, Model
 from unbag.families.starts import is_unnamed
 from unbag.training import LogProgress, Observations, Plateau, ProgressBar, Trained, held_out_likelihood

@@ -20,8 +20,8 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.families.row_evidence import RowEvidence
-from unbag.symmetry import Symmetry, find_symmetry
 from unbag.training import Observations
 
 # How sure a guess is: enough to leave the saddle point where all rows are alike, and little enough to be unlearned.

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from unbag.data.row_source import Rows, TakenRows
 from unbag.learners.problem import Problem
-from unbag.training.row_source import Rows, TakenRows
 
 ROWS_AT_ONCE = 8192
 """Rows that models read at a time, which bounds the memory of passes over all rows."""

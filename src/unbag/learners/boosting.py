@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unbag.data.row_source import Rows
 from unbag.learners.base import register_model, split_rows
 from unbag.learners.problem import Problem
-from unbag.training.row_source import Rows
 
 MIN_CURVATURE = 1e-6
 """Hessian of a row at least: LightGBM divides by their sum."""

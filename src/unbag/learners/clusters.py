@@ -15,9 +15,9 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from unbag.data.missing import fill_missing
+from unbag.data.row_source import gather_rows
 from unbag.learners.features import Columns, FeatureMap, register_feature_map
 from unbag.learners.problem import Problem
-from unbag.training.row_source import gather_rows
 
 MAX_ROWS = 8192
 """Rows that are clustered; other rows get the clusters of their nearest neighbour among these."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from unbag.data.missing import fill_missing, find_missing
+from unbag.data.row_source import gather_rows
 from unbag.learners.base import split_rows
 from unbag.learners.problem import Problem
-from unbag.training.row_source import gather_rows
 
 ROWS_FOR_WIDTH = 1000
 """Rows between which distances are measured to set the width of a kernel."""

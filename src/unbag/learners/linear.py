@@ -11,10 +11,10 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from unbag.data.row_source import Rows
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.features import FEATURE_MAPS, FeatureMap, MakeFeatures
 from unbag.learners.problem import Problem
-from unbag.training.row_source import Rows
 
 MAX_CACHED_VALUES = 2**27
 """Features beyond which they are computed again in each pass rather than kept: 512 MiB."""

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.missing import fill_missing, find_missing
+from unbag.data.row_source import Rows, gather_rows, put_on, row_shape
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.problem import Problem
-from unbag.losses import Loss
-from unbag.models import MLP, MODELS, MakeModel, build
-from unbag.models import Model as ModelChoice
-from unbag.random_state import RandomState, may_draw
-from unbag.training.row_source import Rows, gather_rows, put_on, row_shape
+from unbag.objectives.losses import Loss
+from unbag.training.architectures import MLP, MODELS, MakeModel, build
+from unbag.training.architectures import Model as ModelChoice
 
 
 @dataclass(frozen=True)

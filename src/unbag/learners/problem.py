@@ -14,10 +14,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.groups import Groups
+from unbag.data.row_source import Rows, gather_rows
 from unbag.training import Observations
-from unbag.training.row_source import Rows, gather_rows
 
 PRIOR_OF_CONSTANT = 1e-3
 """Penalty on squared logits of the constant model, which keeps those of classes that do not occur finite."""

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.features import Feature
-from unbag.histograms import evenly
+from unbag.data.features import Feature
+from unbag.data.histograms import evenly
 from unbag.out_of_fold import log_likelihoods
 from unbag.report.scored_groups import Judged
 from unbag.training import Observations

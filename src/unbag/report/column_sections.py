@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from unbag._utils.pages.tables import Cell
 from unbag.aggregates import Wording
-from unbag.pages.tables import Cell
 from unbag.report import plots
 from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table, written
 

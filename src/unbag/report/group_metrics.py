@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import Wording
-from unbag.histograms import evenly, histogram, histogram_of_sizes, span
+from unbag.data.histograms import evenly, histogram, histogram_of_sizes, span
 from unbag.published import MISSING, describe_statement, estimate
 from unbag.report.scored_groups import Judged
 from unbag.training import Observations

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.inputs import number_labels, read_labels
-from unbag.naming import match_classes
+from unbag.aggregates.symmetry import Symmetry
+from unbag.estimators.class_matching import match_classes
+from unbag.estimators.inputs import number_labels, read_labels
 from unbag.report.group_metrics import reliability
 from unbag.report.scored_groups import Judged
-from unbag.symmetry import Symmetry
 
 # A larger matrix can neither be drawn nor read; the most frequent mistakes are listed all the same.
 LARGEST_MATRIX = 20

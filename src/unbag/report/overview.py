@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from unbag._utils.pages.tables import NONE, Cell
 from unbag.aggregates import Wording
 from unbag.out_of_fold import TOO_FEW_TO_JUDGE
-from unbag.pages.tables import NONE, Cell
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Section, count, in_number, listed, number, table
 from unbag.report.quality import most_frequent, say_failures, say_gain, say_judged

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unbag.pages import environment
+from unbag._utils.pages import environment
+from unbag._utils.terminal import visible
 from unbag.report import sections
 from unbag.report.column_sections import importance, unsure
 from unbag.report.label_section import labels
@@ -13,7 +14,6 @@ from unbag.report.overview import careful, overview
 from unbag.report.page_elements import Section
 from unbag.report.quality import quality
 from unbag.report.summary import FORMAT
-from unbag.terminal import visible
 
 
 def render(summary: dict[str, Any]) -> str:

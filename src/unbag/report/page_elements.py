@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from unbag.pages import describe
-from unbag.pages.tables import Cell, Table
+from unbag._utils.pages import describe
+from unbag._utils.pages.tables import Cell, Table
 
 MINUS = "\N{MINUS SIGN}"
 

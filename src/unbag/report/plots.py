@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from unbag.pages import recolour, to_svg
+from unbag._utils.pages import recolour, to_svg
 
 # Stand-ins that become colours of the page, which differ between light and dark.
 INK, FIRST, SECOND = "#101112", "#101113", "#101114"

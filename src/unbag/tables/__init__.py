@@ -35,21 +35,54 @@ feature marks them; dates are days since 1970; text becomes a feature of 0 and 1
 text, as they are written.
 """
 
-from unbag.columns import Table as Table
-from unbag.options import Plan as Plan
-from unbag.options import Source as Source
-from unbag.problems import Problem as Problem
-from unbag.problems import TableError as TableError
-from unbag.run_folder import Run as Run
-from unbag.tables.checking import Checked as Checked
-from unbag.tables.checking import check_tables as check_tables
-from unbag.tables.disaggregate import disaggregate_table as disaggregate_table
-from unbag.tables.fit import Learned as Learned
-from unbag.tables.fit import fit_tables as fit_tables
-from unbag.tables.plan import make_plan as make_plan
-from unbag.tables.plan import read_config as read_config
-from unbag.tables.predict import predict_table as predict_table
-from unbag.tables.predict_groups import predict_groups_table as predict_groups_table
-from unbag.tables.read import read_table as read_table
-from unbag.tables.read_tables import Tables as Tables
-from unbag.tables.read_tables import read_tables as read_tables
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unbag._utils.problems import Problem as Problem
+    from unbag._utils.problems import TableError as TableError
+    from unbag.data.columns import Table as Table
+    from unbag.tables.checking import Checked as Checked
+    from unbag.tables.checking import check_tables as check_tables
+    from unbag.tables.disaggregate import disaggregate_table as disaggregate_table
+    from unbag.tables.fit import Learned as Learned
+    from unbag.tables.fit import fit_tables as fit_tables
+    from unbag.tables.options import Plan as Plan
+    from unbag.tables.options import Source as Source
+    from unbag.tables.plan import make_plan as make_plan
+    from unbag.tables.plan import read_config as read_config
+    from unbag.tables.predict import predict_table as predict_table
+    from unbag.tables.predict_groups import predict_groups_table as predict_groups_table
+    from unbag.tables.read import read_table as read_table
+    from unbag.tables.read_tables import Tables as Tables
+    from unbag.tables.read_tables import read_tables as read_tables
+    from unbag.tables.run_folder import Run as Run
+
+_MODULES = {
+    "Checked": "unbag.tables.checking",
+    "Learned": "unbag.tables.fit",
+    "Plan": "unbag.tables.options",
+    "Problem": "unbag._utils.problems",
+    "Run": "unbag.tables.run_folder",
+    "Source": "unbag.tables.options",
+    "Table": "unbag.data.columns",
+    "TableError": "unbag._utils.problems",
+    "Tables": "unbag.tables.read_tables",
+    "check_tables": "unbag.tables.checking",
+    "disaggregate_table": "unbag.tables.disaggregate",
+    "fit_tables": "unbag.tables.fit",
+    "make_plan": "unbag.tables.plan",
+    "predict_groups_table": "unbag.tables.predict_groups",
+    "predict_table": "unbag.tables.predict",
+    "read_config": "unbag.tables.plan",
+    "read_table": "unbag.tables.read",
+    "read_tables": "unbag.tables.read_tables",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command line shows its help without numpy and torch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

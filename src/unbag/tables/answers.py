@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from unbag._utils.problems import Problem, fail
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import parameters
-from unbag.options import Source
-from unbag.problems import Problem, fail
+from unbag.tables.options import Source
 
 NEUTRAL = ("z", "label", "observed")
 """Names that leave 1 what it is by default."""

@@ -11,7 +11,7 @@ from math import inf, isfinite
 import numpy as np
 import pyarrow as pa
 
-from unbag.columns import is_missing
+from unbag.data.columns import is_missing
 
 MARKS = (".", ",")
 """What stands before decimals; the other one stands between thousands."""

@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.arrays import is_array
-from unbag.columns import Table, is_missing
-from unbag.features import feature_problems, fit_preparation, kind_of
-from unbag.findings import Finding
-from unbag.histograms import histogram_of_sizes
-from unbag.options import Plan
-from unbag.problems import Problem, TableError, fail
-from unbag.row_diagnosis import find_copies, find_few_groups, read_table
+from unbag._utils.arrays import is_array
+from unbag._utils.findings import Finding
+from unbag._utils.problems import Problem, TableError, fail
+from unbag.data.columns import Table, is_missing
+from unbag.data.features import feature_problems, fit_preparation, kind_of
+from unbag.data.histograms import histogram_of_sizes
+from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups, read_table
 from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.csv_files import NUMBER
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
 from unbag.tables.load import Gathered, gather
 from unbag.tables.observations import Observed
+from unbag.tables.options import Plan
 
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9

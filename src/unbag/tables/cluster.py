@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unbag.columns import Table
-from unbag.features import Tally
-from unbag.files import raise_if_input
-from unbag.problems import Problem, fail
-from unbag.run_folder import Run
+from unbag._utils.files import raise_if_input
+from unbag._utils.problems import Problem, fail
+from unbag.data.columns import Table
+from unbag.data.features import Tally
 from unbag.tables.disaggregate import disaggregate_with
 from unbag.tables.parquet_files import ParquetFiles, parts_of
 from unbag.tables.predict import Predicted, Rows, load_run, predict_part, read_rows, shift_notes
 from unbag.tables.read import TableFile, open_table
+from unbag.tables.run_folder import Run
 
 RETRIES = 10
 """How often a part is done again whose worker has ended."""
@@ -127,7 +127,7 @@ class _Process:
 
     def run(self, arguments: list[str], variables: dict[str, str], folder: str) -> str:
         """Call the command line, and return what it prints."""
-        command = [sys.executable, "-m", "unbag", "fit", *arguments]
+        command = [sys.executable, "-m", "unbag.cli", "fit", *arguments]
         done = subprocess.run(command, env={**os.environ, **variables}, cwd=folder, capture_output=True, check=False)
         if done.returncode:
             lines = done.stderr.decode(errors="replace").strip().splitlines()

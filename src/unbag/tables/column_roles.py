@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unbag._utils.problems import fail, failing, list_some
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import find_kind, needs_arguments, parameters
-from unbag.options import Plan, Source
-from unbag.problems import fail, failing, list_some
 from unbag.tables.answers import NEUTRAL, NO_WORDS, Reading, read_name
+from unbag.tables.options import Plan, Source
 
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")

@@ -8,13 +8,13 @@ from math import inf
 
 import numpy as np
 
-from unbag.columns import Table
-from unbag.options import UNITS, Source
-from unbag.problems import Problem
+from unbag._utils.problems import Problem
+from unbag.data.columns import Table
 from unbag.published import WHOLE
 from unbag.tables.cells import BOUNDS, MARKS, NUMBER, UNREADABLE, UNTOLD, Cells, name_texts, read_cells
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.noise_options import make_noise
+from unbag.tables.options import UNITS, Source
 from unbag.tables.values import ColumnRead
 
 ONE = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from unbag.problems import TableError, fail
+from unbag._utils.problems import TableError, fail
 
 DELIMITERS = (",", ";", "\t", "|")
 PIECE = 1 << 20

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from unbag.columns import Table
-from unbag.files import raise_if_input
-from unbag.problems import Problem, fail, raise_errors
-from unbag.run_folder import Run
+from unbag._utils.files import raise_if_input
+from unbag._utils.problems import Problem, fail, raise_errors
+from unbag.data.columns import Table
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
@@ -32,6 +31,7 @@ from unbag.tables.predict import (
     writing,
 )
 from unbag.tables.read import TableFile
+from unbag.tables.run_folder import Run
 
 
 def disaggregate_table(

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from unbag.columns import Table, as_categories
-from unbag.features import MOST_CATEGORIES, Preparation, fit_preparation
-from unbag.files import atomic_file, locked, raise_if_input, read_regular, remove_drafts, write_atomic
-from unbag.problems import Problem, fail
+from unbag._utils.files import atomic_file, locked, raise_if_input, read_regular, remove_drafts, write_atomic
+from unbag._utils.problems import Problem, fail
+from unbag.data.columns import Table, as_categories
+from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
 from unbag.tables.load import Gathered, memory_size, with_categories
 from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.read import open_table

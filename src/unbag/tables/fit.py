@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from unbag.columns import Table, is_missing
-from unbag.files import write_atomic
-from unbag.findings import UnbagWarning
-from unbag.frames import adopt_preparation
-from unbag.options import Plan, Source
-from unbag.problems import Problem, fail
-from unbag.run_folder import Run
+from unbag._utils.files import write_atomic
+from unbag._utils.findings import UnbagWarning
+from unbag._utils.problems import Problem, fail
+from unbag.data.columns import Table, is_missing
+from unbag.data.frames import adopt_preparation
 from unbag.tables.checking import as_problems, examine_rows
 from unbag.tables.disk import PreparedRows, prepare_on_disk
 from unbag.tables.ids import label_texts
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
+from unbag.tables.options import Plan, Source
 from unbag.tables.read_tables import as_tables, read_plan
+from unbag.tables.run_folder import Run
 
 
 @dataclass(frozen=True)

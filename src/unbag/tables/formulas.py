@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.problems import Problem
+from unbag._utils.problems import Problem
 from unbag.tables.csv_files import NUMBER
 
 # What a formula begins with, also in the wide forms that a spreadsheet understands. Apostrophes in front are counted

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from unbag.columns import is_missing
-from unbag.groups import Groups
-from unbag.problems import Problem, in_rows
+from unbag._utils.problems import Problem, in_rows
+from unbag.data.columns import is_missing
+from unbag.data.groups import Groups
 from unbag.tables.ids import find, missing_keys, repeated, shared_keys
 from unbag.tables.join import Match, Strangers, without_group
 from unbag.tables.values import Values

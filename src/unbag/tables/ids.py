@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag.columns import Table, is_missing, whole_numbers
-from unbag.problems import Problem, fail, in_rows
+from unbag._utils.problems import Problem, fail, in_rows
+from unbag.data.columns import Table, is_missing, whole_numbers
 
 WHOLE = r"^(0|-?[1-9][0-9]*)$"
 

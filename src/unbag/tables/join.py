@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbag._utils.problems import Problem, in_rows, list_some
 from unbag.aggregates.registry import parameters
-from unbag.columns import Table, is_missing
-from unbag.options import RELATIONS
-from unbag.problems import Problem, in_rows, list_some
+from unbag.data.columns import Table, is_missing
 from unbag.tables.column_roles import InstanceColumns, SourceColumns
 from unbag.tables.ids import find, label_texts, written_differently
+from unbag.tables.options import RELATIONS
 from unbag.tables.proportions import Options, read_counts
 from unbag.tables.values import ColumnRead, Values
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unbag.columns import as_categories, is_missing
-from unbag.features import LARGEST, as_numbers
-from unbag.problems import list_some
+from unbag._utils.problems import list_some
+from unbag.data.columns import as_categories, is_missing
+from unbag.data.features import LARGEST, as_numbers
+from unbag.diagnostics.tallies import CHANCE, MOST_VALUES, find_coding, find_coding_within, log_orders, once_in
 from unbag.published import HIGH, LOW, MISSING
 from unbag.tables.ids import codes_of
 from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
-from unbag.tallies import CHANCE, MOST_VALUES, find_coding, find_coding_within, log_orders, once_in
 
 # A measured number may well decide a few bags. So many of either label it does not.
 ENOUGH_BAGS = 10

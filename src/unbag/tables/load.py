@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unbag.class_shares import ClassShares, read_class_shares
-from unbag.columns import Table, as_categories, is_missing
-from unbag.diagnosis import diagnose_checked, drop_answered
-from unbag.findings import Finding
-from unbag.options import Plan
-from unbag.problems import Problem, fail, failing, in_rows, list_some
-from unbag.sampling import weights_by_answer
-from unbag.symmetry import symmetry_of
+from unbag._utils.findings import Finding
+from unbag._utils.problems import Problem, fail, failing, in_rows, list_some
+from unbag.aggregates.class_shares import ClassShares, read_class_shares
+from unbag.aggregates.symmetry import symmetry_of
+from unbag.data.columns import Table, as_categories, is_missing
+from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered
+from unbag.diagnostics.sampling import weights_by_answer
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.tables.ids import find, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
+from unbag.tables.options import Plan
 from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.proportions import Options
 from unbag.tables.read import TableFile, open_table

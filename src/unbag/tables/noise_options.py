@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+from unbag._utils.problems import fail, failing
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
-from unbag.options import UNITS, Source
-from unbag.problems import fail, failing
+from unbag.tables.options import UNITS, Source
 
 
 def check_published(source: Source) -> None:
@@ -18,7 +18,7 @@ def check_published(source: Source) -> None:
     >>> from pathlib import Path
     >>> check_published(Source(Path("wards.csv"), noise="laplace", epsilon=0.5))
     Traceback (most recent call last):
-    unbag.problems.TableError: wards.csv: --epsilon tells the scale of noise together with --sensitivity, ...
+    unbag._utils.problems.TableError: wards.csv: --epsilon tells the scale of noise together with --sensitivity, ...
     """
     file = str(source.file)
     if source.unit is not None and source.unit not in UNITS:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from unbag._utils.problems import Problem, failing, in_rows
 from unbag.aggregates import Aggregate, Noisy, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
-from unbag.columns import Table
-from unbag.groups import Groups
-from unbag.problems import Problem, failing, in_rows
+from unbag.data.columns import Table
+from unbag.data.groups import Groups
 from unbag.tables.answers import NO_WORDS
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.grouped import read_grouped

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unbag.problems import fail
+from unbag._utils.problems import fail
 
 MAGIC = b"PAR1"
 SUFFIXES = (".parquet", ".pq")

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
-from unbag.options import RELATIONS, Plan, Source, Training, options_of, plain_type
-from unbag.problems import fail, failing
 from unbag.tables.noise_options import check_published
+from unbag.tables.options import RELATIONS, Plan, Source, Training, options_of, plain_type
 from unbag.tables.published_files import read_published, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}

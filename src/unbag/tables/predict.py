@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from unbag._utils.files import atomic_file, raise_if_input, remove_drafts
+from unbag._utils.problems import Problem, fail, list_some
 from unbag.aggregates.registry import is_built_in
-from unbag.columns import Table
-from unbag.features import Preparation, Tally
-from unbag.files import atomic_file, raise_if_input, remove_drafts
-from unbag.options import Plan
-from unbag.problems import Problem, fail, list_some
-from unbag.run_folder import Run
-from unbag.shift import Moments, find_shift
+from unbag.data.columns import Table
+from unbag.data.features import Preparation, Tally
+from unbag.diagnostics.shift import Moments, find_shift
 from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
+from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.read import TableFile, open_table
+from unbag.tables.run_folder import Run
 
 Write = Callable[[pa.Table], None]
 

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from unbag._utils.files import raise_if_input
+from unbag._utils.problems import Problem, in_rows, raise_errors
 from unbag.aggregates import Aggregate, LabelProportions
 from unbag.aggregates.registry import find_kind, make_aggregate
-from unbag.columns import Table, is_missing
-from unbag.features import Tally
-from unbag.files import raise_if_input
-from unbag.groups import Groups
-from unbag.problems import Problem, in_rows, raise_errors
-from unbag.run_folder import Run
+from unbag.data.columns import Table, is_missing
+from unbag.data.features import Tally
+from unbag.data.groups import Groups
 from unbag.tables.column_roles import columns_of_instances, keys_in_source
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.ids import find, missing_keys, shared_keys
@@ -33,6 +32,7 @@ from unbag.tables.predict import (
     without_preparation,
     writing,
 )
+from unbag.tables.run_folder import Run
 
 
 def predict_groups_table(

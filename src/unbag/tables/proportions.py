@@ -9,14 +9,14 @@ import pyarrow as pa
 import torch
 
 from unbag import published
-from unbag.columns import Table
-from unbag.options import Source
-from unbag.problems import Problem, list_some
+from unbag._utils.problems import Problem, list_some
+from unbag.data.columns import Table
 from unbag.tables.cells import BOUNDS, NUMBER, UNREADABLE
 from unbag.tables.column_roles import SourceColumns
 from unbag.tables.count_columns import FULL, CountColumns, read_columns
 from unbag.tables.count_rules import DASH, DASHES, broken_rules
 from unbag.tables.noise_options import make_noise
+from unbag.tables.options import Source
 from unbag.tables.values import Refusals, Values
 
 

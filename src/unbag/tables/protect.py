@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unbag.columns import Table
-from unbag.files import raise_if_input
-from unbag.problems import Problem, fail, in_rows, list_some, raise_errors
+from unbag._utils.files import raise_if_input
+from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
+from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.column_roles import GROUP, SIZE, find_column
 from unbag.tables.predict import check_format, open_writer

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unbag.files import draft_file, full_disk_named, remove_drafts, sha256, sync, write_atomic
-from unbag.problems import fail
+from unbag._utils.files import draft_file, full_disk_named, remove_drafts, sha256, sync, write_atomic
+from unbag._utils.problems import fail
 
 KEYS = ("unit", "decimal", "noise", "noise_scale", "rounded_to", "suppressed_below")
 """File options that a statement may contain."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from unbag.columns import Table, plain_types
-from unbag.problems import fail
+from unbag._utils.problems import fail
+from unbag.data.columns import Table, plain_types
 from unbag.tables.csv_files import CsvFile
 from unbag.tables.parquet_files import MAGIC, SUFFIXES, ParquetFiles
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import torch
 from torch.nn.functional import one_hot
 
+from unbag._utils.findings import UnbagWarning
+from unbag._utils.problems import Problem, raise_errors
 from unbag.aggregates import LabelProportions
-from unbag.findings import UnbagWarning
-from unbag.groups import Groups
-from unbag.problems import Problem, raise_errors
+from unbag.data.groups import Groups
 from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
 from unbag.tables.ids import find
 from unbag.tables.load import Gathered, gather

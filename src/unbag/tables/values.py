@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unbag.problems import NAMED, Problem, in_rows
+from unbag._utils.problems import NAMED, Problem, in_rows
 
 
 class ColumnRead(NamedTuple):

@@ -1,6 +1,13 @@
 """The training loop, and what it is made of."""
 
-from unbag.objectives import Objective as Objective
+from unbag.aggregates.observations import Observations as Observations
+from unbag.data.mapped_rows import MappedRows as MappedRows
+from unbag.data.row_source import Rows as Rows
+from unbag.data.row_source import RowSource as RowSource
+from unbag.data.scaling import Scaling as Scaling
+from unbag.data.scaling import ScalingName as ScalingName
+from unbag.data.scaling import fit_scaling as fit_scaling
+from unbag.objectives.objective import Objective as Objective
 from unbag.training.best import LongAfterFall as LongAfterFall
 from unbag.training.best import Patience as Patience
 from unbag.training.best import Plateau as Plateau
@@ -11,17 +18,10 @@ from unbag.training.loading import GroupBatch as GroupBatch
 from unbag.training.loading import GroupCollator as GroupCollator
 from unbag.training.loading import GroupSampler as GroupSampler
 from unbag.training.loop import train as train
-from unbag.training.mapped_rows import MappedRows as MappedRows
-from unbag.training.observations import Observations as Observations
 from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.processes import Processes as Processes
 from unbag.training.progress import LogProgress as LogProgress
 from unbag.training.progress import ProgressBar as ProgressBar
-from unbag.training.row_source import Rows as Rows
-from unbag.training.row_source import RowSource as RowSource
-from unbag.training.scaling import Scaling as Scaling
-from unbag.training.scaling import ScalingName as ScalingName
-from unbag.training.scaling import fit_scaling as fit_scaling
 from unbag.training.selection import Predict as Predict
 from unbag.training.selection import Score as Score
 from unbag.training.selection import held_out_likelihood as held_out_likelihood

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from unbag._kernels.logspace import class_major, log_softmax
+from unbag._kernels.segments import Segments
 from unbag.aggregates.base import Aggregate
-from unbag.kernels.logspace import class_major, log_softmax
-from unbag.losses import Loss, cross_entropy
-from unbag.objectives import (
+from unbag.objectives.losses import Loss, cross_entropy
+from unbag.objectives.objective import (
     Objective,
     ValueAndGrad,
     cross_entropy_risk,
@@ -25,7 +26,6 @@ from unbag.objectives import (
     value_and_grad,
     weighted_risk,
 )
-from unbag.segments import Segments
 
 
 def warm_up(aggregate: Aggregate, segments: Segments, outputs: Tensor, z: Tensor) -> tuple[Tensor, ValueAndGrad]:

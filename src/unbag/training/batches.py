@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
-from unbag.segments import Segments
-from unbag.training.observations import Observations
+from unbag._kernels.segments import Segments
+from unbag.aggregates.observations import Observations
+from unbag.data.groups import Groups
 from unbag.training.processes import Processes, Share
 
 BLOCKS_AT_ONCE = 128

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag.checks import describe
+from unbag._utils.checks import describe
 from unbag.training.replicas import Replicas
 
 StoppingRule = Callable[["Best", Sequence[dict[str, Any]]], "Tensor | bool"]

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from unbag.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
+from unbag._utils.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
 from unbag.training.progress import logger
 
 FORMAT = 4

@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from unbag.groups import Groups
-from unbag.training.observations import Observations
-from unbag.training.row_source import Rows, gather_rows, row_shape
+from unbag.aggregates.observations import Observations
+from unbag.data.groups import Groups
+from unbag.data.row_source import Rows, gather_rows, row_shape
 
 EXCERPT_NUMBERS = 10_000_000
 """Numbers at most, of all columns and sets together."""

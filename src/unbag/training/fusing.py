@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from unbag.aggregates.base import tracing
-from unbag.objectives import ValueAndGrad
+from unbag.objectives.objective import ValueAndGrad
 from unbag.training.progress import logger
 
 Operations = Callable[..., tuple[Tensor, ...]]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler, default_collate
 
-from unbag.alignment import read_per_group
-from unbag.groups import Groups
-from unbag.segments import Segments
-from unbag.training.observations import check_rows
-from unbag.training.row_source import Rows, gather_rows
+from unbag._kernels.segments import Segments
+from unbag.aggregates.observations import check_rows
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
+from unbag.data.row_source import Rows, gather_rows
 
 
 class GroupSampler(Sampler[list[int]]):

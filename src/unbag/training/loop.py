@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import torch
 
-from unbag.models.build import MakeModel
-from unbag.objectives import Objective
-from unbag.random_state import RandomState
+from unbag._utils.random_state import RandomState
+from unbag.aggregates.observations import Observations, check_sets
+from unbag.data.row_source import Rows, Views, gather_rows
+from unbag.objectives.objective import Objective
+from unbag.training.architectures.build import MakeModel
 from unbag.training.best import StoppingRule
 from unbag.training.checkpoints import Checkpoint
-from unbag.training.observations import Observations, check_sets
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule
 from unbag.training.processes import Processes
 from unbag.training.progress import LogProgress, logger
 from unbag.training.replicas import Accelerate, can_be_stacked, check_outputs, keeps_statistics, make_models
-from unbag.training.row_source import Rows, Views, gather_rows
 from unbag.training.run import Hooks, Run
 from unbag.training.selection import Score
 from unbag.training.settings import Settings

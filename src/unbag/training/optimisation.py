@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from unbag.checks import describe
+from unbag._utils.checks import describe
 from unbag.training.adam import PiecewiseAdam
 from unbag.training.settings import Settings
 

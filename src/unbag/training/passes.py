@@ -13,8 +13,8 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
-from unbag.parts import join
-from unbag.random_state import RandomState
+from unbag._utils.parts import join
+from unbag._utils.random_state import RandomState
 from unbag.training.batches import Batch
 from unbag.training.replicas import Replicas
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from unbag.checks import describe
-from unbag.losses import Loss
-from unbag.models.build import MakeModel
-from unbag.parts import join
-from unbag.random_state import RandomState
+from unbag._utils.checks import describe
+from unbag._utils.parts import join
+from unbag._utils.random_state import RandomState
+from unbag.objectives.losses import Loss
+from unbag.training.architectures.build import MakeModel
 from unbag.training.convolutions import use_im2col
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unbag.environment import versions
+from unbag._utils.environment import versions
 from unbag.training.best import Best
 from unbag.training.checkpoints import Checkpoint
 from unbag.training.identity import digest

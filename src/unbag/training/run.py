@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unbag._utils.random_state import RandomState, may_draw
 from unbag.aggregates.base import full_precision
-from unbag.objectives import Objective, ValueAndGrad
-from unbag.random_state import RandomState, may_draw
+from unbag.aggregates.observations import Observations
+from unbag.data.row_source import Rows, Views, gather_rows, make_views
+from unbag.objectives.objective import Objective, ValueAndGrad
 from unbag.training.algorithm import expectation_maximisation, own_objective, warm_up
 from unbag.training.averaging import WeightAverage
 from unbag.training.batches import Batch, Batches
@@ -24,14 +26,12 @@ from unbag.training.best import Best, Patience, StoppingRule, never
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoints import Checkpoint, TimeBudgetExceeded
 from unbag.training.fusing import Measure, fuse_objective
-from unbag.training.observations import Observations
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.passes import Backward, fits, run_at_once, run_in_parts
 from unbag.training.processes import Processes, Share
 from unbag.training.progress import LogProgress
 from unbag.training.replicas import Accelerate, Replicas, looks_across_rows, unstack
 from unbag.training.resuming import resume, save
-from unbag.training.row_source import Rows, Views, gather_rows, make_views
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
 from unbag.training.sharing import add_up_step, gather, predict

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from unbag.parts import join
-from unbag.training.observations import Observations
-from unbag.training.row_source import Rows, gather_rows
+from unbag._utils.parts import join
+from unbag.aggregates.observations import Observations
+from unbag.data.row_source import Rows, gather_rows
 
 ROWS_AT_ONCE = 65_536
 

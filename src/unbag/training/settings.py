@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal
 
-from unbag.losses import LOSSES, Loss
+from unbag.objectives.losses import LOSSES, Loss
 
 Phase = Literal["likelihood", "current weights", "remembered weights"]
 

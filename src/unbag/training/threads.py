@@ -8,7 +8,7 @@ from threading import Thread
 
 import torch
 
-from unbag.training.row_source import Rows, row_shape
+from unbag.data.row_source import Rows, row_shape
 
 WORTH_THREADS = 3e8
 """Floating-point operations of a step from which on several threads pay.

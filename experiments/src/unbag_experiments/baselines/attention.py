@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag.training import Settings
 from unbag_experiments.baselines.base import Judged, Method, Task, check_positive
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag_experiments.baselines.base import check_positive
 from unbag_experiments.baselines.embedding import Embedding
 

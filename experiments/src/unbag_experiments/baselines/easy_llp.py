@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag.training import Observations
 from unbag_experiments.baselines.base import Method, Task
 from unbag_experiments.baselines.targets import Targets, with_targets

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unbag import Groups
+from unbag._kernels.segments import Segments
 from unbag.aggregates import LabelProportions
-from unbag.segments import Segments
 from unbag.training import Observations
 from unbag_experiments.baselines.base import Method
 

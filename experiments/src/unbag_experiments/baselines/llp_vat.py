@@ -8,9 +8,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from unbag.models import build
-from unbag.objectives import proportion_divergence
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
+from unbag.objectives.objective import proportion_divergence
+from unbag.training.architectures import build
 from unbag_experiments.baselines.base import Method, check_positive
 
 FIRST_STEP = 1e-3

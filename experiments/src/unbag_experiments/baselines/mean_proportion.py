@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from unbag.objectives import match_proportions
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
+from unbag.objectives.objective import match_proportions
 from unbag_experiments.baselines.base import Method
 
 

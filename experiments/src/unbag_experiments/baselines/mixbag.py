@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from unbag import Groups
-from unbag.objectives import sum_probabilities
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
+from unbag.objectives.objective import sum_probabilities
 from unbag.training import Observations
 from unbag_experiments.baselines.base import Method, Task, check_positive
 from unbag_experiments.baselines.targets import Targets, with_targets

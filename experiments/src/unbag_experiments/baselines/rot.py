@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unbag.objectives import proportion_divergence, sum_probabilities, weighted_risk
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
+from unbag.objectives.objective import proportion_divergence, sum_probabilities, weighted_risk
 from unbag_experiments.baselines.base import Method, check_positive
 
 

@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag_experiments.baselines.attention import Attention
 
 

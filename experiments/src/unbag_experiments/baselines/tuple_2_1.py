@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from unbag.segments import Segments
+from unbag._kernels.segments import Segments
 from unbag_experiments.baselines.base import check_positive
 from unbag_experiments.baselines.embedding import Embedding
 

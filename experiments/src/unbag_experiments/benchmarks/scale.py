@@ -24,15 +24,15 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from unbag.columns import Table
-from unbag.features import Preparation
-from unbag.launching import Launcher
-from unbag.models import MLP
+from unbag.data.columns import Table
+from unbag.data.features import Preparation
 from unbag.tables import cluster, disaggregate_table, predict_table
 from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.predict import load_run
 from unbag.tables.read import open_table
 from unbag.training import MappedRows, Observations, Processes, Rows, Scaling
+from unbag.training.architectures import MLP
+from unbag.training.launching import Launcher
 from unbag_experiments.benchmarks.rows import Result, row
 from unbag_experiments.benchmarks.scale_files import Files, Shape
 from unbag_experiments.benchmarks.training import epoch_seconds, supervised_epoch

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from unbag.models import MLP
+from unbag.training.architectures import MLP
 from unbag_experiments.benchmarks.scale import MESSAGE
 from unbag_experiments.benchmarks.scale_files import Shape
 

@@ -13,10 +13,10 @@ import typer
 from rich import box
 from rich.table import Table
 
+from unbag._utils.environment import date, versions
+from unbag._utils.files import write_atomic
+from unbag._utils.terminal import Terminal, plain
 from unbag.cli.shared import Command, CommandGroup, check_writable, choosing_from, plain_errors
-from unbag.environment import date, versions
-from unbag.files import write_atomic
-from unbag.terminal import Terminal, plain
 
 app = typer.Typer(
     cls=CommandGroup,

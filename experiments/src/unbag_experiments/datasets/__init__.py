@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
 from unbag_experiments.datasets import sets
 from unbag_experiments.datasets.base import Content as Content
 from unbag_experiments.datasets.base import Dataset as Dataset

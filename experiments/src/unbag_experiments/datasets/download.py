@@ -17,7 +17,7 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from unbag.files import sha256 as checksum
+from unbag._utils.files import sha256 as checksum
 
 CHUNK = 1 << 18
 

@@ -15,10 +15,10 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from unbag import AggregateClassifier, Groups, LabelProportions
+from unbag.data.pooling import pool
 from unbag.families.trees import import_lightgbm
-from unbag.models import build
-from unbag.pooling import pool
 from unbag.training import Observations, Predict, Score, Settings, fit_scaling, train
+from unbag.training.architectures import build
 from unbag_experiments.baselines.mean_proportion import METHOD as MEAN_PROPORTION
 
 ESTIMATORS: dict[str, dict[str, Any]] = {

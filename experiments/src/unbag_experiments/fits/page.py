@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from unbag.files import write_atomic
+from unbag._utils.files import write_atomic
+from unbag._utils.pages import describe, environment
+from unbag._utils.pages.tables import Cell, Table
 from unbag.out_of_fold import TOO_FEW_TO_JUDGE
-from unbag.pages import describe, environment
-from unbag.pages.tables import Cell, Table
 from unbag_experiments.fits.comparison import (
     NEAR,
     SAID_FAR,

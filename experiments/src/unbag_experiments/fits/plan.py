@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
 from unbag_experiments.fits.grouping import GROUPINGS, SIZES, n_training_rows, sizes_of
 from unbag_experiments.fits.sets import BAGS, SETS, TABLES
 from unbag_experiments.splits import FOLDS

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from unbag.environment import date, versions
+from unbag._utils.environment import date, versions
 from unbag_experiments import logger
 from unbag_experiments.environment import commit, hardware
 from unbag_experiments.fits import sets

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from unbag.pages import describe, environment
-from unbag.pages.tables import Cell as Entry
-from unbag.pages.tables import Table
+from unbag._utils.pages import describe, environment
+from unbag._utils.pages.tables import Cell as Entry
+from unbag._utils.pages.tables import Table
 from unbag_experiments.fits.page import MISSING, write_pages
 from unbag_experiments.plots import line_plot
 from unbag_experiments.provenance import provenance

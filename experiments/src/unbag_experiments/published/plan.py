@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unbag.checks import check_choice
+from unbag._utils.checks import check_choice
 
 SETS = {"pendigits": True, "usps": False, "optdigits": False, "msplice": False}
 """Tables, and whether they were looked at before the plan was frozen. Digits are odd or even, msplice has 3 classes."""

@@ -1,0 +1,33 @@
+"""A normal approximation of the distribution of counts by its first two moments: cheap, smooth, differentiable."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unbag._kernels.segments import Segments
+
+MIN_VARIANCE = 0.3
+"""Added to the variance of each count: full-batch optimisation diverges where confident models have tiny variances."""
+
+
+def normal_log_likelihood(logits: Tensor, segments: Segments, counts: Tensor, noise_variance: Tensor) -> Tensor:
+    """Approximate the log-likelihood of the counts of each group, up to a constant, shape ``(groups,)``.
+
+    Counts of k classes add up to the size of the group: the sum over classes is scaled to k - 1 degrees of freedom.
+
+    Parameters
+    ----------
+    logits
+        One row per membership, shape ``(memberships, classes)``.
+    segments
+        The memberships of each group.
+    counts, noise_variance
+        Observed counts, shape ``(groups, classes)``, and the variance with which they were observed, broadcastable.
+    """
+    probs = logits.softmax(1)
+    mean = segments.sum(probs)
+    variance = segments.sum(probs * (1 - probs)) + MIN_VARIANCE + noise_variance
+    k = logits.shape[1]
+    residuals = (counts.to(mean) - mean).square() / variance + torch.log(variance)
+    return -0.5 * (k - 1) / k * residuals.sum(1)

@@ -1,0 +1,33 @@
+"""The environment of a computation: versions and date."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from unbag._utils.version import __version__
+
+
+def versions(*more: str) -> dict[str, str]:
+    """Return the versions of Python and of the packages that numbers depend on, and of more packages by name.
+
+    Examples
+    --------
+    >>> list(versions("pyarrow"))
+    ['python', 'unbag', 'torch', 'numpy', 'pyarrow']
+    """
+    import numpy as np  # noqa: PLC0415 (slow to import, as torch is, and most who import this module only ask later)
+    import torch  # noqa: PLC0415
+
+    return {
+        "python": platform.python_version(),
+        # Not from the metadata of packages: a checkout that is not installed has none.
+        **{"unbag": __version__, "torch": torch.__version__, "numpy": np.__version__},
+        **{name: version(name) for name in more},
+    }
+
+
+def date() -> str:
+    """Return the date and time in UTC, in ISO form, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,125 @@
+"""What is wrong with a file, as a sentence that names the file, the row and the column, and says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from unbag._utils.terminal import visible
+
+Severity = Literal["error", "warning", "note"]
+
+# So many places are named one by one; the others are counted.
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a table, or worth knowing of it.
+
+    Parameters
+    ----------
+    severity
+        ``"error"``: nothing can be learned before it is mended. ``"warning"``: it can, but look at it. ``"note"``: what
+        was done about something harmless.
+    message
+        A sentence: what was found, what was expected, what to do.
+    file, row, column
+        Where, as far as it has a place. Rows are counted from 1, without the header.
+    left_out
+        Whether it is about rows that are not learned from.
+
+    Examples
+    --------
+    >>> print(Problem("error", "the count is missing; fill it in", "wards.csv", 3, "ill"))
+    wards.csv, row 3, column ill: the count is missing; fill it in
+    """
+
+    severity: Severity
+    message: str
+    file: str | None = None
+    row: int | None = None
+    column: str | None = None
+    left_out: bool = False
+
+    def __str__(self) -> str:
+        places = [self.file, f"row {self.row}" if self.row else None, f"column {self.column}" if self.column else None]
+        place = ", ".join(one for one in places if one)
+        return visible(f"{place}: {self.message}" if place else self.message)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same as JSON can hold it."""
+        return {name: getattr(self, name) for name in ("severity", "message", "file", "row", "column")}
+
+
+class TableError(ValueError):
+    """Files that cannot be used as they are; :attr:`problems` says why.
+
+    Examples
+    --------
+    >>> print(TableError([Problem("error", "the file is empty", "wards.csv")]))
+    wards.csv: the file is empty
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        errors = [one for one in self.problems if one.severity == "error"]
+        others = len(errors) - 1
+        more = f"; {others} more {'problem' if others == 1 else 'problems'}: unbag check lists them all"
+        super().__init__(f"{errors[0]}{more if others else ''}")
+
+
+def fail(message: str, file: str | None = None, row: int | None = None, column: str | None = None) -> TableError:
+    """Return an error with one problem, to be raised."""
+    return TableError([Problem("error", message, file, row, column)])
+
+
+@contextmanager
+def failing(file: str | None = None) -> Iterator[None]:
+    """Turn what an aggregate refuses into such an error, which names the file."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise fail(str(error), file) from error
+
+
+def raise_errors(problems: Iterable[Problem]) -> None:
+    """Raise if there is an error among the problems."""
+    problems = list(problems)
+    if any(one.severity == "error" for one in problems):
+        raise TableError(problems)
+
+
+def in_rows(
+    bad: np.ndarray, say: Callable[[int], str], *, file: str, column: str | None = None, severity: Severity = "error"
+) -> Iterator[Problem]:
+    """Name the rows where a mask is true: the first few one by one, and how many more there are.
+
+    Examples
+    --------
+    >>> for one in in_rows(np.array([False, True]), lambda row: "it is negative", file="wards.csv"):
+    ...     print(one)
+    wards.csv, row 2: it is negative
+    """
+    places = np.flatnonzero(bad).tolist()
+    for place in places[:NAMED]:
+        yield Problem(severity, say(place), file, place + 1, column)
+    if (more := len(places) - NAMED) > 0:
+        yield Problem(severity, f"the same in {more:,} more {'row' if more == 1 else 'rows'}", file, None, column)
+
+
+def list_some(names: Iterable[Any]) -> str:
+    """List a few names, and how many more there are.
+
+    Examples
+    --------
+    >>> list_some(["a", "b"]), list_some(range(9))
+    ("'a', 'b'", '0, 1, 2, 3, 4 and 4 more')
+    """
+    names = list(names)
+    shown = ", ".join(repr(one) for one in names[:NAMED])
+    return f"{shown} and {len(names) - NAMED:,} more" if len(names) > NAMED else shown

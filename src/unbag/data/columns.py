@@ -1,0 +1,89 @@
+"""Tables of Arrow, with columns of a few plain types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unbag._utils.arrays import is_array
+from unbag._utils.problems import fail
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that was read, and the file it came from."""
+
+    path: Path
+    data: pa.Table
+
+    @property
+    def file(self) -> str:
+        """What to call the file in a sentence."""
+        return str(self.path)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.data.column_names)
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column in one piece."""
+        return self.data.column(name).combine_chunks()
+
+    def first(self, name: str) -> pa.Array:
+        """Return a column of the first row alone."""
+        return self.data.column(name).slice(0, 1).combine_chunks()
+
+
+def plain_types(data: pa.Table, file: str) -> pa.Table:
+    """Return a table of the few types that all else works with: dictionaries become text, empty text is missing."""
+    columns = [_plain(data.column(place), name, file) for place, name in enumerate(data.column_names)]
+    return pa.table(columns, names=data.column_names)
+
+
+def as_categories(column: pa.Array) -> pa.Array:
+    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same.
+
+    Each number by itself, so that a piece of a column reads as the whole does.
+    """
+    text = column.cast(pa.string())
+    if not pa.types.is_floating(column.type):
+        return text
+    values = column.to_numpy(zero_copy_only=False)
+    whole = (values == np.rint(values)) & (np.abs(values) < 2.0**63)
+    without_point = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
+    return pc.if_else(pa.array(np.isnan(values)), None, pc.if_else(pa.array(whole), without_point, text))
+
+
+def is_missing(values: pa.Array) -> np.ndarray:
+    """Return where there is no value: (n,)."""
+    return np.asarray(pc.is_null(values, nan_is_null=True).to_numpy(zero_copy_only=False))
+
+
+def whole_numbers(indices: pa.Array) -> np.ndarray:
+    """Return places as numpy has them, -1 for those that are missing."""
+    return indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_dictionary(kind):  # whatever its values are, they are names of categories
+        chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+        return _plain(pa.chunked_array(chunks, pa.string()), name, file)
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        column, kind = column.cast(pa.string()), pa.string()
+    if pa.types.is_string(kind):
+        return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if not (numeric or is_array(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind)):
+        raise fail(f"the column is of type {kind}, which is no single number or word; leave it out", file, None, name)
+    return column

@@ -1,0 +1,192 @@
+"""Feature scaling that is fitted on training rows and stored with the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from unbag._utils.checks import describe, format_indices
+from unbag._utils.parts import join
+from unbag.data.row_source import TakenRows
+
+ScalingName = Literal["none", "standard", "table"]
+
+ROWS_AT_ONCE = 1024
+
+# A deviation by which float32 can still divide.
+SMALLEST = torch.finfo(torch.float32).tiny
+
+
+class Scaling(nn.Module):
+    """Rows to ``(x - shift) * factor``, the first part of a model: ``nn.Sequential(scaling, net)``.
+
+    Shift and factor are buffers: they are saved and moved with the model, never trained, and replicas may have
+    different ones. Differences are taken in the precision in which rows come; what comes out has that of the factor.
+
+    Parameters
+    ----------
+    shift, factor
+        One number for each column, shape ``(d,)``, or for each channel of images, ``(c, 1, 1)``.
+
+    Examples
+    --------
+    >>> Scaling(torch.tensor([10.0, 0.0]), torch.tensor([1.0, 3.0]))(torch.tensor([[12.0, 2.0]]))
+    tensor([[2., 6.]])
+    """
+
+    shift: Tensor
+    factor: Tensor
+
+    def __init__(self, shift: Tensor, factor: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("shift", shift)
+        self.register_buffer("factor", factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scaled rows."""
+        # Not x * factor - shift * factor: far from zero that would lose what rows differ by.
+        return (x - self.shift).mul_(self.factor).to(self.factor.dtype)
+
+
+def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Scaling:
+    """Fit the scaling of a table or of images, of the rows that are trained on and no others.
+
+    Parameters
+    ----------
+    X
+        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite. Or rows on
+        disk that were checked.
+    scaling
+        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
+        float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
+
+    Examples
+    --------
+    >>> X = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
+    >>> fit_scaling(X)(X)
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    >>> fit_scaling(X, "table").shift
+    tensor([3.5000, 3.5000])
+    """
+    if scaling not in get_args(ScalingName):
+        raise ValueError(f"scaling must be one of {', '.join(get_args(ScalingName))}; got {scaling!r}")
+    if not isinstance(X, Tensor | TakenRows) or len(X.shape) < 2 or math.prod(X.shape) == 0:
+        raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
+    if isinstance(X, Tensor):
+        check_finite(X)
+    shape = scaling_shape(X.shape[1:])
+    channels = shape[0]
+    if scaling == "none":
+        return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
+    mean, deviation = _moments(X, 1 if scaling == "table" else channels)
+    shift, factor = mean.float(), (1 / deviation).float()
+    return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
+
+
+def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of shift and factor for rows of some shape.
+
+    Examples
+    --------
+    >>> scaling_shape((5,)), scaling_shape((28, 28)), scaling_shape((3, 32, 32))
+    ((5,), (1, 1), (3, 1, 1))
+    """
+    channels = 1 if len(row_shape) == 2 else row_shape[0]
+    return (channels,) + (1,) * (len(row_shape) - 1)
+
+
+def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool = False) -> None:
+    """Refuse what a network in float32 cannot read, and name the columns of a table, or the images, that hold it.
+
+    Parameters
+    ----------
+    X
+        A table or images.
+    names
+        What the caller calls the columns, or the images.
+    missing
+        Whether the model reads NaN, and float64: then only infinity is refused.
+
+    Examples
+    --------
+    >>> check_finite(torch.tensor([[1.0, float("nan")]]), names=["age", "height"])
+    Traceback (most recent call last):
+    ...
+    ValueError: X holds NaN or infinity in column 1 (height); leave out or fill in what is missing
+    """
+    if missing:
+        if bool((infinite := X.isinf()).any()):
+            raise ValueError(f"X holds infinity in {_name_places(infinite, names)}; write NaN for what is missing")
+        return
+    bad = join((~part.float().isfinite() for part in X.split(ROWS_AT_ONCE)), len(X))  # without a second table of floats
+    if not bool(bad.any()):
+        return
+    if bool((undefined := ~X.isfinite()).any()):
+        places = _name_places(undefined, names)
+        raise ValueError(f"X holds NaN or infinity in {places}; leave out or fill in what is missing")
+    raise ValueError(f"X holds values too large for float32 in {_name_places(bad, names)}; measure in a larger unit")
+
+
+def name_vanishing(X: Tensor, names: Sequence[str] | None = None) -> str | None:
+    """Name the columns of a table, or channels of images, that vary by less than float32 can tell from nothing.
+
+    :func:`fit_scaling` takes them for constant.
+
+    Parameters
+    ----------
+    X
+        A table or images, finite.
+    names
+        What the caller calls the columns.
+
+    Examples
+    --------
+    >>> name_vanishing(torch.tensor([[1.0, 1e-300], [2.0, 3e-300]], dtype=torch.float64), names=["age", "mass"])
+    'column 1 (mass)'
+    """
+    values = X.reshape(len(X), scaling_shape(X.shape[1:])[0], -1)
+    low, high = values.amin((0, 2)).double(), values.amax((0, 2)).double()
+    # More than rounding errors, and less than what is surely enough: the deviation is what counts, but takes longer.
+    doubtful = (high - low > torch.finfo(torch.float32).eps * torch.maximum(high, -low)) & (high - low < 1e-30)
+    if not bool(doubtful.any()):
+        return None
+    deviation = _mean_deviation_and_range(values[:, doubtful], int(doubtful.sum()))[1]
+    vanishing = doubtful.masked_scatter(doubtful, deviation <= SMALLEST)
+    kind, names = ("column", names) if X.ndim == 2 else ("channel", None)
+    return format_indices(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
+
+
+def _name_places(bad: Tensor, names: Sequence[str] | None) -> str:
+    """Name the columns of a table, or the images, that hold a flagged value."""
+    kind, where = ("column", bad.any(0)) if bad.ndim == 2 else ("image", bad.flatten(1).any(1))
+    return format_indices(kind, where, _namer(names))
+
+
+def _namer(names: Sequence[str] | None) -> Callable[[int], str]:
+    return str if names is None else lambda place: f"{place} ({names[place]})"
+
+
+def _moments(X: Tensor | TakenRows, columns: int) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of each of so many columns of values, 1 where one does not vary."""
+    mean, deviation, low, high = _mean_deviation_and_range(X, columns)
+    # A column that is constant in float32 holds rounding errors at most, and dividing by them would blow them up.
+    return mean, deviation.where((low.float() < high.float()) & (deviation > SMALLEST), 1)
+
+
+def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def parts() -> Iterator[Tensor]:  # so that there is no second table in float64, and no first of rows on disk
+        return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
+
+    count, n_parts = math.prod(X.shape) // columns, -(-X.shape[0] // ROWS_AT_ONCE)
+    moments = join(
+        (torch.stack([part.double().sum((0, 2)), part.amin((0, 2)), part.amax((0, 2))])[None] for part in parts()),
+        n_parts,
+    )  # (parts, 3, columns)
+    mean = moments[:, 0].sum(0) / count  # (columns,)
+    squares = join(((part.double() - mean[:, None]).square().sum((0, 2))[None] for part in parts()), n_parts)
+    return mean, (squares.sum(0) / count).sqrt(), moments[:, 1].amin(0), moments[:, 2].amax(0)

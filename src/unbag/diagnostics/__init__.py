@@ -1,0 +1,1 @@
+"""Checks of data before a fit and of models after it."""

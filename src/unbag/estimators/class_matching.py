@@ -1,0 +1,61 @@
+"""Naming classes that observations leave without names, by a few labels."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unbag.aggregates.symmetry import Symmetry
+
+
+def match_classes(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
+    """Return which output to read each class from, so that most of what is together stays together.
+
+    Parameters
+    ----------
+    together
+        How much each class and each output have in common, ``(classes, outputs)``.
+    symmetry
+        Which orders are allowed.
+
+    Examples
+    --------
+    >>> match_classes(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), "any").tolist()
+    [1, 0, 2]
+    """
+    own = np.arange(len(together))
+    if symmetry == "any":
+        return linear_sum_assignment(-together)[1]
+    if symmetry == "reversal" and together[own, own[::-1]].sum() > together[own, own].sum():
+        return own[::-1].copy()
+    return own
+
+
+def choose_names(labels: np.ndarray, classes: np.ndarray, symmetry: Symmetry, *, fixed: bool) -> np.ndarray:
+    """Return the names of the classes from labels of some rows, of which every class needs one.
+
+    Parameters
+    ----------
+    labels
+        Of the rows.
+    classes
+        What the classes are called so far.
+    symmetry
+        Which classes could be confused.
+    fixed
+        Whether these names, and their order, are those of the caller; otherwise the labels bring their own.
+    """
+    distinct = np.unique(labels)
+    known = set(distinct.tolist()) <= set(classes.tolist())
+    if not fixed and len(distinct) == len(classes):
+        if symmetry == "reversal" and not known and distinct.dtype.kind not in "iuf":
+            raise ValueError(f"classes are ordered, but the order of {distinct.tolist()} is not known; give classes=")
+        return distinct
+    if known and (missing := sorted(set(classes.tolist()) - set(distinct.tolist()), key=classes.tolist().index)):
+        raise ValueError(f"every class needs a labelled row to be named by; there is none for {missing}")
+    if not fixed:
+        raise ValueError(
+            f"every class needs a labelled row to be named by; there are {len(classes)} classes, but y has "
+            f"{len(distinct)}: {distinct[:10].tolist()}"
+        )
+    return classes

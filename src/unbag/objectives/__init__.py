@@ -1,0 +1,1 @@
+"""Risks and losses."""
