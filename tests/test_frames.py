@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 
 import unbag
 from unbag import AggregateClassifier, Groups, UnbagWarning
+from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan
-from unbag.tables.run_folder import Run
 
 N = 120
 FAST = {"model": "linear", "epochs": 2, "scaling": "standard", "random_state": 0}

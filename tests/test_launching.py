@@ -15,7 +15,7 @@ import torch
 from table_files import blobs, call
 
 import unbag
-from unbag.tables.run_folder import _differences
+from unbag.persistence.run_folder import _differences
 from unbag.training import Checkpoint, launching
 from unbag.training.launching import Launcher
 from unbag.training.processes import ProcessLost

@@ -12,7 +12,7 @@ from table_files import PEOPLE, WARDS, call, write, write_parquet
 
 from unbag import AggregateClassifier
 from unbag._utils.files import locked, raise_if_input
-from unbag.tables.run_folder import Run
+from unbag.persistence.run_folder import Run
 
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
 

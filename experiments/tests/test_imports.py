@@ -28,7 +28,7 @@ INTERNAL = {
         *("unbag.data.columns", "unbag.data.features", "unbag.training.launching"),
         *("unbag.tables.parquet_files", "unbag.tables.predict", "unbag.tables.read"),
     },
-    "benchmarks/scale_files.py": {"unbag.tables.run_folder"},
+    "benchmarks/scale_files.py": {"unbag.persistence.run_folder"},
 }
 
 

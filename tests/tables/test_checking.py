@@ -10,9 +10,9 @@ from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
 from unbag.data import features, frames
 from unbag.diagnostics import fit_diagnosis
+from unbag.persistence.run_folder import Run
 from unbag.tables import check_tables, checking, fit_tables, load, make_plan
 from unbag.tables.load import gather
-from unbag.tables.run_folder import Run
 
 
 def messages(folder, instances=PEOPLE, groups=WARDS, **options):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, cluster, disaggregate_table, fit_tables, make_plan, predict_table
 from unbag.tables.cluster import disaggregate_on_cluster, predict_on_cluster
-from unbag.tables.run_folder import Run
 
 asked = pytest.mark.skipif("UNBAG_RAY" not in os.environ, reason="starting a cluster takes long; set UNBAG_RAY=1")
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unbag
+from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, check_tables, disaggregate_table, disk, fit_tables, load, make_plan
-from unbag.tables.run_folder import Run
 
 SETTINGS = {"model": "linear", "epochs": 2, "exclude": ["shade"]}
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from unbag import Noisy, PairwiseSimilarity, load
+from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, disaggregate_table, fit_tables, make_plan
 from unbag.tables.load import gather
 from unbag.tables.predict_groups import predict_groups_table
-from unbag.tables.run_folder import Run
 
 
 @pytest.fixture(scope="module")

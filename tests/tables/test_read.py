@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, write, write_parquet
 
+from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, check_tables, csv_files, fit_tables, make_plan, read_table
 from unbag.tables.read import open_table
-from unbag.tables.run_folder import Run
 
 
 def stream(path, columns, types):

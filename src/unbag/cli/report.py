@@ -13,7 +13,7 @@ from rich.table import Table
 from unbag._utils.files import raise_if_input, write_atomic
 from unbag._utils.terminal import Terminal, visible
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.tables.run_folder import REPORT, SUMMARY, Run
+from unbag.persistence.run_folder import REPORT, SUMMARY, Run
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from unbag._utils import plugins
 from unbag._utils.terminal import Terminal, plain
-from unbag.tables.run_folder import RunError
+from unbag.persistence.run_folder import RunError
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from unbag._utils.terminal import Terminal, visible
 from unbag.cli.options import OF_FILES, OPTIONS, given, split, takes
 from unbag.cli.shared import check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
+from unbag.persistence.run_folder import Run
 from unbag.tables.options import WHERE
-from unbag.tables.run_folder import Run
 
 INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
 GROUPS = "One row per group, pair or triplet, with what was observed of it."

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from unbag._utils.problems import Problem as Problem
     from unbag._utils.problems import TableError as TableError
     from unbag.data.columns import Table as Table
+    from unbag.persistence.run_folder import Run as Run
     from unbag.tables.checking import Checked as Checked
     from unbag.tables.checking import check_tables as check_tables
     from unbag.tables.disaggregate import disaggregate_table as disaggregate_table
@@ -56,14 +57,13 @@ if TYPE_CHECKING:
     from unbag.tables.read import read_table as read_table
     from unbag.tables.read_tables import Tables as Tables
     from unbag.tables.read_tables import read_tables as read_tables
-    from unbag.tables.run_folder import Run as Run
 
 _MODULES = {
     "Checked": "unbag.tables.checking",
     "Learned": "unbag.tables.fit",
     "Plan": "unbag.tables.options",
     "Problem": "unbag._utils.problems",
-    "Run": "unbag.tables.run_folder",
+    "Run": "unbag.persistence.run_folder",
     "Source": "unbag.tables.options",
     "Table": "unbag.data.columns",
     "TableError": "unbag._utils.problems",

@@ -24,11 +24,11 @@ from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table
 from unbag.data.features import Tally
+from unbag.persistence.run_folder import Run
 from unbag.tables.disaggregate import disaggregate_with
 from unbag.tables.parquet_files import ParquetFiles, parts_of
 from unbag.tables.predict import Predicted, Rows, load_run, predict_part, read_rows, shift_notes
 from unbag.tables.read import TableFile, open_table
-from unbag.tables.run_folder import Run
 
 RETRIES = 10
 """How often a part is done again whose worker has ended."""

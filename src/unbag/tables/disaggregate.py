@@ -15,6 +15,7 @@ import torch
 from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail, raise_errors
 from unbag.data.columns import Table
+from unbag.persistence.run_folder import Run
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
@@ -31,7 +32,6 @@ from unbag.tables.predict import (
     writing,
 )
 from unbag.tables.read import TableFile
-from unbag.tables.run_folder import Run
 
 
 def disaggregate_table(

@@ -18,6 +18,7 @@ from unbag._utils.findings import UnbagWarning
 from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table, is_missing
 from unbag.data.frames import adopt_preparation
+from unbag.persistence.run_folder import Run
 from unbag.tables.checking import as_problems, examine_rows
 from unbag.tables.disk import PreparedRows, prepare_on_disk
 from unbag.tables.ids import label_texts
@@ -25,7 +26,6 @@ from unbag.tables.load import Gathered
 from unbag.tables.observations import Observed
 from unbag.tables.options import Plan, Source
 from unbag.tables.read_tables import as_tables, read_plan
-from unbag.tables.run_folder import Run
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from unbag.aggregates.registry import is_built_in
 from unbag.data.columns import Table
 from unbag.data.features import Preparation, Tally
 from unbag.diagnostics.shift import Moments, find_shift
+from unbag.persistence.run_folder import Run
 from unbag.tables.column_roles import ID, find_column
 from unbag.tables.csv_files import convert_text, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.read import TableFile, open_table
-from unbag.tables.run_folder import Run
 
 Write = Callable[[pa.Table], None]
 

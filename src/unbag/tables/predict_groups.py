@@ -17,6 +17,7 @@ from unbag.aggregates.registry import find_kind, make_aggregate
 from unbag.data.columns import Table, is_missing
 from unbag.data.features import Tally
 from unbag.data.groups import Groups
+from unbag.persistence.run_folder import Run
 from unbag.tables.column_roles import columns_of_instances, keys_in_source
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.ids import find, missing_keys, shared_keys
@@ -32,7 +33,6 @@ from unbag.tables.predict import (
     without_preparation,
     writing,
 )
-from unbag.tables.run_folder import Run
 
 
 def predict_groups_table(

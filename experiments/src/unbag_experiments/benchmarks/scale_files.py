@@ -12,8 +12,8 @@ import torch
 
 from unbag import Groups
 from unbag.aggregates import LabelProportions
+from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan
-from unbag.tables.run_folder import Run
 from unbag.training import Observations
 
 ROWS_OF_PART = 250_000
