@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unbag._utils.checks import check_device
 from unbag._utils.findings import Finding, UnbagWarning
+from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.diagnostics.fit_diagnosis import DivergenceWarning
@@ -24,7 +25,6 @@ from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
-from unbag.fitting import first_seed
 from unbag.learners import Problem
 
 SILENT = ("unnamed_classes",)

@@ -15,10 +15,9 @@ from torch import Tensor
 from unbag._utils.checks import check_choice
 from unbag.ensemble import Schedule
 from unbag.estimators.settings import CrossFitting
-from unbag.families.choice import is_network, name_of
-from unbag.families.trees import has_lightgbm
 from unbag.learners import Learner, Problem
-from unbag.learners.boosting import Boosting
+from unbag.learners.boosting import Boosting, has_lightgbm
+from unbag.learners.choice import is_network, name_of
 from unbag.learners.clusters import Clusters
 from unbag.learners.features import Columns, Fourier
 from unbag.learners.linear import Linear

@@ -42,8 +42,6 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     __metadata_request__score = {"groups": UNUSED}  # noqa: RUF012 (the convention of scikit-learn)
 
-    _accepts_missing = True
-
     aggregate: Any
     model: Any
     sampling: Any
@@ -232,7 +230,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         overwrite
             Whether to replace a model that is there.
         """
-        from unbag.saving import save  # noqa: PLC0415 (imports this module)
+        from unbag.persistence import save  # noqa: PLC0415 (imports this module)
 
         check_is_fitted(self, "mixture_")
         save(self, folder, overwrite=overwrite)

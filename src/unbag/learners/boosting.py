@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,11 @@ def _as_logits(raw: np.ndarray, base: Tensor) -> Tensor:
     """Return logits from the sums of trees; for two classes these are log-odds."""
     scores = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float32)).view(-1, 1 if len(base) == 2 else len(base))
     return (torch.cat([torch.zeros_like(scores), scores], 1) if len(base) == 2 else scores) + base
+
+
+def has_lightgbm() -> bool:
+    """Return whether LightGBM is installed."""
+    return find_spec("lightgbm") is not None
 
 
 def import_lightgbm() -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 from unbag._utils.pages.tables import NONE, Cell
 from unbag.aggregates import Wording
-from unbag.out_of_fold import TOO_FEW_TO_JUDGE
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Section, count, in_number, listed, number, table
 from unbag.report.quality import most_frequent, say_failures, say_gain, say_judged
@@ -94,6 +93,9 @@ def _learned(summary: dict[str, Any]) -> list[str]:
             f"{kind.observed}."
         )
     return [*sentences, *say_error_rates(summary)]
+
+
+TOO_FEW_TO_JUDGE = 10
 
 
 def say_error_rates(summary: dict[str, Any]) -> list[str]:

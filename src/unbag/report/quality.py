@@ -7,8 +7,7 @@ from typing import Any
 
 from unbag._utils.pages.tables import NONE, Cell, Table
 from unbag.aggregates import Wording
-from unbag.families.choice import MATCH
-from unbag.out_of_fold import FEW_TO_JUDGE
+from unbag.diagnostics.fit_diagnosis import FEW_TO_JUDGE
 from unbag.report import plots
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table

@@ -16,10 +16,7 @@ from unbag._utils.problems import Problem
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.histograms import evenly, plain
 from unbag.diagnostics.constant import best_constant
-from unbag.error_rates import with_rates
 from unbag.estimators.inputs import read_rows, read_sets
-from unbag.families.choice import MATCH
-from unbag.fit_settings import read_settings
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import judge_labels
