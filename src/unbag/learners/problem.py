@@ -19,10 +19,11 @@ from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, gather_rows
 from unbag.training import Observations
 
+MAX_LOST_SHARE = 0.4
+"""Share of the groups of a set that a fold may hold out to keep the held-out rows out of training."""
+
 PRIOR_OF_CONSTANT = 1e-3
 """Penalty on squared logits of the constant model, which keeps those of classes that do not occur finite."""
-
-
 SMALLEST_SHARE = 1e-4
 """Share of a class, relative to the largest, at which the search for the constant model starts at least."""
 
@@ -39,6 +40,10 @@ class Split(NamedTuple):
 
     train: Problem
     held_out: Problem | None
+    members: Tensor
+    """Memberships of the whole problem whose predictions come from this fold, as positions in its ``members``."""
+    rows: Tensor
+    """For each of them, its row in ``held_out``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,7 @@ class Problem:
     rows
         Row numbers in the problem from which this one was selected.
     subjects
-        Number of the subject that each row belongs to, shape ``(rows,)``; rows of a subject stay in one fold.
+        Number of the subject that each row belongs to, from 0, shape ``(rows,)``; rows of a subject stay in one fold.
     """
 
     X: Rows
@@ -79,9 +84,14 @@ class Problem:
         return sum(len(s.groups) for s in self.sets)
 
     @cached_property
+    def members(self) -> Tensor:
+        """Return the row of each membership, the groups of all sets one after the other."""
+        return torch.cat([s.groups.members for s in self.sets])
+
+    @cached_property
     def mean_group_size(self) -> float:
         """Return the mean number of members of a group."""
-        return sum(len(s.groups.members) for s in self.sets) / self.n_groups
+        return len(self.members) / self.n_groups
 
     @cached_property
     def group_weights(self) -> Tensor:
@@ -159,13 +169,47 @@ class Problem:
         return torch.from_numpy(found.x).log_softmax(0).float()
 
     def split(self, n_folds: int, seed: int) -> list[Split]:
-        """Split rows into folds; a fold trains on the groups without held-out rows.
+        """Split groups into folds.
 
-        Groups that share rows, and groups that share a subject, stay together as long as that leaves several parts;
-        otherwise single rows are assigned to folds, and each fold uses the groups that lie within one of its parts.
+        Rows that groups or subjects connect are held out together, if they fall into enough parts. Otherwise single
+        rows, or subjects, are held out together with all groups that they belong to. Where that would leave too few
+        groups for training, groups are held out although their rows may be in other groups.
         """
-        fold = self._assign_folds(n_folds, seed)
-        return [Split(self._within(fold != number), self._within(fold == number)) for number in range(n_folds)]
+        generator = torch.Generator().manual_seed(seed)
+        parts = self._connected_parts()
+        sizes = torch.bincount(parts)
+        if len(sizes) < n_folds or int(sizes.max()) > len(parts) / 2:
+            parts = torch.arange(len(self.rows)) if self.subjects is None else self.subjects
+            sizes = torch.bincount(parts)
+        fold_of_row = (torch.randperm(len(sizes), generator=generator) % n_folds)[parts]
+        touched = [[_groups_with(s, fold_of_row == fold) for s in self.sets] for fold in range(n_folds)]
+        lost = max(float(torch.stack(of_set).double().mean()) for of_set in zip(*touched, strict=True))
+        if lost > MAX_LOST_SHARE and max(len(s.groups) for s in self.sets) > 1:
+            return self._split_groups(n_folds, generator)
+        splits = (self._hold_out(groups, fold_of_row[self.members] == n) for n, groups in enumerate(touched))
+        return [split for split in splits if split is not None]
+
+    def _split_groups(self, n_folds: int, generator: torch.Generator) -> list[Split]:
+        """Hold out groups of each set, which may share rows with others; a set of one group is always used."""
+        numbers = [
+            torch.randperm(n, generator=generator) % n_folds if (n := len(s.groups)) > 1 else torch.full((1,), -1)
+            for s in self.sets
+        ]
+        of_members = torch.cat([s.groups.segments.expand(own) for s, own in zip(self.sets, numbers, strict=True)])
+        splits = (self._hold_out([own == n for own in numbers], of_members == n) for n in range(n_folds))
+        return [split for split in splits if split is not None]
+
+    def _hold_out(self, groups: Sequence[Tensor], members: Tensor) -> Split | None:
+        """Return the split without some groups of each set, which predicts some memberships; None if it is empty."""
+        if not any(map(torch.any, groups)) or all(map(torch.all, groups)):
+            return None
+        train = self.select([(~flags).nonzero().flatten() for flags in groups])
+        held_out = self.select([flags.nonzero().flatten() for flags in groups])
+        number = torch.full((len(self.rows),), -1).index_copy_(
+            0, torch.searchsorted(self.rows, held_out.rows), torch.arange(len(held_out.rows))
+        )
+        positions = members.nonzero().flatten()
+        return Split(train, held_out, positions, number[self.members[positions]])
 
     def select(self, groups: Sequence[Tensor]) -> Problem:
         """Select groups of each set, and only their rows."""
@@ -178,23 +222,24 @@ class Problem:
             s.with_groups(Groups(number[s.groups.members], s.groups.offsets, len(rows), ids=s.groups.ids))
             for s in chosen
         ]
-        subjects = None if self.subjects is None else self.subjects[rows]
+        subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
         return Problem(gather_rows(self.X, rows), tuple(local), self.labels, self.rows[rows], subjects)
 
-    def _within(self, keep: Tensor) -> Problem:
-        inside = [s.groups.segments.sum((~keep[s.groups.members]).long()) == 0 for s in self.sets]
-        if not any(bool(flags.any()) for flags in inside):
-            raise ValueError("a fold has no complete group; use fewer folds")
-        return self.select([flags.nonzero().flatten() for flags in inside])
+    def unroll(self, members: Tensor) -> Problem | None:
+        """Return the groups all of whose memberships are flagged, with a row without columns for each membership.
 
-    def _assign_folds(self, n_folds: int, seed: int) -> Tensor:
-        """Return the fold of each row."""
-        generator = torch.Generator().manual_seed(seed)
-        part = self._connected_parts()
-        n_parts = int(part.max()) + 1
-        if int(torch.bincount(part).max()) > len(part) / 2 or n_parts < n_folds:  # too few parts: by single rows
-            part, n_parts = torch.arange(len(self.rows)), len(self.rows)
-        return (torch.randperm(n_parts, generator=generator) % n_folds)[part]
+        It evaluates predictions that differ between the groups of a row. ``rows`` are the positions of the memberships.
+        """
+        sets, groups, first = [], [], 0
+        for s in self.sets:
+            n = len(s.groups.members)
+            numbers = torch.arange(first, first + n)
+            sets.append(s.with_groups(Groups(numbers, s.groups.offsets, len(self.members), ids=s.groups.ids)))
+            groups.append((s.groups.segments.sum((~members[numbers]).long()) == 0).nonzero().flatten())
+            first += n
+        if not any(map(len, groups)):
+            return None
+        return Problem(torch.empty(first, 0), tuple(sets), self.labels, torch.arange(first)).select(groups)
 
     def _connected_parts(self) -> Tensor:
         """Return the connected part of each row, where rows are linked by groups and subjects."""
@@ -212,3 +257,9 @@ class Problem:
         graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(first, first))
         part = connected_components(graph, directed=False)[1][:n_rows]
         return torch.from_numpy(np.unique(part, return_inverse=True)[1])
+
+
+def _groups_with(observations: Observations, rows: Tensor) -> Tensor:
+    """Return a flag for each group that contains one of the flagged rows."""
+    groups = observations.groups
+    return groups.segments.sum(rows[groups.members].long()) > 0
