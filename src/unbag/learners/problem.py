@@ -10,17 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, gather_rows
+from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
-
-MAX_LOST_SHARE = 0.4
-"""Share of the groups of a set that a fold may hold out to keep the held-out rows out of training."""
 
 PRIOR_OF_CONSTANT = 1e-3
 """Penalty on squared logits of the constant model, which keeps those of classes that do not occur finite."""
@@ -87,6 +83,10 @@ class Problem:
     def members(self) -> Tensor:
         """Return the row of each membership, the groups of all sets one after the other."""
         return torch.cat([s.groups.members for s in self.sets])
+
+    def per_set(self, values: Tensor) -> tuple[Tensor, ...]:
+        """Split values of memberships into those of each set."""
+        return values.split([len(s.groups.members) for s in self.sets])
 
     @cached_property
     def mean_group_size(self) -> float:
@@ -168,48 +168,26 @@ class Problem:
         found = minimize(loss, (start - start.mean()).numpy(), jac=True, method="L-BFGS-B")
         return torch.from_numpy(found.x).log_softmax(0).float()
 
+    def assign_folds(self, n_folds: int, seed: int) -> Folds:
+        """Assign groups and rows to folds; see :func:`unbag.learners.folds.assign_folds`."""
+        return assign_folds(self.sets, len(self.rows), self.subjects, n_folds, seed)
+
     def split(self, n_folds: int, seed: int) -> list[Split]:
-        """Split groups into folds.
-
-        Rows that groups or subjects connect are held out together, if they fall into enough parts. Otherwise single
-        rows, or subjects, are held out together with all groups that they belong to. Where that would leave too few
-        groups for training, groups are held out although their rows may be in other groups.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        parts = self._connected_parts()
-        sizes = torch.bincount(parts)
-        if len(sizes) < n_folds or int(sizes.max()) > len(parts) / 2:
-            parts = torch.arange(len(self.rows)) if self.subjects is None else self.subjects
-            sizes = torch.bincount(parts)
-        fold_of_row = (torch.randperm(len(sizes), generator=generator) % n_folds)[parts]
-        touched = [[_groups_with(s, fold_of_row == fold) for s in self.sets] for fold in range(n_folds)]
-        lost = max(float(torch.stack(of_set).double().mean()) for of_set in zip(*touched, strict=True))
-        if lost > MAX_LOST_SHARE and max(len(s.groups) for s in self.sets) > 1:
-            return self._split_groups(n_folds, generator)
-        splits = (self._hold_out(groups, fold_of_row[self.members] == n) for n, groups in enumerate(touched))
-        return [split for split in splits if split is not None]
-
-    def _split_groups(self, n_folds: int, generator: torch.Generator) -> list[Split]:
-        """Hold out groups of each set, which may share rows with others; a set of one group is always used."""
-        numbers = [
-            torch.randperm(n, generator=generator) % n_folds if (n := len(s.groups)) > 1 else torch.full((1,), -1)
-            for s in self.sets
+        """Split groups into folds; those in which nothing is held out, or everything, are left out."""
+        folds = self.assign_folds(n_folds, seed)
+        return [
+            self._hold_out(groups, folds.members == number)
+            for number, groups in enumerate(folds.groups)
+            if any(map(torch.any, groups)) and not all(map(torch.all, groups))
         ]
-        of_members = torch.cat([s.groups.segments.expand(own) for s, own in zip(self.sets, numbers, strict=True)])
-        splits = (self._hold_out([own == n for own in numbers], of_members == n) for n in range(n_folds))
-        return [split for split in splits if split is not None]
 
-    def _hold_out(self, groups: Sequence[Tensor], members: Tensor) -> Split | None:
-        """Return the split without some groups of each set, which predicts some memberships; None if it is empty."""
-        if not any(map(torch.any, groups)) or all(map(torch.all, groups)):
-            return None
+    def _hold_out(self, groups: Sequence[Tensor], members: Tensor) -> Split:
+        """Return the split without some groups of each set, whose model predicts some memberships."""
         train = self.select([(~flags).nonzero().flatten() for flags in groups])
         held_out = self.select([flags.nonzero().flatten() for flags in groups])
-        number = torch.full((len(self.rows),), -1).index_copy_(
-            0, torch.searchsorted(self.rows, held_out.rows), torch.arange(len(held_out.rows))
-        )
         positions = members.nonzero().flatten()
-        return Split(train, held_out, positions, number[self.members[positions]])
+        rows = torch.searchsorted(held_out.rows, self.rows[self.members[positions]])
+        return Split(train, held_out, positions, rows)
 
     def select(self, groups: Sequence[Tensor]) -> Problem:
         """Select groups of each set, and only their rows."""
@@ -240,26 +218,3 @@ class Problem:
         if not any(map(len, groups)):
             return None
         return Problem(torch.empty(first, 0), tuple(sets), self.labels, torch.arange(first)).select(groups)
-
-    def _connected_parts(self) -> Tensor:
-        """Return the connected part of each row, where rows are linked by groups and subjects."""
-        n_rows = len(self.rows)
-        members = [s.groups.members for s in self.sets]
-        links = [s.groups.segments.index for s in self.sets]
-        if self.subjects is not None:
-            members.append(torch.arange(n_rows))
-            links.append(self.subjects.unique(return_inverse=True)[1])
-        nodes, first = [], n_rows
-        for link in links:
-            nodes.append(link + first)
-            first += int(link.max()) + 1
-        edges = (torch.cat(members).numpy(), torch.cat(nodes).numpy())
-        graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(first, first))
-        part = connected_components(graph, directed=False)[1][:n_rows]
-        return torch.from_numpy(np.unique(part, return_inverse=True)[1])
-
-
-def _groups_with(observations: Observations, rows: Tensor) -> Tensor:
-    """Return a flag for each group that contains one of the flagged rows."""
-    groups = observations.groups
-    return groups.segments.sum(rows[groups.members].long()) > 0
