@@ -56,7 +56,8 @@ def describe_set(judged: ScoredGroups, classes: list[str]) -> dict[str, Any]:
 
 
 def _judged_on(judged: ScoredGroups) -> dict[str, Any]:
-    return {"held_out": judged.held_out, "groups": len(judged.chosen)}
+    n_folds = int(judged.folds.max()) + 1 if judged.held_out else None
+    return {"held_out": judged.held_out, "folds": n_folds, "groups": len(judged.chosen)}
 
 
 def _likelihood(judged: ScoredGroups) -> dict[str, Any]:
