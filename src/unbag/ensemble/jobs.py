@@ -169,8 +169,8 @@ class _Runner:
     align: Align | None
     progress: Progress
     best_gain: float = 0.0
-    reference: Tensor | None = None
-    """Probabilities of all rows by the first model, whose classes those of all others are aligned with."""
+    reference: tuple[float, Tensor] | None = None
+    """Score of the best candidate, and its probabilities of all rows, with whose classes others are aligned."""
 
     def __post_init__(self) -> None:
         limit = self.schedule.time_limit
@@ -237,7 +237,7 @@ class _Runner:
         scores = [float(np.dot([s.score for s in steps], sizes) / sizes.sum()) for steps in at]
         best = int(np.argmax(scores))
         steps = at[best]
-        orders = self._orders([s.model for s in steps])
+        orders = self._orders(scores[best], [s.model for s in steps])
         out_of_fold = torch.full((len(self.problem.members), self.problem.labels.n_outputs), math.nan)
         for split, step, order in zip(self.splits, steps, orders, strict=True):
             if split.held_out is not None:
@@ -247,16 +247,19 @@ class _Runner:
         labels = self.problem.labels
         return Candidate(name, labels, models, orders, best, longest, scores[best], out_of_fold, seconds, history)
 
-    def _orders(self, models: Sequence[Model]) -> list[np.ndarray]:
+    def _orders(self, score: float, models: Sequence[Model]) -> list[np.ndarray]:
         """Return for each model the output that each class is read from."""
         if self.align is None:
             return [np.arange(self.problem.labels.n_outputs)] * len(models)
-        orders = []
+        best_score, reference = self.reference or (-math.inf, None)
+        orders, aligned = [], []
         for model in models:
             probs = self.problem.labels.log_probs(model.outputs(self.problem.X)).exp()
-            if self.reference is None:
-                self.reference = probs
-            orders.append(self.align(self.reference, probs))
+            orders.append(self.align(probs if reference is None else reference, probs))
+            aligned.append(probs[:, orders[-1]])
+            reference = aligned[0] if reference is None else reference
+        if not score <= best_score:
+            self.reference = score, torch.stack(aligned).mean(0)
         return orders
 
 

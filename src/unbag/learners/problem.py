@@ -12,6 +12,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, gather_rows
@@ -58,6 +59,8 @@ class Problem:
         Row numbers in the problem from which this one was selected.
     subjects
         Number of the subject that each row belongs to, from 0, shape ``(rows,)``; rows of a subject stay in one fold.
+    symmetry
+        Permutations of the classes that leave the observations unchanged.
     """
 
     X: Rows
@@ -65,13 +68,19 @@ class Problem:
     labels: Categorical
     rows: Tensor
     subjects: Tensor | None = None
+    symmetry: Symmetry = "none"
 
     @classmethod
     def create(
-        cls, X: Rows, sets: Sequence[Observations], labels: Categorical, subjects: Tensor | None = None
+        cls,
+        X: Rows,
+        sets: Sequence[Observations],
+        labels: Categorical,
+        subjects: Tensor | None = None,
+        symmetry: Symmetry = "none",
     ) -> Problem:
         """Make a problem of all rows that are in a group, and of all groups whose weight is not zero."""
-        whole = cls(X, tuple(s.counting() for s in sets), labels, torch.arange(len(X)), subjects)
+        whole = cls(X, tuple(s.counting() for s in sets), labels, torch.arange(len(X)), subjects, symmetry)
         return whole.select([torch.arange(len(s.groups)) for s in whole.sets])
 
     @property
@@ -201,7 +210,8 @@ class Problem:
             for s in chosen
         ]
         subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
-        return Problem(gather_rows(self.X, rows), tuple(local), self.labels, self.rows[rows], subjects)
+        X = gather_rows(self.X, rows)
+        return replace(self, X=X, sets=tuple(local), rows=self.rows[rows], subjects=subjects)
 
     def unroll(self, members: Tensor) -> Problem | None:
         """Return the groups all of whose memberships are flagged, with a row without columns for each membership.
