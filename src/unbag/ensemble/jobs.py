@@ -40,6 +40,8 @@ class Schedule:
         Learners by stage. Each learner starts where the best candidate of the earlier stages ended.
     patience
         Steps of a path without a better held-out score after which a job ends.
+    min_step_gain
+        Improvement of the held-out score, relative to the gain over a constant model, below which a step is not better.
     min_relative_gain
         A learner whose gain over a constant model on the first fold is less than this share of the best gain does not
         run on the other folds; 0 runs all.
@@ -59,6 +61,7 @@ class Schedule:
     n_folds: int = 4
     single_split: bool = False
     patience: int = 2
+    min_step_gain: float = 0.0
     min_relative_gain: float = 0.7
     blind_steps: int = 3
     n_jobs: int = 1
@@ -222,7 +225,7 @@ class _Runner:
                 continue
             outputs = model.outputs(held_out.X)
             steps.append(Step(model, held_out.score(outputs), outputs))
-            if steps[-1].score > best_score:
+            if steps[-1].score > best_score + self.schedule.min_step_gain * max(best_score - self.constant_score, 0):
                 best_score, best_step = steps[-1].score, n
             if n - best_step >= self.schedule.patience or self.schedule.clock() > self.deadline:
                 break

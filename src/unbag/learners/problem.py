@@ -93,6 +93,12 @@ class Problem:
         """Return the row of each membership, the groups of all sets one after the other."""
         return torch.cat([s.groups.members for s in self.sets])
 
+    @property
+    def groups_share_rows(self) -> bool:
+        """Return whether a row is in several groups that can be held out."""
+        judged = [s.groups.members for s in self.sets if not s.aggregate.describes_all_rows]
+        return sum(map(len, judged)) > len(torch.cat(judged).unique())
+
     def per_set(self, values: Tensor) -> tuple[Tensor, ...]:
         """Split values of memberships into those of each set."""
         return values.split([len(s.groups.members) for s in self.sets])
