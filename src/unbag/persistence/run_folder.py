@@ -236,7 +236,7 @@ class Run:
         remove_empty([self.model])
 
     def _remove_checkpoint(self) -> None:
-        from unbag.training.checkpoints import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
+        from unbag.training.checkpoint import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
 
         remove_checkpoints(self.checkpoint)
 
