@@ -1,18 +1,14 @@
-"""What identifies the parts of a run, so that a checkpoint is only resumed by the run that wrote it.
-
-Values and settings are compared by their content, arrays by a hash, and functions and classes by module and name.
-"""
+"""What identifies the parts of a run, so that a checkpoint is only resumed by the run that wrote it."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from functools import cached_property, partial
-from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType
+import io
+import pickle
+from functools import cached_property
+from types import FunctionType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,91 +18,68 @@ class Unidentifiable(TypeError):
 
 
 def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
-    """Return a text that is the same in every process for equal values, and short enough for messages.
+    """Return a short text that is the same in every process for equal values.
+
+    Values are compared as pickle writes them: objects by their attributes, arrays by their content, functions and
+    classes by module and name. Nothing is ever unpickled.
 
     Parameters
     ----------
     value
-        Plain values, arrays, containers and modules, functions and classes that can be imported by their name, and
-        objects of such classes. Attributes in ``_derived_attributes`` of a class are left out.
+        Value to identify. Attributes that its class lists in ``_derived_attributes`` are left out.
     name
         What messages call the value.
     skip_unknown
-        Whether other objects are left out; by default, they are an error.
+        Whether lambdas and functions inside others, which have no such name, are left out; by default, they are an
+        error.
 
     Examples
     --------
-    >>> identify({"rate": 0.1, "loss": np.ones}, "settings")
-    '{"loss": "numpy.ones", "rate": 0.1}'
+    >>> identify(0.1, "rate"), identify(sum, "score") == identify(max, "score")
+    ('0.1', False)
     """
-    try:
-        text = json.dumps(_describe(value, name, skip_unknown), sort_keys=True)
-    except RecursionError as error:
-        raise _refusal(name, "it is nested too deeply") from error
-    return text if len(text) <= 300 else hashlib.sha256(text.encode()).hexdigest()
-
-
-def _describe(value: Any, path: str, skip: bool) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, bytes | bytearray):
-        return hashlib.sha256(value).hexdigest()
-    if isinstance(value, Path | torch.device | torch.dtype | np.dtype):
-        return str(value)
-    if isinstance(value, Tensor):
-        return _describe(_numbers(value, path), path, skip)
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        if array.dtype.hasobject:
-            return _describe(array.tolist(), path, skip)
-        return [str(array.dtype), list(array.shape), hashlib.sha256(np.ascontiguousarray(array)).hexdigest()]
-    if isinstance(value, list | tuple):
-        return [_describe(entry, f"{path}[{place}]", skip) for place, entry in enumerate(value)]
-    if isinstance(value, set | frozenset):
-        return sorted(json.dumps(_describe(entry, path, skip)) for entry in value)
-    if isinstance(value, dict):
-        return {str(key): _describe(entry, f"{path}.{key}", skip) for key, entry in value.items()}
-    if isinstance(value, partial):
-        return [_describe(part, path, skip) for part in (value.func, value.args, value.keywords)]
-    if isinstance(value, MethodType):
-        return [_describe(value.__self__, path, skip), value.__name__]
-    if isinstance(value, type | FunctionType | BuiltinFunctionType) or callable(getattr(value, "__wrapped__", None)):
-        module, qualified = getattr(value, "__module__", None), value.__qualname__
-        if "<" in qualified:  # <lambda>, <locals>
-            return _unknown(path, f"{qualified} is not defined at the top of a module", skip)
-        return f"{module}.{qualified}"
-    return _describe_object(value, path, skip)
-
-
-def _describe_object(value: Any, path: str, skip: bool) -> Any:
-    kind = type(value)
-    described = _describe(kind, path, skip)
-    if kind.__reduce__ is not object.__reduce__:
-        return [described, _describe(value.__reduce__()[1:3], path, skip)]
-    if not hasattr(value, "__dict__"):
-        return _unknown(path, f"the content of a {kind.__module__}.{kind.__qualname__} is hidden", skip)
-    derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
-    derived |= {n for base in kind.__mro__ for n, member in vars(base).items() if isinstance(member, cached_property)}
-    state = {name: part for name, part in vars(value).items() if name not in derived}
-    return [described, _describe(state, path, skip)]
-
-
-def _numbers(tensor: Tensor, path: str) -> list[Any]:
+        return repr(value)
     try:
-        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-    except (RuntimeError, NotImplementedError) as error:
-        raise _refusal(path, f"it holds a tensor whose content cannot be read: {error}") from error
-    return [str(tensor.dtype), list(tensor.shape), hashlib.sha256(content).hexdigest()]
+        content = _write(value, skip_unknown=skip_unknown)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise Unidentifiable(
+            f"the {name} cannot be recognised when the run is resumed from its checkpoint: {error}; define functions "
+            "and classes at the top of a module, give Checkpoint a run_id that changes whenever they do, or leave "
+            "checkpoint= out"
+        ) from error
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _unknown(path: str, reason: str, skip: bool) -> str:
-    if not skip:
-        raise _refusal(path, reason)
-    return "unknown"
+def _write(value: Any, *, skip_unknown: bool) -> bytes:
+    file = io.BytesIO()
+    pickler = _Pickler(file, protocol=4)
+    pickler.skip_unknown = skip_unknown
+    pickler.fast = True  # which objects are the same, and not only equal, differs between processes
+    pickler.dump(value)
+    return file.getvalue()
 
 
-def _refusal(path: str, reason: str) -> Unidentifiable:
-    return Unidentifiable(
-        f"{path} cannot be recognised when the run is resumed from its checkpoint: {reason}; define it at the top of a "
-        "module, give Checkpoint a run_id that changes whenever it does, or leave checkpoint= out"
-    )
+class _Pickler(pickle.Pickler):
+    """Write arrays as hashes, sets in order, and objects without what follows from their other attributes."""
+
+    skip_unknown = False
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Return what is written in place of tensors, sets, and functions that may be left out."""
+        if isinstance(obj, Tensor):
+            content = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            return str(obj.dtype), tuple(obj.shape), hashlib.sha256(content).digest()
+        if isinstance(obj, set | frozenset):
+            return sorted(_write(entry, skip_unknown=self.skip_unknown) for entry in obj)
+        is_unknown = isinstance(obj, FunctionType) and "<" in obj.__qualname__  # <lambda>, <locals>
+        return "unknown" if is_unknown and self.skip_unknown else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how objects with derived attributes are written."""
+        kind = type(obj)
+        derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
+        derived |= {n for base in kind.__mro__ for n, one in vars(base).items() if isinstance(one, cached_property)}
+        if not derived or kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
+            return NotImplemented
+        return type, (kind,), {name: part for name, part in vars(obj).items() if name not in derived}

@@ -469,7 +469,7 @@ class Run:
             parts = {
                 "run_id": checkpoint.run_id,
                 "versions": versions(),
-                "settings": self.settings,
+                **{f"settings.{name}": value for name, value in vars(self.settings).items()},
                 "seeds": self.seeds,
                 "criteria": self.n_criteria,
                 "rows": self.X,

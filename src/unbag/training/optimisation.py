@@ -57,7 +57,6 @@ class Optimisation:
         make_optimiser: MakeOptimiser | None,
         make_schedule: MakeSchedule | None,
     ) -> None:
-        self._parameters = parameters
         self._every = "step" if isinstance(make_schedule, PerStep) else "epoch"
         if make_optimiser is None:
             self.optimiser: Optimizer = _make_adam(parameters, settings, scheduled=make_schedule is not None)
@@ -98,31 +97,14 @@ class Optimisation:
             for _ in range(epochs if self._every == "epoch" else steps):
                 self.schedule.step()
 
-    def state(self) -> list[dict[str, Tensor]]:
-        """Return the state that the optimiser keeps of each parameter."""
-        states: list[dict[str, Tensor]] = []
-        for parameter in self._parameters:
-            state = {name: v for name, v in self.optimiser.state.get(parameter, {}).items() if v is not None}
-            for name, value in state.items():
-                if not isinstance(value, Tensor):
-                    raise TypeError(
-                        f"{type(self.optimiser).__name__} keeps {name} of a parameter as {describe(value)}, which a "
-                        "checkpoint cannot hold; use an optimiser that keeps tensors, or leave checkpoint= out"
-                    )
-            states.append(state)
-        return states
+    def state(self) -> dict[str, Any]:
+        """Return the state that the optimiser keeps of each parameter, by its number."""
+        return {str(number): state for number, state in self.optimiser.state_dict()["state"].items()}
 
-    def restore(self, states: list[dict[str, Tensor]]) -> None:
+    def restore(self, states: dict[str, Any]) -> None:
         """Set what :meth:`state` has returned."""
-        counts_on_device = {
-            id(parameter): bool(group.get("capturable") or group.get("fused"))
-            for group in self.optimiser.param_groups
-            for parameter in group["params"]
-        }
-        for parameter, state in zip(self._parameters, states, strict=True):
-            for name, value in state.items():
-                on_cpu = name == "step" and not counts_on_device.get(id(parameter), False)
-                self.optimiser.state[parameter][name] = value.to("cpu" if on_cpu else parameter.device)
+        numbered = {int(number): state for number, state in states.items()}
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": numbered})
 
     def tensors(self) -> list[Tensor]:
         """Return the tensors that a step changes; there are none before the first step."""
