@@ -22,11 +22,10 @@ from unbag.data.features import Preparation, Tally
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
 from unbag.tables.column_roles import ID, find_column
-from unbag.tables.csv_files import convert_text, raise_if_text
+from unbag.tables.files import TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.read import TableFile, open_table
 
 Write = Callable[[pa.Table], None]
 
