@@ -14,7 +14,7 @@ from torch import Tensor
 from unbag.data.row_source import Rows
 from unbag.learners.base import register_model, split_rows
 from unbag.learners.problem import Problem
-from unbag.learners.tree_text import read_trees, validate_trees
+from unbag.learners.tree_text import count_rounds, read_trees
 
 MIN_CURVATURE = 1e-6
 """Hessian of a row at least: LightGBM divides by their sum."""
@@ -49,16 +49,15 @@ class BoostingModel:
         return self.booster.predict(table, raw_score=True, **rounds).reshape(len(X), -1)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return the number of rounds, the trees as bytes of text, and the first logits."""
+        """Return the trees as bytes of text, and the first logits."""
         text = read_trees(self.booster, self.n_rounds).encode()
-        return {"n_rounds": self.n_rounds}, {"base": self.base, "trees": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+        return {}, {"base": self.base, "trees": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
     @classmethod
     def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor], model: Any = None) -> BoostingModel:
         """Restore a model, and validate the text before LightGBM reads it."""
-        base, n_rounds = tensors["base"], values["n_rounds"]
-        text = tensors["trees"].numpy().tobytes().decode("ascii")
-        validate_trees(text, 1 if len(base) == 2 else len(base), n_rounds)
+        base, text = tensors.pop("base"), tensors.pop("trees").numpy().tobytes().decode("ascii")
+        n_rounds = count_rounds(text, 1 if len(base) == 2 else len(base))
         return cls(import_lightgbm().Booster(model_str=text), n_rounds, base)
 
 
@@ -143,7 +142,7 @@ class _Objective:
         probs = outputs.softmax(1).numpy()
         gradient = weights * probs - self.targets
         curvature = np.maximum(weights * probs * (1 - probs), MIN_CURVATURE)
-        return (gradient[:, 1], curvature[:, 1]) if len(self.base) == 2 else (gradient, curvature)
+        return (gradient[:, 1].copy(), curvature[:, 1].copy()) if len(self.base) == 2 else (gradient, curvature)
 
 
 def _as_logits(raw: np.ndarray, base: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ def read_trees(booster: Any, n_rounds: int) -> str:
     return re.sub(r"^tree_sizes=.*\n", "", text[: text.index(END)] + END, count=1, flags=re.MULTILINE)
 
 
-def validate_trees(text: str, n_scores: int, n_rounds: int) -> None:
-    """Raise ``ValueError`` unless a text has the lines that :func:`read_trees` returns, with consistent numbers.
+def count_rounds(text: str, n_scores: int) -> int:
+    """Validate that a text has the lines that :func:`read_trees` returns, with consistent numbers, and count rounds.
 
     Parameters
     ----------
@@ -39,8 +39,6 @@ def validate_trees(text: str, n_scores: int, n_rounds: int) -> None:
         Text that anybody may have written.
     n_scores
         Number of trees of a round.
-    n_rounds
-        Number of rounds.
     """
     body, end, rest = text.partition(END)
     head, *trees = body.split("\n\nTree=")
@@ -54,10 +52,11 @@ def validate_trees(text: str, n_scores: int, n_rounds: int) -> None:
     ]
     if not end or rest or first != expected or not all(map(_INFO.fullmatch, ranges)):
         raise ValueError(f"the first or last lines are not those of trees with {n_scores} scores")
-    if len(trees) != n_rounds * n_scores:
-        raise ValueError(f"there must be {n_rounds * n_scores} trees, got {len(trees)}")
+    if len(trees) % n_scores:
+        raise ValueError(f"each round must have {n_scores} trees, got {len(trees)} trees")
     for number, tree in enumerate(trees):
         _validate_tree(f"Tree={tree}".rstrip("\n").split("\n"), number, n_features)
+    return len(trees) // n_scores
 
 
 def _validate_tree(lines: list[str], number: int, n_features: int) -> None:

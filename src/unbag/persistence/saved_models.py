@@ -221,7 +221,7 @@ def _describe_arrays(classifier: Predictor) -> dict[str, Tensor]:
     """Return the arrays of a classifier that belong to no model."""
     arrays = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
     if classifier.feature_statistics_ is not None:
-        arrays |= {name: torch.tensor(classifier.feature_statistics_[name]).double() for name in STATISTICS}
+        arrays |= {name: torch.tensor(classifier.feature_statistics_[name], dtype=torch.float64) for name in STATISTICS}
     if (row_folds := getattr(classifier, "row_folds_", None)) is not None:
         arrays["row_folds"] = row_folds
     for number, folds in enumerate(getattr(classifier, "folds_", [])):
