@@ -97,6 +97,7 @@ def restore_aggregate(kind: str, arguments: Mapping[str, Any]) -> Aggregate:
 def _savable_kinds() -> dict[str, type[Aggregate]]:
     return {**AGGREGATES, **{kind.name: kind for kind in _WITH_FURTHER_ARGUMENTS}}
 
+
 _WRITTEN = re.compile(r"(?:(?P<module>[\w.]+):)?(?P<name>\w+)\s*(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 

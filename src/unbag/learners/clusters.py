@@ -38,7 +38,10 @@ class Clusters(FeatureMap):
     labels: Tensor  # (reference rows, clusterings), numbers of features
 
     def __post_init__(self) -> None:
-        if self.labels.shape[:-1] != self.reference.shape[:1] or not 0 <= int(self.labels.min()) <= int(self.labels.max()) < MAX_FEATURES:
+        if (
+            self.labels.shape[:-1] != self.reference.shape[:1]
+            or not 0 <= int(self.labels.min()) <= int(self.labels.max()) < MAX_FEATURES
+        ):
             raise ValueError(f"labels must be numbers from 0 to {MAX_FEATURES - 1}, one row for each reference row")
 
     @classmethod

@@ -24,7 +24,6 @@ from unbag.objectives.losses import Loss
 from unbag.training.architectures import MLP, MakeModel, build, model_names
 from unbag.training.architectures import Model as ModelChoice
 
-
 MAX_ROW_VALUES = 2**25
 """Values of a row at most in a saved network: a module of the caller runs on one row to see how many outputs it has."""
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from numbers import Integral
 from pathlib import Path
@@ -343,13 +343,13 @@ def _read_arrays(folder: Path, content: Content, code: Code) -> Groups:
     try:
         tensors = safetensors.torch.load(raw)
     except Exception as error:  # the library has errors of many types for damaged files
-        raise ValueError(f"{path} is no file of safetensors: {ascii(str(error)[:200])}; save it again") from error
+        raise ValueError(f"{path} is no file of safetensors: {str(error)[:200]!a}; save it again") from error
     groups: Groups = defaultdict(dict)
     for key, tensor in tensors.items():
         owner, _, name = key.partition(":")
         may_be_infinite = code["model"] is not None and name.startswith("module.")
         if tensor.is_floating_point() and not may_be_infinite and not bool(tensor.double().isfinite().all()):
-            raise ValueError(f"{path} has NaN or infinity in the array {ascii(key[:100])}; fit the classifier again")
+            raise ValueError(f"{path} has NaN or infinity in the array {key[:100]!a}; fit the classifier again")
         groups[owner][name] = tensor
     return groups
 
@@ -421,7 +421,10 @@ def _restore_parameters(content: Content, code: Code) -> dict[str, Any]:
     record = content.parameters
     values = {name: getattr(record, name) for name in type(record).model_fields}
     several = isinstance(record.aggregate, list)
-    kinds = [a if isinstance(a, str) or a is None else a.restore() for a in (record.aggregate if several else [record.aggregate])]
+    kinds = [
+        a if isinstance(a, str) or a is None else a.restore()
+        for a in (record.aggregate if several else [record.aggregate])
+    ]
     values["aggregate"] = kinds if several else kinds[0]
     for name in ("class_shares", "sampling"):
         values[name] = _restore_shares(values[name])
@@ -452,7 +455,9 @@ def _pop(arrays: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor
     """Remove an array of floats of a shape and return it."""
     tensor = arrays.pop(name)
     if tuple(tensor.shape) != shape or not tensor.is_floating_point():
-        raise ValueError(f"the array {name} must hold floats of shape {shape}, got {tensor.dtype} {tuple(tensor.shape)}")
+        raise ValueError(
+            f"the array {name} must hold floats of shape {shape}, got {tensor.dtype} {tuple(tensor.shape)}"
+        )
     return tensor
 
 
@@ -466,11 +471,13 @@ class _MixtureReader:
         """Return the mixture of a record, for rows of a shape."""
         labels, n = Categorical(n_outputs), len(record.candidates)
         row = torch.zeros(1, *shape)
-        candidates = [
-            self._candidate(c, f"{owner}.{i}", labels, row) for i, c in enumerate(record.candidates)
-        ]
+        candidates = [self._candidate(c, f"{owner}.{i}", labels, row) for i, c in enumerate(record.candidates)]
         weights, sharpness = (_pop(self.groups[owner], name, (n,)) for name in ("weights", "sharpness"))
-        if bool((weights < 0).any()) or not math.isclose(float(weights.sum()), 1, abs_tol=1e-3) or bool((sharpness <= 0).any()):
+        if (
+            bool((weights < 0).any())
+            or not math.isclose(float(weights.sum()), 1, abs_tol=1e-3)
+            or bool((sharpness <= 0).any())
+        ):
             raise ValueError(f"the weights of {owner} must be positive and add up to 1, its sharpness positive")
         return Mixture(labels, candidates, weights, sharpness, torch.empty(0, n_outputs), _or_nan(record.score))
 

@@ -51,7 +51,7 @@ class AggregateRecord(Record):
     """A registered kind of observation and its arguments."""
 
     kind: Text
-    arguments: dict[str, None | bool | int | float | str | list[None | bool | int | float | str] | AggregateRecord]
+    arguments: dict[str, bool | int | float | str | list[bool | int | float | str | None] | AggregateRecord | None]
 
     def restore(self) -> Any:
         """Return the aggregate."""
@@ -115,7 +115,9 @@ class Classes(Record):
     @model_validator(mode="after")
     def _validate(self) -> Self:
         size = int(self.dtype[2:]) * (4 if "U" in self.dtype else 1) if self.dtype != "O" else 0
-        _require(size * len(self.names) <= MAX_CLASS_BYTES, f"{len(self.names)} names of type {self.dtype} are too large")
+        _require(
+            size * len(self.names) <= MAX_CLASS_BYTES, f"{len(self.names)} names of type {self.dtype} are too large"
+        )
         types = {type(name) for name in self.names}
         expected = {"b": {bool}, "i": {int}, "u": {int}, "f": {float}, "U": {str}}.get(self.dtype[1:2])
         _require(expected is None or types <= expected, f"names must be of type {self.dtype}")
