@@ -75,9 +75,16 @@ class Schedule:
     def make_splits(self, problem: Problem) -> list[Split]:
         """Split a problem into folds."""
         if self.n_folds == 0:
-            return [Split(problem, None)]
+            return [Split(problem, None, torch.empty(0), torch.empty(0))]
         splits = problem.split(self.n_folds, self.seed)
         return splits[:1] if self.single_split else splits
+
+    def assign_folds(self, problem: Problem) -> Tensor:
+        """Return the fold that predicts each membership, -1 where none does, shape ``(memberships,)``."""
+        if self.n_folds == 0:
+            return torch.full((len(problem.members),), -1)
+        folds = problem.assign_folds(self.n_folds, self.seed).members
+        return folds.masked_fill(folds > 0, -1) if self.single_split else folds
 
 
 class Step(NamedTuple):
@@ -100,19 +107,20 @@ class Candidate:
     step: int
     n_steps: int
     score: float
-    out_of_fold: Tensor  # (rows, outputs): outputs for each row from the model that did not see it; NaN elsewhere
+    out_of_fold: Tensor
+    """Outputs for each membership by the model that did not see its group, NaN if there is none, shape
+    ``(memberships, outputs)`` in the order of ``problem.members``."""
     seconds: float
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def outputs(self, X: Rows) -> Tensor:
         """Return the log of the mean probability over folds."""
-        return self.fold_outputs(X).logsumexp(0) - math.log(len(self.models))
+        n_folds = len(self.models)
+        return torch.stack([self.fold_outputs(X, fold) for fold in range(n_folds)]).logsumexp(0) - math.log(n_folds)
 
-    def fold_outputs(self, X: Rows) -> Tensor:
-        """Return the log-probabilities by the model of each fold, shape ``(folds, rows, outputs)``."""
-        return torch.stack(
-            [self.labels.log_probs(m.outputs(X))[:, o] for m, o in zip(self.models, self.orders, strict=True)]
-        )
+    def fold_outputs(self, X: Rows, fold: int) -> Tensor:
+        """Return the log-probabilities by the model of one fold, shape ``(rows, outputs)``."""
+        return self.labels.log_probs(self.models[fold].outputs(X))[:, self.orders[fold]]
 
 
 class Progress:
@@ -250,7 +258,7 @@ class _Runner:
 
     def _job(self, learner: Learner, fold: int, best: Candidate | None) -> list[Step]:
         """Follow a path on one fold until the held-out log-likelihood stops improving or time is up."""
-        train, held_out = self.splits[fold]
+        train, held_out = self.splits[fold][:2]
         if best is not None and self._seconds_until(self.deadline) <= 0:
             return []
         if best is None:
@@ -284,15 +292,15 @@ class _Runner:
         """Choose one step for all folds; a fold that stopped early stays at its last step."""
         longest = max(len(path) for path in paths)
         at = [[path[min(n, len(path) - 1)] for path in paths] for n in range(longest)]
-        sizes = np.array([float((h or t).group_weights.sum()) for t, h in self.splits])
+        sizes = np.array([float((s.held_out or s.train).group_weights.sum()) for s in self.splits])
         scores = [float(np.dot([s.score for s in steps], sizes) / sizes.sum()) for steps in at]
         best = int(np.argmax(scores))
         steps = at[best]
         orders = self._orders([s.model for s in steps])
-        out_of_fold = torch.full((len(self.problem.rows), self.problem.labels.n_outputs), math.nan)
-        for (_, held_out), step, order in zip(self.splits, steps, orders, strict=True):
-            if held_out is not None:
-                out_of_fold[held_out.rows] = step.held_out_outputs[:, order]
+        out_of_fold = torch.full((len(self.problem.members), self.problem.labels.n_outputs), math.nan)
+        for split, step, order in zip(self.splits, steps, orders, strict=True):
+            if split.held_out is not None:
+                out_of_fold[split.members] = step.held_out_outputs[split.rows][:, order]
         history = steps[0].epochs or [{"step": n, "score": score} for n, score in enumerate(scores)]
         models = [s.model for s in steps]
         labels = self.problem.labels

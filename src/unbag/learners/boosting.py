@@ -139,7 +139,9 @@ class _Objective:
         probs = outputs.softmax(1).numpy()
         gradient = weights * probs - self.targets
         curvature = np.maximum(weights * probs * (1 - probs), MIN_CURVATURE)
-        return (gradient[:, 1], curvature[:, 1]) if len(self.base) == 2 else (gradient, curvature)
+        if len(self.base) == 2:
+            return np.ascontiguousarray(gradient[:, 1]), np.ascontiguousarray(curvature[:, 1])
+        return gradient, curvature
 
 
 def _as_logits(raw: np.ndarray, base: Tensor) -> Tensor:
