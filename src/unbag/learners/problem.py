@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, gather_rows
+from unbag.data.row_source import Rows, TakenRows, gather_rows
 from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
@@ -42,6 +43,29 @@ class Split(NamedTuple):
     """For each of them, its row in ``held_out``."""
 
 
+def _unlimited() -> float:
+    return math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """What a learner consults that trains to its end within a single step of its path.
+
+    Parameters
+    ----------
+    held_out
+        Groups by which the learner may choose when to stop; None where nothing is held out.
+    seconds_left
+        Returns the time after which training should end; 0 once the fit was interrupted.
+    history
+        The learner appends an entry for each epoch.
+    """
+
+    held_out: Problem | None = None
+    seconds_left: Callable[[], float] = _unlimited
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Rows, sets of observations of their groups, and the distribution of labels.
@@ -58,6 +82,8 @@ class Problem:
         Row numbers in the problem from which this one was selected.
     subjects
         Number of the subject that each row belongs to, from 0, shape ``(rows,)``; rows of a subject stay in one fold.
+    watch
+        Held-out groups and the time left, for learners that need them within a step.
     """
 
     X: Rows
@@ -65,6 +91,7 @@ class Problem:
     labels: Categorical
     rows: Tensor
     subjects: Tensor | None = None
+    watch: Watch = field(default_factory=Watch)
 
     @classmethod
     def create(
@@ -201,7 +228,8 @@ class Problem:
             for s in chosen
         ]
         subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
-        return Problem(gather_rows(self.X, rows), tuple(local), self.labels, self.rows[rows], subjects)
+        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else TakenRows(self.X, rows)
+        return Problem(X, tuple(local), self.labels, self.rows[rows], subjects)
 
     def unroll(self, members: Tensor) -> Problem | None:
         """Return the groups all of whose memberships are flagged, with a row without columns for each membership.
