@@ -30,25 +30,6 @@ LAYERS = [
 ]
 """From the highest to the lowest; see docs/architecture.md."""
 
-OLD = [
-    "estimator",
-    "predictor",
-    "fitting",
-    "fold_fitting",
-    "fit_settings",
-    "fitted_attributes",
-    "bag_model",
-    "out_of_fold",
-    "error_rates",
-    "families",
-    "saving",
-    "saved_content",
-    "saved_trees",
-    "saved_weights",
-    "plain_json",
-]
-"""Modules of the previous default fit, which are removed when nothing calls them."""
-
 MAX_ENTRIES = 18
 UPWARD = {
     ("estimators", "persistence"): "fitted classifiers have a method that saves them",
@@ -72,8 +53,8 @@ def imported_modules(path: Path) -> set[str]:
 
 def test_every_entry_of_the_package_is_a_layer():
     found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert found - {"__init__"} - {*OLD} <= {*LAYERS}
-    assert len(found - {*OLD}) <= MAX_ENTRIES
+    assert found - {"__init__"} <= {*LAYERS}
+    assert len(found) <= MAX_ENTRIES
 
 
 def test_imports_go_down():
@@ -81,7 +62,7 @@ def test_imports_go_down():
     upward = set()
     for path in PACKAGE.rglob("*.py"):
         layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if layer == "__init__" or layer in OLD:
+        if layer == "__init__":
             continue
         for name in imported_modules(path):
             target = name.split(".")[1]

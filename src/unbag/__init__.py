@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from unbag.data.targets import target as target
     from unbag.diagnostics.diagnosis import diagnose as diagnose
     from unbag.diagnostics.fit_diagnosis import DivergenceWarning as DivergenceWarning
-    from unbag.estimator import AggregateClassifier as AggregateClassifier
+    from unbag.estimators import AggregateClassifier as AggregateClassifier
+    from unbag.estimators import CrossFitting as CrossFitting
+    from unbag.estimators import NetworkTraining as NetworkTraining
     from unbag.objectives.risks import NegativeLogLikelihood as NegativeLogLikelihood
     from unbag.objectives.risks import NoisyLikelihood as NoisyLikelihood
     from unbag.objectives.risks import UnbiasedRisk as UnbiasedRisk
-    from unbag.saving import load as load
+    from unbag.persistence.saved_models import load as load
     from unbag.tables.read_tables import read_tables as read_tables
 
 # torch and scikit-learn take seconds to import: only when something is asked for that needs them.
 _MODULES = {
     "Aggregate": "unbag.aggregates",
-    "AggregateClassifier": "unbag.estimator",
+    "AggregateClassifier": "unbag.estimators",
     "AtLeast": "unbag.aggregates",
     "CountOf": "unbag.aggregates",
+    "CrossFitting": "unbag.estimators",
     "DivergenceWarning": "unbag.diagnostics.fit_diagnosis",
     "Evidence": "unbag.aggregates",
     "Finding": "unbag._utils.findings",
@@ -54,6 +57,7 @@ _MODULES = {
     "LabelProportions": "unbag.aggregates",
     "Majority": "unbag.aggregates",
     "MultipleInstance": "unbag.aggregates",
+    "NetworkTraining": "unbag.estimators",
     "NegativeLogLikelihood": "unbag.objectives.risks",
     "Noisy": "unbag.aggregates",
     "NoisyLikelihood": "unbag.objectives.risks",
@@ -66,7 +70,7 @@ _MODULES = {
     "UnbagWarning": "unbag._utils.findings",
     "UnbiasedRisk": "unbag.objectives.risks",
     "diagnose": "unbag.diagnostics.diagnosis",
-    "load": "unbag.saving",
+    "load": "unbag.persistence.saved_models",
     "read_tables": "unbag.tables.read_tables",
     "target": "unbag.data.targets",
 }

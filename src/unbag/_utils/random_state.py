@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 # One that can be taken again by the thread that holds it: a function that makes models may itself fit one.
@@ -80,6 +81,17 @@ class RandomState:
     def _go_to(self, state: list[Tensor]) -> None:
         for generator, own in zip(self._generators, state, strict=True):
             generator.set_state(own)
+
+
+def first_seed(random_state: Any) -> int:
+    """Return the seed that a fit starts from; for a whole number it is always the same.
+
+    Examples
+    --------
+    >>> first_seed(0) == first_seed(0) != first_seed(1)
+    True
+    """
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def may_draw(*parts: Any) -> bool:

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import unbag
-from unbag.fitting import first_seed, prepare
+from unbag._utils.random_state import first_seed
 from unbag.objectives.objective import match_proportions
 from unbag.report import summarise
 from unbag.training import Observations

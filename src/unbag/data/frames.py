@@ -19,7 +19,6 @@ from unbag._utils.problems import NAMED
 from unbag.data.columns import Table, plain_types
 from unbag.data.features import Preparation, Tally, feature_problems, fit_preparation
 from unbag.data.groups import Groups
-from unbag.families import is_network, takes_missing
 
 X_FILE = Path("X")
 """What a table is called in sentences; its rows are counted from 1."""
@@ -50,8 +49,7 @@ def fit_frame(estimator: Any, X: Any, table: Table, groups: Sequence[Groups], *,
     if errors := list(islice(filter(None, firsts), NAMED)):
         raise ValueError("; ".join(map(str, errors)))
     members = np.unique(np.concatenate([one.members.numpy(force=True) for one in groups]))
-    keep_missing = not is_network(estimator.model) and takes_missing(estimator.model)
-    estimator.preparation_ = fit_preparation(table, table.names, members, keep_missing=keep_missing)
+    estimator.preparation_ = fit_preparation(table, table.names, members, keep_missing=True)
     rows = torch.from_numpy(estimator.preparation_.encode(table))
     estimator.input_shape_ = tuple(rows.shape[1:])
     return rows

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from unbag._kernels.segments import Segments
 from unbag._utils.findings import Finding
-from unbag.out_of_fold import log_likelihoods
 from unbag.training import Observations
 
 # The probability that any of the groups is named although all counts are right.
@@ -101,7 +100,8 @@ def examine(left_out: Sequence[LeftOut]) -> list[Finding]:
 
 def find_loss(one: LeftOut) -> Iterator[Finding]:
     """Say where groups are explained worse than by the shares of the classes, by more than chance."""
-    (log_likelihood,) = log_likelihoods([one.observations], [one.log_probs])
+    seen = one.observations
+    log_likelihood = seen.aggregate.checked_evidence(one.log_probs, seen.groups.segments, seen.checked).log_likelihood
     gain = (log_likelihood - one.constant).double()
     n = len(gain)
     if n < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -12,14 +13,17 @@ from unbag._utils.findings import Finding, UnbagWarning
 from unbag.aggregates.class_shares import ClassShares
 from unbag.data.row_source import Rows
 from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered, find_rows_without_group
-from unbag.diagnostics.examination import LeftOut, examine
+from unbag.diagnostics.examination import LeftOut
 from unbag.diagnostics.row_diagnosis import diagnose_rows
 from unbag.diagnostics.sampling import find_unexpected_answers, find_unused_classes, says_random
 from unbag.estimators.inputs import RawObservations
-from unbag.families.cross_fit import OutOfFold
-from unbag.out_of_fold import FEW_TO_JUDGE, WIDE, Estimate
 from unbag.training import Observations
 from unbag.training.excerpts import excerpt
+
+FEW_TO_JUDGE = 40
+"""Up to so many held-out groups, an estimate of accuracy is rough."""
+WIDE = 0.02
+"""Half-width of its interval above which an estimate of accuracy is rough."""
 
 
 class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
@@ -80,16 +84,6 @@ def combine_findings(
     return findings
 
 
-def describe_short_time(seconds: float, n_models: int) -> Finding:
-    """Say that time was too short to leave every group out, and what the result is of."""
-    result = "one model" if n_models == 1 else f"the mean of {n_models} models, with equal weights"
-    return Finding(
-        "short_time",
-        f"{seconds:g} seconds are too few to leave every group out of each kind of model and to choose among these: "
-        f"the result is {result}; allow more time, or name a model",
-    )
-
-
 def describe_divergence(
     score: float, observations: Sequence[Observations], by_constant: Sequence[Tensor]
 ) -> str | None:
@@ -113,24 +107,8 @@ def describe_divergence(
     )
 
 
-def examine_left_out(
-    observations: Sequence[Observations], by_constant: Sequence[Tensor], out_of_fold: Mapping[int, OutOfFold]
-) -> list[Finding]:
-    """Say what left-out groups tell against a model of folds, or against what was observed of them.
-
-    A single split leaves out too few groups, by one model whose own uncertainty nothing tells.
-    """
-    return examine(
-        [
-            LeftOut(one.counting(), *out_of_fold[place], by_constant[place][one.weights > 0])
-            for place, one in enumerate(observations)
-            if place in out_of_fold
-        ]
-    )
-
-
 def judge_estimate(
-    observations: Sequence[Observations], out_of_fold: Mapping[int, OutOfFold], estimate: Estimate | None
+    observations: Sequence[Observations], out_of_fold: Mapping[int, LeftOut], estimate: Any
 ) -> list[Finding]:
     """Say where left-out groups tell only roughly how often predictions are right; labels of rows have an interval.
 

@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag._utils.checks import check_device
 from unbag._utils.findings import Finding, UnbagWarning
+from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.diagnostics.fit_diagnosis import DivergenceWarning
@@ -24,7 +26,6 @@ from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
-from unbag.fitting import first_seed
 from unbag.learners import Problem
 
 SILENT = ("unnamed_classes",)
@@ -196,6 +197,7 @@ class AggregateClassifier(Predictor):
         align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
         self._set_result(data, problem, fit_ensemble(problem, schedule, align))
+        self._set_folds(data, problem, schedule.assign_folds(problem))
         if has_bag_model(self.model, problem):
             parameters = self.get_params(deep=False)
             self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
@@ -226,6 +228,19 @@ class AggregateClassifier(Predictor):
         self.bag_model_ = None
         self.feature_statistics_ = data.feature_statistics()
         self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
+
+    def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
+        """Store the fold that held out each row and each group; -1 where none did, or several."""
+        self.row_folds_ = torch.full((len(data.rows),), -1)
+        held_out = folds >= 0
+        self.row_folds_[problem.rows[problem.members[held_out]]] = folds[held_out]
+        self.folds_ = []
+        for s, raw, of_members in zip(problem.sets, data.caller_sets, problem.per_set(folds), strict=False):
+            first = of_members[s.groups.offsets[:-1]]
+            equal = s.groups.segments.sum((of_members != s.groups.segments.expand(first)).long()) == 0
+            of_groups = torch.full((len(raw.groups),), -1)
+            of_groups[raw.weights > 0] = first.masked_fill(~equal, -1)
+            self.folds_.append(of_groups.tolist())
 
     def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
         """Assign known class shares to classes that the groups leave unnamed."""

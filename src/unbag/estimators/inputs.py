@@ -27,8 +27,7 @@ from unbag.data.scaling import check_finite
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_of_groups
 from unbag.diagnostics.sampling import weights_by_answer
-from unbag.families import is_network, takes_missing
-from unbag.families.choice import name_of
+from unbag.learners.choice import is_network, name_of
 from unbag.training import Observations
 
 ROWS_AT_ONCE = 8192
@@ -112,13 +111,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         raise
     rows = torch.from_numpy(array)
     _check_row_shape(estimator, tuple(rows.shape[1:]), reset=reset)
-    missing = rows.ndim == 2
-    if not getattr(estimator, "_accepts_missing", False):
-        models = [estimator.model] if reset else estimator._named_models()
-        missing = all(map(takes_missing, models))
-        if missing and any(map(is_network, models)):  # "auto", which has networks where nothing is missing
-            missing = bool(rows.isnan().any())
-    check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=missing)
+    check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=rows.ndim == 2)
     return rows
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from unbag._utils.pages.tables import NONE, Cell
 from unbag.aggregates import Wording
-from unbag.out_of_fold import TOO_FEW_TO_JUDGE
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Section, count, in_number, listed, number, table
 from unbag.report.quality import most_frequent, say_failures, say_gain, say_judged
@@ -96,6 +95,9 @@ def _learned(summary: dict[str, Any]) -> list[str]:
     return [*sentences, *say_error_rates(summary)]
 
 
+TOO_FEW_TO_JUDGE = 10
+
+
 def say_error_rates(summary: dict[str, Any]) -> list[str]:
     """Say how many answers are wrong, where that was fitted."""
     return [
@@ -142,12 +144,8 @@ def _careful(summary: dict[str, Any]) -> list[str]:
 
 
 def say_unfinished(summary: dict[str, Any]) -> list[str]:
-    """Say if the model was still getting better when the number of epochs, or the time, ended training."""
+    """Say if the model was still improving when the time limit ended the fit."""
     training = summary["training"]
-    converged = training["epochs"] < training["most_epochs"] and summary["settings"].get("time_limit") is None
-    # Where held-out groups share rows with the others, they do not notice when the model has learned enough.
-    shared = any(one["judged"]["rows_also_trained_on"] > 0.5 for one in summary["sets"])
-    if not training["scored"] or shared or converged or training["best_epoch"] + 1 < training["epochs"]:
+    if summary["settings"].get("time_limit") is None or training["best_step"] + 1 < training["steps"]:
         return []
-    timed = training["epochs"] < training["most_epochs"]
-    return [f"The last epoch was the best: {'a longer time limit' if timed else 'training for more epochs'} may help."]
+    return ["The last step was the best: a longer time limit may help."]

@@ -131,7 +131,7 @@ def say_finding(finding: Finding) -> str:
 
 def _encode_rows(gathered: Gathered) -> np.ndarray:
     """Return the rows as numbers, as the estimator sees them."""
-    from unbag.families import is_network  # noqa: PLC0415 (slow to import)
+    from unbag.learners.choice import is_network  # noqa: PLC0415 (slow to import)
 
     preparation = fit_preparation(
         gathered.instances,

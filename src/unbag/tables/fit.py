@@ -71,8 +71,8 @@ def fit_tables(
     ('finished', 24)
     """
     with run.opened(plan.as_dict(), force=force) as resumed:
-        from unbag.estimator import AggregateClassifier  # noqa: PLC0415 (slow to import)
-        from unbag.families import is_network  # noqa: PLC0415
+        from unbag.estimators import AggregateClassifier  # noqa: PLC0415 (slow to import)
+        from unbag.learners.choice import is_network  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
         from unbag.report.quality import say_failures  # noqa: PLC0415
 

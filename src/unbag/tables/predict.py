@@ -219,7 +219,7 @@ def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
 
 def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:
     """Return what a finished run notes of itself, and its classifier, which belong together."""
-    from unbag.saving import load  # noqa: PLC0415 (scikit-learn is slow to import)
+    from unbag.persistence.saved_models import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
     content = run.read_finished()
     # No class of the caller's own is made from what a folder says; for predictions, none is needed.
