@@ -26,9 +26,7 @@ class Folds(NamedTuple):
     """For each fold and set, a flag for each group that is held out."""
 
 
-def assign_folds(
-    sets: Sequence[Observations], n_rows: int, subjects: Tensor | None, n_folds: int, seed: int
-) -> Folds:
+def assign_folds(sets: Sequence[Observations], n_rows: int, subjects: Tensor | None, n_folds: int, seed: int) -> Folds:
     """Assign groups and rows to folds.
 
     Rows that groups or subjects connect are held out together if they fall into enough parts. Otherwise single rows, or
