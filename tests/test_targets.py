@@ -225,7 +225,7 @@ def test_what_is_no_target(y):
         ([1, 0], ValueError, r"one observation per group, 3 in all; got shape \(2,\)"),
         ([1, 0, 0, 1], ValueError, r"got shape \(4,\); from one observation per row, make a dict with dict\(zip"),
         (1, ValueError, r"got shape \(\)"),
-        ({"a": 1, "b": 0}, ValueError, "for each id and for no other: 'c' missing, none not among the ids"),
+        ({"a": 1, "b": 0}, ValueError, "exactly one entry for each id: 'c' missing, none not among the ids"),
         (dict.fromkeys("abcdefgh", 0), ValueError, "none missing, 'd', 'e', 'f' and 2 more not among the ids"),
         ({"A": 1, "b": 0, "c": 0}, ValueError, "'a' missing, 'A' not among the ids"),
         ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave the rows"),
