@@ -203,7 +203,8 @@ def _check_same(labels: Sequence[Any], ids: Sequence[Any], name: str, advice: st
     if len(known := set(labels)) < len(labels):
         repeated = [label for label, count in Counter(labels).items() if count > 1]
         raise ValueError(
-            f"the index of {name} must have each id once, but {_name_ids(repeated)} is repeated; keep one entry per group"
+            f"the index of {name} must have each id once, but {_name_ids(repeated)} is repeated; keep one entry for "
+            "each group"
         )
     wanted = set(ids)
     missing = [group_id for group_id in ids if group_id not in known]
