@@ -31,10 +31,6 @@ LOCAL = ("device", "devices", "nodes", "checkpoint", "optimiser", "schedule", "s
 COPIED = ("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "candidates", "history")
 """Attributes, without the underscore at their end, that the JSON file holds as they are."""
 SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
-NO_PICKLE = (
-    "{} cannot be saved without pickle, whose files can run code; networks and model='trees' can be saved, and other "
-    "kinds of models if they are registered by unbag.learners.register_model"
-)
 
 Arrays = dict[str, dict[str, Tensor]]
 """Tensors by owner and name; the owners are ``"classifier"``, mixtures, and the models of their candidates."""
@@ -74,7 +70,7 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays]:
 
 def _describe_parameter(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {"pairs": [(key, _describe_parameter(name, v)) for key, v in value.items()]}
     if isinstance(value, Aggregate):
@@ -113,7 +109,10 @@ def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str,
         models = []
         for j, model in enumerate(c.models):
             if MODELS.get(getattr(model, "kind", "")) is not type(model):
-                raise TypeError(NO_PICKLE.format(f"the model of candidate {c.name!r}"))
+                raise TypeError(
+                    f"the models of {c.name!r} cannot be saved, because {type(model).__name__} is not registered; "
+                    "decorate the class by unbag.learners.register_model"
+                )
             values, arrays[f"{owner}.{i}.{j}"] = model.state()
             models.append({"kind": model.kind, "values": values})
         record = {name: getattr(c, name) for name in ("name", "step", "n_steps", "score", "seconds", "orders")}

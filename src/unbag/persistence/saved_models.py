@@ -140,8 +140,8 @@ def _parse_head(raw: bytes) -> Content:
     number = head["format"]
     if type(number) is not int or number > FORMAT:
         raise ValueError(
-            f"it has format {number!r:.20}, but unbag {unbag.__version__} reads format {FORMAT}; upgrade unbag if a later "
-            "version has saved it"
+            f"it has format {number!r:.20}, but unbag {unbag.__version__} reads format {FORMAT}; upgrade unbag if a "
+            "later version has saved it"
         )
     if number < FORMAT:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 
 MEMORY_ALLOWANCE = 2**27
 """Bytes that the parsed values may take beyond twice the size of the text."""
-MAX_KEYS = 1000
+MAX_KEYS = 10_000
 """Entries of an object at most; what there may be many of is in lists."""
 MAX_DIGITS = 300
 """Digits of a whole number at most; float64 can hold them."""
