@@ -52,17 +52,8 @@ def record_graph(step: Callable[[], None], reset: Callable[[], None]) -> Callabl
 class CapturedSteps:
     """Steps that are captured when they first occur, and replayed from then on.
 
-    Parameters
-    ----------
-    sets
-        The sets of observations.
-    update
-        Trains on the batches of a step.
-    state
-        Returns all tensors that ``update`` changes; the trial runs that a capture needs are undone. Tensors that the
-        first run creates must start as zeros.
-    record
-        Captures a step.
+    ``update`` trains on the batches of a step, and ``state`` returns all tensors that it changes: the trial runs that a
+    capture needs are undone. Tensors that the first run creates must start as zeros.
     """
 
     def __init__(
