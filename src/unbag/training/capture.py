@@ -87,11 +87,14 @@ class CapturedSteps:
             self._update(phase, [batches.batch_at(self._number, size) for batches, size in pairs])
             self._number += 1
 
-        replay = self._record(step, lambda: self._number.copy_(number))
+        def reset() -> None:
+            self._number.copy_(number)
+
+        replay = self._record(step, reset)
         after = [tensor.detach() for tensor in self._state()]
         for tensor, old in zip(after, before, strict=False):
             tensor.copy_(old)
         for tensor in after[len(before) :]:
             tensor.zero_()
-        self._number.copy_(number)
+        reset()
         return replay

@@ -171,9 +171,9 @@ class Run:
         seeds: Sequence[int],
         hooks: Hooks,
         *,
-        n_criteria: int = 1,
-        processes: Processes = Processes(),
-        limits: Limits = Limits(),
+        n_criteria: int,
+        processes: Processes,
+        limits: Limits,
     ) -> None:
         half = settings.precision == "bfloat16"
         if half and isinstance(X, Tensor) and X.ndim == 4:

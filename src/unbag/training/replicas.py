@@ -21,8 +21,8 @@ PREDICTED_ROWS = 8192
 
 
 Accelerate = Callable[..., nn.Module]
-"""Called as ``accelerate(model, replicas=n, half=...)`` with a copy of the first model; returns it, perhaps compiled, or
-a faster model with parameters and buffers of the same names. ``half`` says whether it runs in bfloat16."""
+"""Called as ``accelerate(model, replicas=n, half=False)`` with a copy of the first model. It returns it, perhaps compiled,
+or a faster model with parameters and buffers of the same names; ``half`` says whether it runs in bfloat16."""
 
 
 def make_models(
@@ -89,7 +89,6 @@ class Replicas:
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
-        self._model.to("meta")
         self._vectorised = torch.vmap(self._run_one, randomness="different")
 
     def _run_one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:

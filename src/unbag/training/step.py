@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -78,9 +78,9 @@ class Step:
     loss_sum: Tensor  # since the start of the epoch, (replicas,)
     objective: Objective | None = None  # in place of that of Algorithm 1
     views: Views | None = None
-    processes: Processes = Processes()
+    processes: Processes = field(default_factory=Processes)
     random: RandomState | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     at_once: bool = False  # as for models whose outputs depend on all rows
 
     def __call__(self, phase: Phase, batches: Sequence[Batch | None]) -> None:
