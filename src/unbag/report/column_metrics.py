@@ -22,6 +22,8 @@ MAX_MEMBERS = 10_000
 MAX_PREDICTIONS = 500_000
 """Predictions of importance, over all columns and permutations."""
 MAX_PERMUTATIONS = 5
+MIN_LOG_LIKELIHOOD = -1e6
+"""Value for observations that become impossible when a column is permuted."""
 MAX_NUMBERS = 2**28
 """Numbers that these predictions read; with many columns, each is permuted at least once."""
 SHARE_OF_TIME = 0.1
@@ -98,7 +100,8 @@ def permutation_importance(
             inside = folds == fold
             log_probs[inside] = clf._predict_rows(values[inside], fold=None if fold < 0 else fold)
         parts = log_probs.split([len(s.groups.members) for s in sample])
-        return [compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True)]
+        scores = (compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True))
+        return [score.clamp_min(MIN_LOG_LIKELIHOOD) for score in scores]
 
     permuted, begun = rows[members], time.monotonic()
     before = score(permuted)

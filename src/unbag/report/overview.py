@@ -10,6 +10,8 @@ from unbag.report.elements import Section, count, listed, number, percent, wordi
 LIMITATIONS = "Limitations and warnings"
 MAX_ON_TOP = 3
 
+DESCRIBED = ("unnamed_classes", "worse_than_constant")
+"""Kinds of findings that the report describes in its own words."""
 UNNAMED = {
     "any": "The observations do not name the classes; their names are arbitrary until name_classes assigns them.",
     "reversal": "The observations do not identify the direction of the order of classes; name_classes assigns it.",
@@ -60,7 +62,7 @@ def _find_limitations(summary: dict[str, Any]) -> list[str]:
     sentences = [describe_scored(s) for s in summary["sets"]]
     if (symmetry := summary["data"]["symmetry"]) != "none":
         sentences.append(UNNAMED[symmetry])
-    findings = [f["message"] for f in summary["diagnosis"] if f["kind"] != "unnamed_classes"]
+    findings = [f["message"] for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
     sentences += [f"{message[:1].upper()}{message[1:]}." for message in findings]
     sentences += describe_unfinished(summary)
     if n_warnings := sum(p["severity"] == "warning" for p in _find_problems(summary)):

@@ -244,7 +244,7 @@ def importance(summary: dict[str, Any]) -> Section | None:
     if (total := summary["columns"]) > len(columns):
         section.text.append(f"Of {total:,} columns, those most correlated with predicted probabilities were permuted.")
     clear, axis = (
-        sum(c["drop"] is None or c["drop"] > 2 * c["error"] for c in columns),
+        sum(c["drop"] > 2 * c["error"] for c in columns),
         "loss of log-likelihood per group",
     )
     section.add_plot(

@@ -19,7 +19,7 @@ from unbag.data.histograms import evenly, plain
 from unbag.diagnostics.constant import best_constant
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
-from unbag.report.label_metrics import describe_labels
+from unbag.report.label_metrics import compare_labels
 from unbag.report.scored_groups import ScoredGroups, find_held_out, predict_out_of_fold, score_groups
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
@@ -115,7 +115,7 @@ def summarise(
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
             "least_confident": least_confident(rows, shown, sets),
-            "labels": None if labels is None else describe_labels(clf, log_probs, labels, labelled_rows, sets),
+            "labels": None if labels is None else compare_labels(clf, log_probs, labels, labelled_rows, sets),
             "diagnosis": [asdict(finding) for finding in clf.diagnosis_],
             "problems": [problem.as_dict() for problem in problems],
             "settings": {name: _describe_setting(value) for name, value in clf.get_params(deep=False).items()},
