@@ -127,8 +127,8 @@ def _show_understood(console: Console, understood: dict[str, Any]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("instances", plain(f"{instances['file']}, {instances['rows']:,} rows"))
-    for name in ("id", "group", "label"):
-        if instances[name] is not None:
+    for name in ("id", "group", "label", "subject"):
+        if instances.get(name) is not None:
             table.add_row(f"  {name}", f"column {plain(instances[name])}")
     table.add_row("  features", "\n".join(map(plain, _features(instances["features"]))))
     for one in understood["observations"]:

@@ -23,6 +23,8 @@ Columns are found by their names, in which capitals, spaces and dashes do not ma
 
 - row ids: ``id``, ``row``, ``instance``, ``item`` (each also with ``_id``), ``key``;
 - group ids: ``group``, ``bag``, ``cohort`` (each also with ``_id``), or the only column that both files share;
+- the person or object that a row is about: ``subject``, ``subject_id``, ``person_id``, ``patient_id``,
+  ``participant_id``;
 - true classes of instances, used for evaluation alone: ``label``, ``true_label``, ``truth``;
 - row ids of pairs and triplets: ``a, b, c``; ``first, second, third``; ``i, j, k``; ``id_1, id_2, id_3``; ``id_a, id_b,
   id_c``; ``row_1, row_2, row_3``; ``left, right``; ``anchor, near, far``;

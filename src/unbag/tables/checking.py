@@ -235,6 +235,7 @@ def _understood(gathered: Gathered, table: Table) -> dict[str, Any]:
             "id": gathered.columns.id,
             "group": gathered.columns.group,
             "label": gathered.columns.label,
+            **({} if gathered.columns.subject is None else {"subject": gathered.columns.subject}),
             "features": kinds,
         },
         "classes": list(gathered.classes),

@@ -169,7 +169,12 @@ def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = Non
     learned = (
         None if gathered.learned_labels is None else (gathered.learned_labels[0], position[gathered.learned_labels[1]])
     )
-    return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned)
+    subjects = None
+    if gathered.subjects is not None:
+        kept = position >= 0
+        subjects = np.empty(int(kept.sum()), dtype=np.int64)
+        subjects[position[kept]] = gathered.subjects[kept]
+    return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
 
 
 def _write_rows(gathered: Gathered, preparation: Preparation, position: np.ndarray | None, path: Path) -> None:

@@ -137,6 +137,7 @@ def describe_inputs(gathered: Gathered) -> dict[str, Any]:
         "id": gathered.columns.id,
         "group": gathered.columns.group,
         "label": gathered.columns.label,
+        **({} if gathered.columns.subject is None else {"subject": gathered.columns.subject}),
         **({} if gathered.plan.labelled is None else {"labelled": gathered.plan.labelled}),
         **({} if gathered.plan.class_shares is None else {"class shares": ", ".join(gathered.plan.class_shares)}),
         "features": list(gathered.columns.features),

@@ -23,7 +23,7 @@ from unbag.data.columns import Table, as_categories, is_missing
 from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered
 from unbag.diagnostics.sampling import weights_by_answer
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
-from unbag.tables.ids import find, label_texts
+from unbag.tables.ids import codes_of, find, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.options import Plan
@@ -47,6 +47,8 @@ class Gathered:
     labelled_rows: np.ndarray | None
     learned_labels: tuple[np.ndarray, np.ndarray] | None
     """Classes by name that are learned from, and the rows they are of."""
+    subjects: np.ndarray | None
+    """The number of the subject of each row, ``(rows,)``; a row without a subject has a number of its own."""
     problems: list[Problem]
     on_disk: list[tuple[str, int, int]] | None = None
     """Where features were left in their files, these, as they were before any was read."""
@@ -151,7 +153,8 @@ def gather_opened(
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
-    named = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled}
+    of_rows = (of_instances.id, of_instances.group, of_instances.label, of_instances.subject)
+    named = {*of_rows, plan.names, plan.labelled}
     keys = [name for name in file.names if name in named]
     if read is None:
         instances = with_categories(file.read(as_text=[*keys, *plan.categorical]), plan.categorical)
@@ -180,9 +183,23 @@ def gather_opened(
     if plan.labelled is not None and learned is None:
         raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
     values, rows = (None, None) if labels is None else labels
-    return Gathered(
-        plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *label_problems, *wrong]
-    )
+    subjects = None if of_instances.subject is None else number_subjects(instances.column(of_instances.subject))
+    problems += [*label_problems, *wrong]
+    return Gathered(plan, instances, of_instances, observed, classes, values, rows, learned, subjects, problems)
+
+
+def number_subjects(column: pa.Array) -> np.ndarray:
+    """Return the number of the subject of each row; a row without a subject has a number of its own.
+
+    Examples
+    --------
+    >>> number_subjects(pa.array(["ann", "ben", None, "ann", None])).tolist()
+    [0, 1, 2, 0, 3]
+    """
+    codes = codes_of(column)
+    missing = codes < 0
+    codes[missing] = codes.max(initial=-1) + 1 + np.arange(missing.sum())
+    return codes
 
 
 def with_categories(table: Table, names: Sequence[str]) -> Table:

@@ -282,5 +282,6 @@ def plan_for(
     if published := read_published(groups):  # otherwise it was published as the file of the run
         source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **published})
     names = tuple(map(str, clf.classes_.tolist()))
-    others: dict[str, Any] = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
+    others: dict[str, Any] = {"classes": names, "n_classes": None}
+    others |= {"labelled": None, "class_shares": None, "subject": None}
     return replace(plan, instances=instances, sources=(source,), **others), place
