@@ -187,7 +187,7 @@ def _parts(feature: Feature, values: np.ndarray) -> Iterator[tuple[dict[str, Any
             yield {"value": "missing" if name is None else name}, values[:, j] == 1
         return
     own = values[:, 0]
-    missing = np.isnan(own) | (values[:, 1] == 1 if feature.marked else False)
+    missing = np.isnan(own)
     yield {"value": "missing"}, missing
     if feature.kind == "boolean":
         for name, number in (("false", 0), ("true", 1)):
