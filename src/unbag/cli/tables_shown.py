@@ -94,9 +94,9 @@ def show_learned(console: Console, learned: Any) -> None:
         console.print(table)
     sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        f"Trained for {count(training['epochs'], 'epoch')}"
-        + (", going on with an unfinished run." if learned.resumed else ".")
-        + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
+        f"Fitted {count(len(training['candidates']), 'kind')} of models in {training['seconds']:.0f} seconds"
+        + (", resuming an unfinished run." if learned.resumed else ".")
+        + " Log-likelihoods are per group; trivial is a constant prediction.",
         *say_error_rates(summary),
         *say_unfinished(summary),
     ]

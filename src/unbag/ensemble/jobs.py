@@ -77,6 +77,13 @@ class Schedule:
         splits = problem.split(self.n_folds, self.seed)
         return splits[:1] if self.single_split else splits
 
+    def assign_folds(self, problem: Problem) -> Tensor:
+        """Return the fold that holds out each row, -1 where none does, shape ``(rows,)``."""
+        if self.n_folds == 0:
+            return torch.full((len(problem.rows),), -1)
+        folds = problem.assign_folds(self.n_folds, self.seed)
+        return folds.masked_fill(folds > 0, -1) if self.single_split else folds
+
 
 class Step(NamedTuple):
     """A model of a path, and how well it predicts held-out groups."""
@@ -103,13 +110,12 @@ class Candidate:
 
     def outputs(self, X: Rows) -> Tensor:
         """Return the log of the mean probability over folds."""
-        return self.fold_outputs(X).logsumexp(0) - math.log(len(self.models))
+        n_folds = len(self.models)
+        return torch.stack([self.fold_outputs(X, fold) for fold in range(n_folds)]).logsumexp(0) - math.log(n_folds)
 
-    def fold_outputs(self, X: Rows) -> Tensor:
-        """Return the log-probabilities by the model of each fold, shape ``(folds, rows, outputs)``."""
-        return torch.stack(
-            [self.labels.log_probs(m.outputs(X))[:, o] for m, o in zip(self.models, self.orders, strict=True)]
-        )
+    def fold_outputs(self, X: Rows, fold: int) -> Tensor:
+        """Return the log-probabilities by the model of one fold, shape ``(rows, outputs)``."""
+        return self.labels.log_probs(self.models[fold].outputs(X))[:, self.orders[fold]]
 
 
 @dataclass

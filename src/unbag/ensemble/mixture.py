@@ -41,10 +41,14 @@ class Mixture:
         """Return the log-probabilities of new rows, shape ``(rows, classes)``."""
         return self.mix(torch.stack([c.outputs(X) for c in self.candidates]))
 
-    def fold_log_probs(self, X: Rows) -> Tensor:
-        """Return the log-probabilities by the models of each fold alone, shape ``(folds, rows, classes)``."""
-        outputs = torch.stack([c.fold_outputs(X) for c in self.candidates], 1)  # (folds, candidates, rows, classes)
-        return torch.stack([self.mix(of_fold) for of_fold in outputs])
+    @property
+    def n_folds(self) -> int:
+        """Return the number of models of each candidate."""
+        return len(self.candidates[0].models)
+
+    def fold_log_probs(self, X: Rows, fold: int) -> Tensor:
+        """Return the log-probabilities by the models of one fold alone, shape ``(rows, classes)``."""
+        return self.mix(torch.stack([c.fold_outputs(X, fold) for c in self.candidates]))
 
     def mix(self, outputs: Tensor) -> Tensor:
         """Return the log-probabilities of the mixture from the outputs of all candidates, stacked."""

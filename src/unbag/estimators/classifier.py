@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
@@ -196,6 +197,7 @@ class AggregateClassifier(Predictor):
         align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
         self._set_result(data, problem, fit_ensemble(problem, schedule, align))
+        self._set_folds(data, problem, schedule.assign_folds(problem))
         if has_bag_model(self.model, problem):
             parameters = self.get_params(deep=False)
             self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
@@ -226,6 +228,16 @@ class AggregateClassifier(Predictor):
         self.bag_model_ = None
         self.feature_statistics_ = data.feature_statistics()
         self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
+
+    def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
+        """Store the fold that held out each row and each group; -1 where none did, or several."""
+        self.row_folds_ = torch.full((len(data.rows),), -1).index_copy_(0, problem.rows, folds)
+        self.folds_ = []
+        for s in data.caller_sets:
+            of_members = self.row_folds_[s.groups.members]
+            first = of_members[s.groups.offsets[:-1]]
+            equal = s.groups.segments.sum((of_members != s.groups.segments.expand(first)).long()) == 0
+            self.folds_.append(first.masked_fill(~equal, -1).tolist())
 
     def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
         """Assign known class shares to classes that the groups leave unnamed."""

@@ -47,8 +47,8 @@ def diagnose_fit(clf: Any, data: TrainingData, problem: Problem) -> list[Finding
     out_of_fold = torch.full((len(data.rows), len(data.classes)), float("nan"))
     out_of_fold[problem.rows] = mixture.out_of_fold[:, clf.class_order_]
     folds: Sequence[torch.Tensor] = []
-    if len(mixture.candidates[0].models) > 1:
-        folds = list(mixture.fold_log_probs(problem.X)[:, :, clf.class_order_])
+    if mixture.n_folds > 1:
+        folds = [mixture.fold_log_probs(problem.X, fold)[:, clf.class_order_] for fold in range(mixture.n_folds)]
     position = torch.full((len(data.rows),), -1).index_copy_(0, problem.rows, torch.arange(len(problem.rows)))
     held_out = {}
     counting = [s.counting() for s in sets]

@@ -164,7 +164,7 @@ class Problem:
         Groups that share rows, and groups that share a subject, stay together as long as that leaves several parts;
         otherwise single rows are assigned to folds, and each fold uses the groups that lie within one of its parts.
         """
-        fold = self._assign_folds(n_folds, seed)
+        fold = self.assign_folds(n_folds, seed)
         return [Split(self._within(fold != number), self._within(fold == number)) for number in range(n_folds)]
 
     def select(self, groups: Sequence[Tensor]) -> Problem:
@@ -187,7 +187,7 @@ class Problem:
             raise ValueError("a fold has no complete group; use fewer folds")
         return self.select([flags.nonzero().flatten() for flags in inside])
 
-    def _assign_folds(self, n_folds: int, seed: int) -> Tensor:
+    def assign_folds(self, n_folds: int, seed: int) -> Tensor:
         """Return the fold of each row."""
         generator = torch.Generator().manual_seed(seed)
         part = self._connected_parts()

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from unbag.data.features import Feature
 from unbag.data.histograms import evenly
-from unbag.out_of_fold import log_likelihoods
-from unbag.report.scored_groups import Judged
+from unbag.report.scored_groups import ScoredGroups, compute_log_likelihood
 from unbag.training import Observations
 
 MOST_COLUMNS = 30
@@ -49,7 +48,7 @@ def encoded_columns(clf: Any) -> list[Encoded]:
     return columns
 
 
-def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]) -> list[Encoded]:
+def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[Encoded]:
     """Return the columns whose values correlate most with any predicted probability, where there are many."""
     if len(columns) <= MOST_COLUMNS:
         return list(columns)
@@ -64,7 +63,7 @@ def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Jud
 
 
 def permutation_importance(
-    clf: Any, rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]
+    clf: Any, rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]
 ) -> dict[str, Any] | None:
     """Return how much log-likelihood per group is lost when the values of a column are permuted among rows.
 
@@ -88,7 +87,7 @@ def permutation_importance(
         Of each column ``drop``, the mean over groups by their weights, and ``error``, its standard error over groups;
         None where there is no column, or groups are too large, or the time limit of the fit too short.
     """
-    sample, folds = _sample(clf, sets)
+    sample, folds = _sample(sets)
     members = torch.cat([one.groups.members for one in sample] or [torch.empty(0, dtype=torch.int64)])
     if not len(columns) or not 0 < len(members) * len(columns) <= 4 * MOST_PREDICTIONS:
         return None
@@ -99,8 +98,9 @@ def permutation_importance(
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
         for fold in folds.unique().tolist():
             own = folds == fold
-            log_probs[own] = clf._mixed_log_probs(values[own], fold=None if fold < 0 else fold)
-        return log_likelihoods(sample, log_probs.split([len(one.groups.members) for one in sample]))
+            log_probs[own] = clf._predict_rows(values[own], fold=None if fold < 0 else fold)
+        parts = log_probs.split([len(one.groups.members) for one in sample])
+        return [compute_log_likelihood(one, part) for one, part in zip(sample, parts, strict=True)]
 
     given, begun = rows[members], time.monotonic()
     before = explain(given)
@@ -132,7 +132,7 @@ def permutation_importance(
     }
 
 
-def _sample(clf: Any, sets: Sequence[Judged]) -> tuple[list[Observations], Tensor]:
+def _sample(sets: Sequence[ScoredGroups]) -> tuple[list[Observations], Tensor]:
     """Return an even sample of the groups judged on, and for each member the fold whose models judge it, or -1."""
     total = sum(int(one.observations.groups.sizes[one.chosen].sum()) for one in sets)
     sample, folds = [], [torch.empty(0, dtype=torch.int64)]
@@ -142,9 +142,7 @@ def _sample(clf: Any, sets: Sequence[Judged]) -> tuple[list[Observations], Tenso
         which = which[one.log_likelihood[which] > -torch.inf]
         if len(which):
             sample.append(one.observations.take(which))
-            own = torch.full((len(which),), -1) if one.folds is None else one.folds[which]
-            own = own.where(torch.isin(own, torch.tensor(clf.model_folds_ or [-1])), -1)
-            folds.append(sample[-1].groups.segments.expand(own))
+            folds.append(one.folds[one.observations.groups.segments.take(which)[0]])
     return sample, torch.cat(folds)
 
 
@@ -159,7 +157,7 @@ def _mean_and_error(sample: Sequence[Observations], values: Sequence[Tensor]) ->
     return mean, variance**0.5
 
 
-def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]) -> list[dict[str, Any]]:
+def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[dict[str, Any]]:
     """Return the values and ranges of columns for whose rows the most likely class is least likely on average."""
     members, probs = _sampled_members(sets)
     confidence = probs.max(1).values.numpy()
@@ -173,7 +171,7 @@ def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Jud
     return sorted(parts, key=lambda one: one["confidence"])[:MOST_PARTS]
 
 
-def _sampled_members(sets: Sequence[Judged]) -> tuple[Tensor, Tensor]:
+def _sampled_members(sets: Sequence[ScoredGroups]) -> tuple[Tensor, Tensor]:
     """Return an even sample of the members of all groups, by row number, and their class probabilities."""
     members = torch.cat([one.observations.groups.members for one in sets])
     some = torch.from_numpy(evenly(len(members), 10 * MOST_MEMBERS))

@@ -13,7 +13,7 @@ from torch import Tensor
 from unbag.aggregates import Wording
 from unbag.data.histograms import evenly, histogram, histogram_of_sizes, span
 from unbag.published import MISSING, describe_statement, estimate
-from unbag.report.scored_groups import Judged
+from unbag.report.scored_groups import ScoredGroups
 from unbag.training import Observations
 
 # What is drawn or listed one by one stays this small, however many groups there are.
@@ -26,10 +26,11 @@ SHARES = np.linspace(0, 1, 21)
 TENTHS = np.linspace(0, 1, 11)
 
 
-def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> dict[str, Any]:
+def describe_set(judged: ScoredGroups, classes: list[str]) -> dict[str, Any]:
     """Return everything about one set that a report shows."""
     one = judged.observations
     sizes = one.groups.sizes.numpy()
+    plain_labels = one.aggregate.outcome == "class_counts" and one.groups.max_size == 1
     return {
         "kind": "labels" if plain_labels else one.aggregate.name,
         "wording": asdict(LABELS if plain_labels else one.aggregate.wording),
@@ -54,34 +55,14 @@ def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> d
     }
 
 
-def _judged_on(judged: Judged) -> dict[str, Any]:
-    groups = judged.observations.groups
-    shared = 0.0
-    if judged.folds is not None:
-        # Of a row in groups of different folds, no model has left out all.
-        first, last = (
-            torch.full((groups.last_row + 1,), -1).scatter_reduce_(
-                0, groups.members, groups.segments.expand(judged.folds), how, include_self=False
-            )
-            for how in ("amin", "amax")
-        )
-        rows = groups.take(judged.chosen).members
-        shared = (first != last)[rows].double().mean().item()
-    elif judged.held_out:
-        trained_on = torch.ones(len(groups), dtype=torch.bool).index_fill_(0, judged.chosen, False)
-        rows = groups.take(judged.chosen).members
-        shared = torch.isin(rows, groups.take(trained_on).members).double().mean().item()
-    return {
-        "held_out": judged.held_out,
-        "folds": None if judged.folds is None else int(judged.folds.max()) + 1,
-        "groups": len(judged.chosen),
-        "rows_also_trained_on": shared,
-    }
+def _judged_on(judged: ScoredGroups) -> dict[str, Any]:
+    n_folds = int(judged.folds.max()) + 1 if judged.held_out else None
+    return {"held_out": judged.held_out, "folds": n_folds, "groups": len(judged.chosen)}
 
 
-def _likelihood(judged: Judged) -> dict[str, Any]:
+def _likelihood(judged: ScoredGroups) -> dict[str, Any]:
     """Compare with the trivial predictor; a group that the model rules out is counted, and in no mean."""
-    model, trivial = judged.log_likelihood[judged.chosen].numpy(), judged.trivial[judged.chosen].numpy()
+    model, trivial = judged.log_likelihood[judged.chosen].numpy(), judged.constant[judged.chosen].numpy()
     weights, possible = judged.observations.weights[judged.chosen].numpy(), model > -np.inf
     gain = (model - trivial)[possible]
     edges = span(gain, n_bins=min(20, 4 + len(gain) // 8))
@@ -109,7 +90,7 @@ def own_share(chosen: Observations) -> dict[str, Any] | None:
     return {"log_likelihood": chosen.mean(log_likelihood).item(), "accuracy": right.item()}
 
 
-def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
+def _outcome(judged: ScoredGroups, classes: list[str]) -> dict[str, Any]:
     chosen = judged.observations.take(judged.chosen)
     if chosen.aggregate.outcome in ("class_counts", "published_counts"):
         members, _ = judged.observations.groups.segments.take(judged.chosen)
@@ -181,7 +162,7 @@ def _calibration(
     ]
 
 
-def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:
+def _answers(judged: ScoredGroups, chosen: Observations) -> dict[str, Any]:
     """Compare answers of yes or no with the probability of yes."""
     likely = judged.log_likelihood[judged.chosen].exp().numpy()
     yes = (chosen.z if chosen.z.ndim == 1 else chosen.z[:, 0]).bool().numpy()  # beside a rate of wrong answers
@@ -217,7 +198,7 @@ def reliability(predicted: np.ndarray, happened: np.ndarray) -> list[dict[str, A
     ]
 
 
-def _confidence(judged: Judged) -> dict[str, Any]:
+def _confidence(judged: ScoredGroups) -> dict[str, Any]:
     """Compare how sure the model is of each member before and after the observation of its group is known."""
     certain = judged.posterior[~judged.posterior.isnan().any(1)]
     before = judged.log_probs.exp().max(1).values.numpy()
@@ -232,20 +213,20 @@ def _confidence(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _worst(judged: Judged) -> list[dict[str, Any]]:
+def _worst(judged: ScoredGroups) -> list[dict[str, Any]]:
     """List the groups whose observations the model finds least likely, beside what a constant prediction says."""
     order = judged.log_likelihood[judged.chosen].argsort(stable=True)
     return [
         {
             **_describe_group(judged.observations, number),
             "model": judged.log_likelihood[number].item(),
-            "trivial": judged.trivial[number].item(),
+            "trivial": judged.constant[number].item(),
         }
         for number in judged.chosen[order[:MOST_LISTED]].tolist()
     ]
 
 
-def _unsure(judged: Judged) -> list[dict[str, Any]]:
+def _unsure(judged: ScoredGroups) -> list[dict[str, Any]]:
     """List the groups whose members have the lowest mean probability of their most likely class."""
     groups = judged.observations.groups
     before, after = (

@@ -13,7 +13,7 @@ from unbag.aggregates.symmetry import Symmetry
 from unbag.estimators.class_matching import match_classes
 from unbag.estimators.inputs import number_labels, read_labels
 from unbag.report.group_metrics import reliability
-from unbag.report.scored_groups import Judged
+from unbag.report.scored_groups import ScoredGroups
 
 # A larger matrix can neither be drawn nor read; the most frequent mistakes are listed all the same.
 LARGEST_MATRIX = 20
@@ -24,7 +24,7 @@ def judge_labels(
     log_probs: Tensor,
     labels: Any,
     labelled_rows: Any,
-    sets: Sequence[Judged],
+    sets: Sequence[ScoredGroups],
     *,
     classes: np.ndarray,
     symmetry: Symmetry,
@@ -98,13 +98,13 @@ def _names_from(distinct: np.ndarray, k: int, symmetry: Symmetry) -> np.ndarray:
     return names
 
 
-def _in_groups(rows: Tensor, sets: Sequence[Judged]) -> Tensor:
+def _in_groups(rows: Tensor, sets: Sequence[ScoredGroups]) -> Tensor:
     members = torch.cat([one.observations.groups.members for one in sets])
     return rows[torch.isin(rows, members)]
 
 
 def _known_observation(
-    numbers: Tensor, rows: Tensor, order: np.ndarray, sets: Sequence[Judged], n_rows: int
+    numbers: Tensor, rows: Tensor, order: np.ndarray, sets: Sequence[ScoredGroups], n_rows: int
 ) -> list[Any]:
     """Return for each set how many labelled members are right before and after the observation is known."""
     label_of_row = torch.full((n_rows,), -1).index_copy_(0, rows, numbers)

@@ -144,12 +144,8 @@ def _careful(summary: dict[str, Any]) -> list[str]:
 
 
 def say_unfinished(summary: dict[str, Any]) -> list[str]:
-    """Say if the model was still getting better when the number of epochs, or the time, ended training."""
+    """Say if the model was still improving when the time limit ended the fit."""
     training = summary["training"]
-    converged = training["epochs"] < training["most_epochs"] and summary["settings"].get("time_limit") is None
-    # Where held-out groups share rows with the others, they do not notice when the model has learned enough.
-    shared = any(one["judged"]["rows_also_trained_on"] > 0.5 for one in summary["sets"])
-    if not training["scored"] or shared or converged or training["best_epoch"] + 1 < training["epochs"]:
+    if summary["settings"].get("time_limit") is None or training["best_step"] + 1 < training["steps"]:
         return []
-    timed = training["epochs"] < training["most_epochs"]
-    return [f"The last epoch was the best: {'a longer time limit' if timed else 'training for more epochs'} may help."]
+    return ["The last step was the best: a longer time limit may help."]

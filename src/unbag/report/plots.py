@@ -84,20 +84,13 @@ def _name_above(axes: Axes, columns: int) -> None:
 
 @plot
 def curve(axes: Axes, history: Sequence[dict[str, Any]], what: str, title: str, best: int | None = None) -> None:
-    """Draw a value epoch by epoch, with the one whose weights were kept, and where the phase changes."""
-    epochs, phases = [entry["epoch"] for entry in history], [entry["phase"] for entry in history]
-    there = {entry["epoch"] + 1: entry[what] for entry in history if entry[what] is not None}
+    """Draw a value step by step, with the chosen step."""
+    there = {entry["step"] + 1: entry[what] for entry in history if entry[what] is not None}
     axes.plot(list(there), list(there.values()), "o" if len(there) == 1 else "-", color=FIRST, linewidth=1.6)
-    for (before, after), epoch in zip(pairwise(phases), epochs[1:], strict=True):
-        if before != after:
-            axes.axvline(epoch + 0.5, color=INK, linewidth=0.8, linestyle=":")
-            axes.annotate(
-                f" {after}", (epoch + 0.5, 1), xycoords=("data", "axes fraction"), va="bottom", ha="center", fontsize=8
-            )
     if best is not None and best + 1 in there:
-        axes.plot([best + 1], [there[best + 1]], "o", color=SECOND, label=f"kept: epoch {best + 1}")
+        axes.plot([best + 1], [there[best + 1]], "o", color=SECOND, label=f"chosen: step {best + 1}")
         axes.legend()
-    axes.set(xlabel="epoch", ylabel=title, xlim=(0, 2) if len(there) == 1 else None)
+    axes.set(xlabel="step", ylabel=title, xlim=(0, 2) if len(there) == 1 else None)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 

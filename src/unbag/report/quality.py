@@ -7,13 +7,9 @@ from typing import Any
 
 from unbag._utils.pages.tables import NONE, Cell, Table
 from unbag.aggregates import Wording
-from unbag.diagnostics.fit_diagnosis import FEW_TO_JUDGE
 from unbag.report import plots
 from unbag.report.label_section import say_accuracy
 from unbag.report.page_elements import Picture, Section, count, in_number, in_percent, number, percent, table
-
-# Likelihoods of the same models differ by less.
-ROUNDING = 1e-9
 
 ADVICE = "Do not rely on it: train for longer or with a lower learning rate, and look at the scale of the features."
 
@@ -98,11 +94,6 @@ def _say_yardsticks(summary: dict[str, Any]) -> list[str]:
                 f"log-likelihood of {number(own['log_likelihood'])} per {kind.group}, and as many rows right as are of "
                 f"the most frequent class of their {kind.group}, {percent(own['accuracy'])}."
             )
-        if (match := one.get("match")) is not None:
-            sentences.append(
-                f"A network that matches the mean prediction of each {kind.group} with its proportions has "
-                f"{number(match)}."
-            )
         if likelihood["impossible"]:
             sentences.append(
                 f"The model rules out what was observed of {count(likelihood['impossible'], kind.group, kind.groups)}; "
@@ -138,14 +129,7 @@ def say_judged(one: dict[str, Any]) -> str:
             f"Judged on all {count(judged['groups'], kind.group, kind.groups)}, those that were trained on included: "
             f"none was held out. New ones will be explained less well.{weighted}"
         )
-    if judged.get("folds"):
-        text = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that have not seen it"
-    else:
-        text = f"Judged on {count(judged['groups'], kind.group, kind.groups)} that were held out from training"
-    text += "; so few make the figures rough." if judged["groups"] <= FEW_TO_JUDGE else "."
-    if judged["rows_also_trained_on"]:
-        share = percent(judged["rows_also_trained_on"])
-        text += f" But {share} of their rows are also in {kind.groups} that were trained on: for new rows, expect less."
+    text = f"Judged on {count(judged['groups'], kind.group, kind.groups)}, each by models that did not see it."
     return text + weighted
 
 
@@ -186,14 +170,6 @@ def say_failures(summary: dict[str, Any]) -> list[str]:
                 f"{percent(estimated['value'])}, and whoever knows the counts has {percent(own['accuracy'])} by "
                 f"calling every row by the most frequent class of its {kind.group}. For rows in these {kind.groups}, "
                 "disaggregate uses both."
-            )
-        match, model = one.get("match"), one["likelihood"]["model"]
-        weights = {named["model"]: named["weight"] for named in summary["training"].get("candidates") or []}
-        is_match = weights.get(MATCH, 0.0) == 1.0
-        if match is not None and model is not None and model <= match + ROUNDING and not is_match:
-            sentences.append(
-                "The model is no better than the match of mean predictions to proportions, which explains left-out "
-                f"{kind.groups} as well: log-likelihood {number(match)} per {kind.group}."
             )
     return sentences
 

@@ -89,77 +89,51 @@ def _span(one: dict[str, int]) -> str:
 
 
 def training(summary: dict[str, Any]) -> Section:
-    """Show how the training went."""
+    """Show the candidates, and the steps of the one with the largest weight."""
     about, history = summary["training"], summary["training"]["history"]
     section = Section("training", "Training")
-    stopped = about["scored"] and about["epochs"] < about["most_epochs"]
-    timed = summary["settings"].get("time_limit") is not None
-    why = "when time was up, or nothing improved any more" if timed else "because nothing improved any more"
     section.text.append(
-        f"{count(about['epochs'], 'epoch')} in {number(about['seconds'])} seconds"
-        + (f", stopped before {number(about['most_epochs'])} {why}" if stopped else "")
-        + f"; the weights of epoch {about['best_epoch'] + 1} were kept. "
-        + (f"The model has {count(about['parameters'], 'parameter')}; features" if about["parameters"] else "Features")
-        + f" were scaled by “{about['scaling']}”."
+        f"{count(len(about['candidates']), 'model')} in {number(about['seconds'])} seconds. The model with the largest "
+        f"weight is {about['best']}, at step {about['best_step'] + 1} of {about['steps']}."
     )
-    if len(history) < about["epochs"]:
-        section.text.append(f"The curves show {len(history)} of {number(about['epochs'])} epochs, spread evenly.")
-    section.pictures.append(
-        Picture(plots.curve("loss", history, "loss", "loss"), "Line: training loss by epoch", _say_loss(history))
-    )
-    if about["scored"]:
+    if len(history) < about["steps"]:
+        section.text.append(f"The curve shows {len(history)} of {number(about['steps'])} steps.")
+    if about["folds"] > 1:
+        section.text.append(
+            f"Each group was held out once, in {about['folds']} folds. The log-likelihood of held-out groups determined "
+            "the step of each model, its weight in the mean of the predictions, and its temperature."
+        )
+    if any(entry.get("score") is not None for entry in history):
         section.pictures.append(
             Picture(
-                plots.curve("score", history, "score", "held-out log-likelihood", about["best_epoch"]),
-                "Line: log-likelihood per held-out group by epoch, with the epoch that was kept",
-                _say_score(history, about["best_epoch"]),
+                plots.curve("score", history, "score", "held-out log-likelihood", about["best_step"]),
+                "Line: held-out log-likelihood per group after each step, and the step that was chosen",
+                _say_score(history, about["best_step"]),
             )
         )
-    else:
-        section.text.append("No groups were held out, so that the last epoch was kept and no score tells how it went.")
-    if candidates := about.get("candidates"):
-        section.text.append(
-            f"Every group was left out of training once, in {about['folds']} folds. Log-likelihoods of groups by "
-            "models that have not seen them chose the weights of the models in the mean of their probabilities, and "
-            f"temperatures by which logits are divided, {number(about['temperature'])} for those of the mean."
+    chosen = [
+        (
+            Cell(one["model"]),
+            in_number(one["score"]),
+            in_percent(one["weight"]),
+            in_number(one["steps"]),
+            in_number(one["seconds"]),
         )
-        chosen = [(Cell(one["model"]), in_number(one["score"]), in_percent(one["weight"])) for one in candidates]
-        headings = ("model", "log-likelihood per left-out group", "weight")
-        section.tables.append(Table("Models to choose from", headings, chosen))
-    if len(about["replicas"]) > 1:
-        rows = [
-            (
-                in_number(place + 1),
-                Cell(one["scaling"]),
-                in_number(one["best_epoch"] + 1),
-                in_number(one["score"]),
-                Cell("yes" if place == about["best_replica"] else ""),
-            )
-            for place, one in enumerate(about["replicas"])
-        ]
-        columns = ("number", "scaling", "best epoch", "log-likelihood per group", "best")
-        section.tables.append(Table("Models trained side by side", columns, rows))
+        for one in about["candidates"]
+    ]
+    headings = ("model", "held-out log-likelihood per group", "weight", "steps", "seconds")
+    section.tables.append(Table("Models", headings, chosen))
     return section
 
 
-def _say_loss(history: list[dict[str, Any]]) -> str:
-    losses = [entry["loss"] for entry in history if entry["loss"] is not None]
-    if not losses:
-        return "The loss was no number in any epoch."
-    sentence = f"The loss went from {number(losses[0])} to {number(losses[-1])}."
-    if len({entry["phase"] for entry in history}) > 1:
-        sentence += " The dotted line marks where another loss took over: values before and after it do not compare."
-    return sentence
-
-
 def _say_score(history: list[dict[str, Any]], best: int) -> str:
-    scores = {entry["epoch"]: entry["score"] for entry in history if entry["score"] is not None}
+    scores = {entry["step"]: entry["score"] for entry in history if entry["score"] is not None}
     if best not in scores:
-        return "Held-out groups chose the epoch."
+        return "Held-out groups chose the step."
     first, last = number(scores[min(scores)]), number(scores[max(scores)])
     return (
-        f"The log-likelihood of a held-out group, higher is better, went from {first} to "
-        f"{number(scores[best])} in epoch {best + 1}, the best, and was {last} at the end."
+        f"The held-out log-likelihood per group, higher is better, rose from {first} to {number(scores[best])} at step "
+        f"{best + 1}, the best, and was {last} at the last step."
     )
 
 
