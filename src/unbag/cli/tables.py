@@ -122,19 +122,20 @@ def fit(
             raise fail("name the folder to keep the run in, with --out or as out = ... in the file of settings")
         run = Run(Path(options["out"]))
         plan = make_plan(options)
+        network = plan.training.network
+        launcher = None if network is None else Launcher(network.devices, network.nodes, plan.training.device)
         if engine == "ray":
             from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
 
-            n = (1 if plan.training.devices == "auto" else plan.training.devices) * plan.training.nodes
-            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), n, plan.training.device), nl=False)
+            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), network, plan.training.device), nl=False)
             return
-        if not Launcher(plan.training.devices, plan.training.nodes, plan.training.device).first:
+        if launcher is not None and not launcher.first:
             with TemporaryDirectory() as folder:  # the first process keeps the run
                 fit_tables(plan, Run(Path(folder)), rows=run.rows)
             return
         try:
             learned = fit_tables(
-                plan, run, force=force, verbose=not as_json, say_read=_no_words if as_json else _say_read
+                plan, run, force=force, verbose=not as_json, on_read=(lambda loaded: None) if as_json else _show_read
             )
         except KeyboardInterrupt:
             _say_how_to_go_on(run)
@@ -226,13 +227,9 @@ def disaggregate(
         say_written(rows, "lines", out, problems, as_json)
 
 
-def _say_read(gathered: Any) -> None:
-    for one in gathered.observed:
-        show_columns(Terminal(stderr=True), one.table.file, [read._asdict() for read in one.read])
-
-
-def _no_words(gathered: Any) -> None:
-    """Print nothing: the output is for machines."""
+def _show_read(loaded: Any) -> None:
+    for observed in loaded.observed:
+        show_columns(Terminal(stderr=True), observed.table.file, [read._asdict() for read in observed.read])
 
 
 def _as_one_of_several(arguments: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
@@ -70,6 +71,11 @@ class Tally:
         """Add to a count."""
         if number:
             which[name] = which.get(name, 0) + number
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            dict(Counter(self.unknown) + Counter(other.unknown)), dict(Counter(self.filled) + Counter(other.filled))
+        )
 
     def as_problems(self, file: str) -> list[Problem]:
         """Return what was met, as notes."""

@@ -24,7 +24,7 @@ from unbag._utils.files import (
     write_atomic,
 )
 
-FORMAT = 3
+FORMAT = 4
 
 SUMMARY, REPORT = "summary.json", "report.html"
 FILES = (SUMMARY, "model/model.json", REPORT)
@@ -135,17 +135,29 @@ class Run:
             )
         return True
 
-    def start(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> None:
-        """Note what is going to be done; what an earlier run has left is removed, and no other file.
+    @contextmanager
+    def training(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> Iterator[None]:
+        """Mark the run as unfinished while it is trained.
 
-        Its checkpoint stays where it is gone on with.
+        If training fails before it has saved a checkpoint, the folder is left as it was.
         """
         remove_drafts(self.head)
+        before = self.head.read_bytes() if self.head.exists() else None
         if not resumed:
-            earlier = self.read()["files"] if self.head.exists() else {}
-            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+            earlier = {} if before is None else self.read()["files"]
             self._remove_checkpoint()
-        self._remove(self.read()["files"])
+            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+        try:
+            yield
+        except BaseException:
+            if not any(self.checkpoint.rglob("*.safetensors")):
+                self._remove_checkpoint()
+                if before is None:
+                    self.head.unlink()
+                else:
+                    write_atomic(self.head, before)
+            raise
+        self._remove([name for name in self.read()["files"]])
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
