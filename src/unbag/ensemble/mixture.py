@@ -33,7 +33,8 @@ class Mixture:
     candidates: list[Candidate]
     weights: Tensor  # (candidates,), sum to one
     sharpness: Tensor  # (candidates,), inverse temperatures
-    out_of_fold: Tensor  # (rows, outputs): log-probabilities of each row by models that did not see it
+    out_of_fold: Tensor
+    """Log-probabilities of each membership by models that did not see its group, shape ``(memberships, outputs)``."""
     score: float
     """Mean held-out log-likelihood per group."""
 
@@ -80,19 +81,17 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
     Parameters
     ----------
     candidates
-        Fitted on the folds of ``problem``; groups with a row that no fold held out are not used.
+        Fitted on the folds of ``problem``; groups with a membership that no fold predicts are not used.
     problem
         All rows and observations.
     """
     labels = problem.labels
-    held_out = candidates[0].out_of_fold.isfinite().all(1)
-    if not bool(held_out.any()):  # nothing was held out
+    judged = problem.unroll(candidates[0].out_of_fold.isfinite().all(1))
+    if judged is None:  # nothing was held out
         weights = torch.full((len(candidates),), 1 / len(candidates))
         missing = candidates[0].out_of_fold
         return Mixture(labels, list(candidates), weights, torch.ones(len(candidates)), missing, float("nan"))
-    judged = problem if bool(held_out.all()) else problem._within(held_out)
-    position = torch.searchsorted(problem.rows, judged.rows)
-    outputs = torch.stack([labels.log_probs(c.out_of_fold[position]) for c in candidates])
+    outputs = torch.stack([labels.log_probs(c.out_of_fold[judged.rows]) for c in candidates])
     n = len(candidates)
     group_weights = judged.group_weights
 
@@ -115,6 +114,6 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
     sharpness = torch.from_numpy(found.x[n:]).exp().float()[kept]
     out_of_fold = torch.full_like(candidates[0].out_of_fold, float("nan"))
     mixed = labels.mix(outputs[kept], weights.log(), sharpness)
-    out_of_fold[position] = mixed
+    out_of_fold[judged.rows] = mixed
     chosen = [candidates[k] for k in kept.tolist()]
     return Mixture(labels, chosen, weights, sharpness, out_of_fold, judged.score(mixed))

@@ -56,7 +56,7 @@ def fit_bag_model(
     problem
         Instances and labels of bags.
     out_of_fold
-        Log-probabilities of each instance by models that did not see its bag.
+        Log-probabilities of each membership by models that did not see its bag.
     make_schedule
         Resolves what is fitted to the pooled columns.
     """
@@ -70,7 +70,7 @@ def fit_bag_model(
         LabelProportions(), Groups.from_sizes([1] * len(columns)), one_hot, 2, group_weights=bags.group_weights
     )
     bag_problem = Problem.create(scaling(columns).float(), [labels], Categorical(2))
-    by_instances = bag_log_probs(bags, out_of_fold[bags.groups.members]).float()
+    by_instances = bag_log_probs(bags, out_of_fold).float()
     score = bag_problem.score(by_instances)
     instances = Candidate(INSTANCES, bag_problem.labels, [], [], 0, 1, score, by_instances, 0.0)
     return BagModel(scaling, fit_ensemble(bag_problem, make_schedule(bag_problem), further=[instances]))

@@ -231,13 +231,16 @@ class AggregateClassifier(Predictor):
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
         """Store the fold that held out each row and each group; -1 where none did, or several."""
-        self.row_folds_ = torch.full((len(data.rows),), -1).index_copy_(0, problem.rows, folds)
+        self.row_folds_ = torch.full((len(data.rows),), -1)
+        held_out = folds >= 0
+        self.row_folds_[problem.rows[problem.members[held_out]]] = folds[held_out]
         self.folds_ = []
-        for s in data.caller_sets:
-            of_members = self.row_folds_[s.groups.members]
+        for s, raw, of_members in zip(problem.sets, data.caller_sets, problem.per_set(folds), strict=False):
             first = of_members[s.groups.offsets[:-1]]
             equal = s.groups.segments.sum((of_members != s.groups.segments.expand(first)).long()) == 0
-            self.folds_.append(first.masked_fill(~equal, -1).tolist())
+            of_groups = torch.full((len(raw.groups),), -1)
+            of_groups[raw.weights > 0] = first.masked_fill(~equal, -1)
+            self.folds_.append(of_groups.tolist())
 
     def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
         """Assign known class shares to classes that the groups leave unnamed."""

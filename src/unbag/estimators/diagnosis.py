@@ -44,8 +44,7 @@ def diagnose_fit(clf: Any, data: TrainingData, problem: Problem) -> list[Finding
     findings = []
     if diverged := describe_divergence(mixture.score, data.observations, constant):
         findings.append(Finding("worse_than_constant", diverged))
-    out_of_fold = torch.full((len(data.rows), len(data.classes)), float("nan"))
-    out_of_fold[problem.rows] = mixture.out_of_fold[:, clf.class_order_]
+    out_of_fold = problem.per_set(mixture.out_of_fold[:, clf.class_order_])
     folds: Sequence[torch.Tensor] = []
     if mixture.n_folds > 1:
         folds = [mixture.fold_log_probs(problem.X, fold)[:, clf.class_order_] for fold in range(mixture.n_folds)]
@@ -53,7 +52,7 @@ def diagnose_fit(clf: Any, data: TrainingData, problem: Problem) -> list[Finding
     held_out = {}
     counting = [s.counting() for s in sets]
     for n, s in enumerate(counting):
-        log_probs = out_of_fold[s.groups.members]
+        log_probs = out_of_fold[n]
         if bool(log_probs.isfinite().all()):
             by_fold = [fold[position[s.groups.members]] for fold in folds]
             held_out[n] = LeftOut(s, log_probs, by_fold, constant[n][sets[n].weights > 0])

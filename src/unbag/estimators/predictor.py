@@ -233,7 +233,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         overwrite
             Whether to replace a model that is there.
         """
-        from unbag.persistence import save  # noqa: PLC0415 (imports this module)
+        from unbag.persistence.saved_models import save  # noqa: PLC0415 (imports this module)
 
         check_is_fitted(self, "mixture_")
         save(self, folder, overwrite=overwrite)

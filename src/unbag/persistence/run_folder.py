@@ -161,8 +161,8 @@ class Run:
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
-        weights = json.loads(read_regular(self.model / "model.json", MAX_JSON_BYTES))["content"]["weights"]
-        written = [*FILES, *(f"{self.model.name}/{one['file']}" for one in weights)]
+        arrays = json.loads(read_regular(self.model / "model.json", MAX_JSON_BYTES))["content"]["arrays"]["file"]
+        written = [*FILES, f"{self.model.name}/{arrays}"]
         written.remove(REPORT)
         files = {name: sha256(self.folder / name) for name in written}
         self._write("finished", plan, inputs, {**files, REPORT: None})

@@ -14,11 +14,10 @@ from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, is_missing
-from unbag.data.features import feature_problems, kind_of
+from unbag.data.features import NUMERIC_TEXT, feature_problems, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups
 from unbag.tables.column_roles import kinds_of_size
-from unbag.tables.csv_files import NUMBER
 from unbag.tables.disk import encode_in_memory, excerpt_of
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
@@ -198,7 +197,7 @@ def _refuse(gathered: Gathered, name: str, leak: str) -> Problem:
 def _words_among_numbers(gathered: Gathered, name: str) -> Iterator[Problem]:
     """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
     text = gathered.instances.column(name)
-    numeric = pc.match_substring_regex(text, NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+    numeric = pc.match_substring_regex(text, NUMERIC_TEXT).fill_null(True).to_numpy(zero_copy_only=False)
     if name in gathered.plan.categorical or numeric.mean() < MOSTLY:
         return
     if numeric.all():

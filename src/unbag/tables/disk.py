@@ -26,9 +26,8 @@ from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table, as_categories
 from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
 from unbag.data.frames import EncodedRows
+from unbag.tables.files import ParquetFiles, open_table, state_of_parts
 from unbag.tables.load import Gathered, memory_size, with_categories
-from unbag.tables.parquet_files import state_of_parts
-from unbag.tables.read import open_table
 from unbag.training import MappedRows
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 
@@ -78,7 +77,8 @@ def encode_on_disk(loaded: Gathered, folder: Path) -> tuple[EncodedRows, Gathere
     names, members = list(loaded.columns.features), loaded.member_rows
     plan = loaded.plan
     with open_table(plan.instances) as file:
-        types = [f"{name} {kind}" for name, kind in file.content.types.items()]  # type: ignore[union-attr]
+        assert isinstance(file, ParquetFiles)
+        types = [f"{name} {kind}" for name, kind in file.types.items()]
     key: dict[str, Any] = {"format": FORMAT, "parts": loaded.on_disk, "types": types, "features": names}
     key |= {"categorical": sorted(plan.categorical), "order": _digest(order), "learned from": _digest(members)}
     place = folder / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]

@@ -23,13 +23,12 @@ from unbag.data.columns import Table, as_categories, is_missing
 from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered
 from unbag.diagnostics.sampling import weights_by_answer
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
+from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
 from unbag.tables.ids import codes_of, find, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.options import Plan
-from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.proportions import Options
-from unbag.tables.read import TableFile, open_table
 from unbag.training import Observations
 
 
@@ -117,12 +116,12 @@ def is_on_disk(plan: Plan, instances: TableFile) -> bool:
     folder is named.
     """
     if plan.disk is not None:
-        if not isinstance(instances.content, ParquetFiles):
+        if not isinstance(instances, ParquetFiles):
             raise fail("rows are read piece by piece from Parquet alone; write the file as such", str(instances.path))
         return True
-    if not isinstance(instances.content, ParquetFiles) or plan.training.model == "trees":
+    if not isinstance(instances, ParquetFiles) or plan.training.model == "trees":
         return False
-    return instances.content.size > memory_size() / 10
+    return instances.size > memory_size() / 10
 
 
 def memory_size() -> float:

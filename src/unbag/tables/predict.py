@@ -26,15 +26,13 @@ from unbag.data.groups import Groups
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
 from unbag.tables.column_roles import ID, columns_of_instances, find_column, keys_in_source
-from unbag.tables.csv_files import convert_text, raise_if_text
+from unbag.tables.files import ROWS_AT_ONCE, TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.ids import find, missing_keys, shared_keys
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
 from unbag.tables.options import Plan
-from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.read import TableFile, open_table
 from unbag.training import Observations
 
 Result = tuple[int, list[Problem]]
@@ -73,7 +71,7 @@ class FittedRun:
     @classmethod
     def load(cls, run: Run, device: str = "cpu") -> FittedRun:
         """Load a run; files that belong to another run are refused."""
-        from unbag.persistence import load  # noqa: PLC0415 (scikit-learn is slow to import)
+        from unbag.persistence.saved_models import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
         content = run.read_finished()
         # Code that a folder names is not imported; predictions do not need it.
@@ -103,17 +101,17 @@ class FittedRun:
         kinds = self.preparation.csv_types
         types = {name: kind for name, kind in kinds.items() if name not in kept}
         for piece in file.stream(list(dict.fromkeys([*kept, *self.preparation.names])), types):
-            texts = piece.select(kept)
-            for place, name in enumerate(piece.column_names):  # numbers in columns that are kept as they are written
+            table = piece
+            for place, name in enumerate(piece.column_names):  # numbers in columns that are copied as they are written
                 column = piece.column(name).combine_chunks()
                 if name in kept and kinds.get(name, pa.string()) != pa.string() and pa.types.is_string(column.type):
                     raise_if_text(column, kinds[name], file.path, name, seen.rows)
-                    piece = piece.set_column(place, name, convert_text(column, kinds[name]))
-            X = self.preparation.encode(Table(file.path, piece), seen.tally, seen.rows)
+                    table = table.set_column(place, name, convert_text(column, kinds[name]))
+            X = self.preparation.encode(Table(file.path, table), seen.tally, seen.rows)
             moments = Moments.of(X)
             seen.moments = moments if seen.moments is None else seen.moments + moments
             seen.rows += len(X)
-            yield texts, EncodedRows(torch.from_numpy(X), self.preparation)
+            yield piece.select(kept), EncodedRows(torch.from_numpy(X), self.preparation)
         if not seen.rows:
             raise fail("there are no rows, only names of columns", str(file.path))
 

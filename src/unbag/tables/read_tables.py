@@ -130,5 +130,5 @@ def as_tables(gathered: Gathered, problems: list[Problem], X: Any = None) -> Tab
         "class_shares": plan.shares,
     }
     X = gathered.instances.data.select(gathered.columns.features) if X is None else X
-    labels, rows = gathered.labels, gathered.labelled_rows
-    return Tables(X, y, groups, parameters, labels, rows, gathered.subjects, gathered.instances.data, problems)
+    labelled = gathered.labels, gathered.labelled_rows
+    return Tables(X, y, groups, parameters, *labelled, gathered.subjects, gathered.instances.data, problems)
