@@ -21,6 +21,7 @@ from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows
+from unbag.ensemble.progress import Progress
 from unbag.learners import Learner, Model, Problem, Split, Watch
 
 Align = Callable[[Tensor, Tensor], np.ndarray]
@@ -55,6 +56,8 @@ class Schedule:
         Seed of the folds and of the learners.
     clock
         Returns the time in seconds.
+    progress
+        Shows the progress of jobs.
     """
 
     stages: tuple[tuple[Learner, ...], ...]
@@ -67,6 +70,7 @@ class Schedule:
     time_limit: float | None = None
     seed: int = 0
     clock: Callable[[], float] = time.monotonic
+    progress: Progress = field(default_factory=Progress)
 
     def quick(self) -> Schedule:
         """Return a schedule of the first stages alone."""
@@ -123,32 +127,10 @@ class Candidate:
         return self.labels.log_probs(self.models[fold].outputs(X))[:, self.orders[fold]]
 
 
-class Progress:
-    """Progress of a fit in jobs, which subclasses show."""
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def begin(self, n_jobs: int) -> None:
-        """Announce how many jobs there are at most."""
-
-    def end_step(self, name: str, score: float) -> None:
-        """Report a step of a path and its held-out score."""
-
-    def end_jobs(self, n_jobs: int = 1) -> None:
-        """Report jobs that are finished, or not needed."""
-
-
-def fit_candidates(
-    problem: Problem,
-    schedule: Schedule,
-    align: Align | None = None,
-    progress: Progress | None = None,
-) -> list[Candidate]:
+def fit_candidates(problem: Problem, schedule: Schedule, align: Align | None = None) -> list[Candidate]:
     """Run all learners of a schedule.
+
+    After an interrupt from the keyboard, running jobs end with their step, and the candidates so far are returned.
 
     Parameters
     ----------
@@ -158,17 +140,11 @@ def fit_candidates(
         Learners and stopping rules.
     align
         Brings the classes of a model into the order of another one; None where observations identify the classes.
-    progress
-        Shows the progress of jobs.
-
-    Notes
-    -----
-    After an interrupt from the keyboard, running jobs end with their next step, and the candidates so far are returned.
     """
+    runner = _Runner(problem, schedule.make_splits(problem), schedule, align)
     candidates: list[Candidate] = []
-    with progress or Progress() as shown:
-        runner = _Runner(problem, schedule.make_splits(problem), schedule, align, shown)
-        shown.begin(sum(map(len, schedule.stages)) * len(runner.splits))
+    with schedule.progress:
+        schedule.progress.begin(sum(map(len, schedule.stages)) * len(runner.splits))
         try:
             for stage in schedule.stages:
                 runner.run_stage(stage, candidates)
@@ -184,7 +160,6 @@ class _Runner:
     splits: Sequence[Split]
     schedule: Schedule
     align: Align | None
-    progress: Progress
     best_gain: float = 0.0
     reference: Tensor | None = None
     """Probabilities of all rows by the first model, whose classes those of all others are aligned with."""
@@ -214,7 +189,7 @@ class _Runner:
             least = min(least, max(gains))
         kept = [n for n, gain in enumerate(gains) if len(stage) == 1 or not gain < least]
         others = [(n, fold) for n in kept for fold in range(1, n_folds)]
-        self.progress.end_jobs((len(stage) - len(kept)) * (n_folds - 1))
+        self.schedule.progress.end_jobs((len(stage) - len(kept)) * (n_folds - 1))
         self.jobs_left = len(others)
         paths = self._parallel((self._job, (prepared[n], fold, best)) for n, fold in others)
         for n in kept:
@@ -280,12 +255,12 @@ class _Runner:
                 continue
             outputs = model.outputs(held_out.X)
             steps.append(Step(model, held_out.score(outputs), outputs, epochs))
-            self.progress.end_step(learner.name, steps[-1].score)
+            self.schedule.progress.end_step(learner.name, steps[-1].score)
             if steps[-1].score > best_score:
                 best_score, best_step = steps[-1].score, n
             if n - best_step >= self.schedule.patience or watch.seconds_left() <= 0:
                 break
-        self.progress.end_jobs()
+        self.schedule.progress.end_jobs()
         return steps
 
     def _select(self, name: str, paths: list[list[Step]], seconds: float) -> Candidate:

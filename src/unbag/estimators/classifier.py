@@ -16,15 +16,15 @@ from unbag._utils.checks import check_device
 from unbag._utils.findings import Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
-from unbag.aggregates.symmetry import Symmetry
 from unbag.diagnostics.fit_diagnosis import DivergenceWarning
 from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_matching import match_classes
-from unbag.estimators.config import has_bag_model, resolve
+from unbag.estimators.config import resolve
 from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
+from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
@@ -142,7 +142,9 @@ class AggregateClassifier(Predictor):
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
+        **removed: Any,
     ) -> None:
+        refuse_parameters(removed)
         self.aggregate = aggregate
         self.model = model
         self.method = method
@@ -193,14 +195,11 @@ class AggregateClassifier(Predictor):
         self.diagnosis_ = self._report(diagnose_data(data, self._column_names()))
         self.scaling_ = data.fit_scaling(self.scaling)
         problem = data.problem(self.scaling_)
-        schedule = resolve(problem, self.get_params(deep=False), seed)
-        align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
-        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
-        self._set_result(data, problem, fit_ensemble(problem, schedule, align))
+        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
+        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
+        self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
         self._set_folds(data, problem, schedule.assign_folds(problem))
-        if has_bag_model(self.model, problem):
-            parameters = self.get_params(deep=False)
-            self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
+        self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
         self.diagnosis_ += self._report(diagnose_fit(self, data, problem))
         return self
 
@@ -225,7 +224,6 @@ class AggregateClassifier(Predictor):
             for c, w in zip(mixture.candidates, mixture.weights.tolist(), strict=True)
         ]
         self.history_ = best.history
-        self.bag_model_ = None
         self.feature_statistics_ = data.feature_statistics()
         self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
 
@@ -257,8 +255,3 @@ class AggregateClassifier(Predictor):
                 category = DivergenceWarning if finding.kind == "worse_than_constant" else UnbagWarning
                 warnings.warn(finding.message, category, stacklevel=3)
         return list(findings)
-
-
-def align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndarray:
-    """Return which output of the second model matches each class of the first, from probabilities of the same rows."""
-    return match_classes((first.T @ second).numpy(), symmetry)

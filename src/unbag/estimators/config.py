@@ -17,7 +17,7 @@ from torch import Tensor
 from unbag._utils.checks import check_choice, describe
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.row_source import row_shape
-from unbag.ensemble import Schedule
+from unbag.ensemble import Progress, ProgressBar, Schedule
 from unbag.estimators.settings import CrossFitting, NetworkTraining
 from unbag.learners import Algorithm, Classifiers, Learner, Problem
 from unbag.learners.base import Restarted
@@ -83,6 +83,7 @@ def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds:
         n_jobs=1 if make_launcher(parameters).several else resolve_n_jobs(parameters["n_jobs"]),
         time_limit=_resolve_time_limit(parameters["time_limit"]),
         seed=seed,
+        progress=ProgressBar() if parameters["verbose"] else Progress(),
     )
 
 
@@ -220,8 +221,8 @@ def make_launcher(parameters: dict[str, Any]) -> Launcher:
 def resolve_settings(training: NetworkTraining, method: str, problem: Problem, thresholds: Thresholds) -> Settings:
     """Resolve the settings of the training loop."""
     check_choice("weights", training.weights, ("auto", "current", "remembered"))
-    epochs, warm_up, weights = training.epochs, training.warm_up, training.weights
-    Settings(epochs=epochs, warm_up=0 if isinstance(warm_up, str) and warm_up == "auto" else warm_up)
+    epochs, weights = Settings(training.epochs).epochs, training.weights
+    warm_up: Any = training.warm_up
     if method == "likelihood":
         warm_up = epochs
     elif warm_up == "auto":
@@ -274,12 +275,6 @@ def _is_whole(value: Any) -> bool:
 def _is_table(problem: Problem) -> bool:
     """Return whether rows are a table in memory."""
     return isinstance(problem.X, Tensor) and problem.X.ndim == 2
-
-
-def has_bag_model(model: Any, problem: Problem) -> bool:
-    """Return whether labels of bags are also predicted from pooled columns."""
-    automatic = isinstance(model, str) and model == "auto"
-    return automatic and _is_table(problem) and len(problem.sets) == 1 and problem.sets[0].aggregate.pooled
 
 
 def _resolve_start(problem: Problem) -> tuple[tuple[Learner, ...], ...]:

@@ -79,7 +79,7 @@ def fit_tables(
     """
     from unbag.estimators import AggregateClassifier  # noqa: PLC0415 (slow to import)
     from unbag.report import summarise  # noqa: PLC0415
-    from unbag.report.quality import say_failures  # noqa: PLC0415
+    from unbag.report.overview import describe_failures  # noqa: PLC0415
 
     with run.opened(plan.as_dict(), force=force) as resumed:
         loaded, _, problems = read_plan(plan)
@@ -114,7 +114,7 @@ def fit_tables(
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
-    problems += [Problem("warning", message) for message in say_failures(summary)]
+    problems += [Problem("warning", message) for message in describe_failures(summary)]
     return FitReport(run, summary, problems, resumed and plan.training.network is not None)
 
 

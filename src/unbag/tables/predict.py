@@ -137,12 +137,22 @@ class FittedRun:
         return replace(plan, instances=instances, sources=(source,), classes=names, features=features, **unset), place
 
 
+def check_format(out: Path) -> None:
+    """Raise an error for a file whose name does not end in a format of tables."""
+    if out.suffix not in (".csv", ".parquet"):
+        raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
+
+
+def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
+    """Open a file for tables of a schema, in the format of a suffix."""
+    return (pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter)(path, schema)
+
+
 class Output:
     """A file of predictions, which appears when all rows are written, or not at all."""
 
     def __init__(self, out: Path, inputs: Sequence[Path], *, raw_text: bool = False) -> None:
-        if out.suffix not in (".csv", ".parquet"):
-            raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
+        check_format(out)
         raise_if_input(out, inputs)
         self.path = out
         self.formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
@@ -152,14 +162,13 @@ class Output:
         """Yield a function that writes rows."""
         remove_drafts(self.path)
         writer: Any = None
-        kind: Any = pq.ParquetWriter if self.path.suffix == ".parquet" else pacsv.CSVWriter
         with atomic_file(self.path) as draft:
             try:
 
                 def write(table: pa.Table) -> None:
                     nonlocal writer
                     table = self.formulas.escape(table)
-                    writer = kind(draft, table.schema) if writer is None else writer
+                    writer = writer or open_writer(draft, table.schema, self.path.suffix)
                     writer.write_table(table)
 
                 yield write
