@@ -11,10 +11,10 @@ from table_files import BAGS, PAIRS, PEOPLE, WARDS, call, write
 
 import unbag
 from unbag import Groups
-from unbag.tables.predict_groups import round_counts
+from unbag.tables.predict import round_counts
 
 PAIR, BAG = "pairwise_similarity", "multiple_instance"
-QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
+QUICK = ["--model", "linear", "--n-folds", 2, "--jobs", 1]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def predict(folder, groups, *kind):
 def known(folder, aggregate, groups, z=None):
     """Return the same from the estimator."""
     clf = unbag.load(folder / "run" / "model")
-    clf.aggregate = aggregate
+    clf.aggregate, clf.fitted_aggregates_ = aggregate, [aggregate]
     people = pd.read_csv(folder / "people.csv")[["age", "town"]]
     return clf.predict_groups(people, groups, z)
 

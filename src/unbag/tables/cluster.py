@@ -159,7 +159,7 @@ def _get(ray: Any, tasks: list[Any]) -> list[Any]:
 
 
 def start(n_workers: int | None = None) -> Any:
-    """Return Ray, with the cluster of RAY_ADDRESS, or one on this machine with a number of workers or all processors."""
+    """Return Ray, connected to the cluster of RAY_ADDRESS, or to a new one on this machine."""
     try:
         import ray  # noqa: PLC0415 (an extra)
     except ImportError as error:
