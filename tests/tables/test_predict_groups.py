@@ -101,7 +101,7 @@ def test_some_groups_may_be_asked_for_in_any_order(folder):
         ("ward\nw9\n", (), "group 'w9' has no rows in column ward of"),
         ("a,b\np00,p99\n", ("--aggregate", PAIR), "'p99' is not in column id of"),
         ("ward\nw0\n", ("--keep", "age"), "--keep copies columns of rows"),
-        ("ward\nw0\n", ("--aggregate", "ordinal_rank"), "the run has learned from label_proportions, pairwise"),
+        ("ward\nw0\n", ("--aggregate", "ordinal_rank"), "the run was fitted to label_proportions, pairwise"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(folder, content, more, message):

@@ -33,7 +33,7 @@ MAX_RETRIES = 10
 
 
 def predict_on_cluster(run: Run, instances: Path, out: Path, *, device: str = "cpu", **options: Any) -> Result:
-    """Write the predictions of :func:`unbag.tables.predict_table`, as a new folder with a part for each part of rows."""
+    """Write the predictions of :func:`unbag.tables.predict_table`, as a new folder with one file for each part."""
     parts = _parts(instances)
     if out.suffix or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise fail("several workers write a folder of Parquet parts; name one that is new or empty", str(out))
