@@ -63,8 +63,8 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 
 def show_learned(console: Console, learned: Any) -> None:
     """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
-    from unbag.report.overview import describe_error_rates, describe_estimate, describe_unfinished  # noqa: PLC0415 (slow to import)
     from unbag.report.elements import count  # noqa: PLC0415
+    from unbag.report.overview import describe_error_rates, describe_estimate  # noqa: PLC0415 (slow to import)
 
     summary = learned.summary
     data, training = summary["data"], summary["training"]
@@ -75,7 +75,7 @@ def show_learned(console: Console, learned: Any) -> None:
     for heading in ("learned from", "groups", "judged on", "log-\nlikelihood", "trivial", *["own\nshare"] * counted):
         table.add_column(heading, justify="left" if heading == "learned from" else "right")
     for one in summary["sets"]:
-        judged = "left out" if one["judged"]["folds"] else "held out" if one["judged"]["held_out"] else "all"
+        judged = "held out" if one["judged"]["held_out"] else "all"
         table.add_row(
             one["kind"],
             f"{one['groups']:,}",
@@ -98,7 +98,6 @@ def show_learned(console: Console, learned: Any) -> None:
         + (", resuming an unfinished run." if learned.resumed else ".")
         + " Log-likelihoods are per group; trivial is a constant prediction.",
         *describe_error_rates(summary),
-        *describe_unfinished(summary),
     ]
     if counted:
         sentences.append("Own share is one that knows the counts, and gives every row the shares of its own group.")

@@ -28,11 +28,6 @@ class ScoredGroups:
     chosen: Tensor  # (chosen groups,), numbers of the groups that measures of quality use
     held_out: bool  # whether the chosen groups were held out; otherwise they are all groups
 
-    @property
-    def n_folds(self) -> int | None:
-        """Return the number of folds that held out groups."""
-        return int(self.folds.max()) + 1 if self.held_out else None
-
 
 def predict_out_of_fold(clf: Any, rows: Rows, folds: Tensor, log_probs: Tensor) -> Tensor:
     """Return log-probabilities of rows by the models of the fold that held out each.
