@@ -17,12 +17,13 @@ from unbag.data.columns import Table, is_missing
 from unbag.data.features import NUMERIC_TEXT, feature_problems, fit_preparation, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups, read_table
-from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
-from unbag.tables.load import Gathered, gather
-from unbag.tables.observations import Observed
+from unbag.tables.load import LoadedTables as Gathered
+from unbag.tables.load import load_tables as gather
+from unbag.tables.observations import ObservationTable as Observed
 from unbag.tables.options import Plan
+from unbag.tables.roles import kinds_of_size
 
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9

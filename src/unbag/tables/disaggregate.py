@@ -18,8 +18,9 @@ from unbag.data.columns import Table
 from unbag.persistence.run_folder import Run
 from unbag.tables.files import ROWS_AT_ONCE, TableFile
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.load import gather_opened, open_files
-from unbag.tables.observations import Observed
+from unbag.tables.load import match_tables as gather_opened
+from unbag.tables.load import open_files
+from unbag.tables.observations import ObservationTable as Observed
 from unbag.tables.predict import (
     Rows,
     check_columns,

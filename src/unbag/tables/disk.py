@@ -26,7 +26,8 @@ from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table, as_categories
 from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
 from unbag.tables.files import ParquetFiles, open_table, state_of_parts
-from unbag.tables.load import Gathered, memory_size, with_categories
+from unbag.tables.load import LoadedTables as Gathered
+from unbag.tables.load import memory_size, with_categories
 from unbag.training import MappedRows
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 

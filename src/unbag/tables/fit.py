@@ -22,8 +22,8 @@ from unbag.persistence.run_folder import Run
 from unbag.tables.checking import as_problems, examine_rows
 from unbag.tables.disk import PreparedRows, prepare_on_disk
 from unbag.tables.ids import label_texts
-from unbag.tables.load import Gathered
-from unbag.tables.observations import Observed
+from unbag.tables.load import LoadedTables as Gathered
+from unbag.tables.observations import ObservationTable as Observed
 from unbag.tables.options import Plan, Source
 from unbag.tables.read_tables import as_tables, read_plan
 

@@ -18,8 +18,8 @@ from unbag.data.features import LARGEST, as_numbers
 from unbag.diagnostics.tallies import CHANCE, MOST_VALUES, find_coding, find_coding_within, log_orders, once_in
 from unbag.published import HIGH, LOW, MISSING
 from unbag.tables.ids import codes_of
-from unbag.tables.load import Gathered
-from unbag.tables.observations import Observed
+from unbag.tables.load import LoadedTables as Gathered
+from unbag.tables.observations import ObservationTable as Observed
 
 # A measured number may well decide a few bags. So many of either label it does not.
 ENOUGH_BAGS = 10

@@ -21,11 +21,11 @@ from unbag.data.columns import Table
 from unbag.data.features import Preparation, Tally
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
-from unbag.tables.column_roles import ID, find_column
 from unbag.tables.files import TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
+from unbag.tables.roles import ID, find_column
 
 Write = Callable[[pa.Table], None]
 

@@ -18,7 +18,6 @@ from unbag.data.columns import Table, is_missing
 from unbag.data.features import Tally
 from unbag.data.groups import Groups
 from unbag.persistence.run_folder import Run
-from unbag.tables.column_roles import columns_of_instances, keys_in_source
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.ids import find, missing_keys, shared_keys
 from unbag.tables.load import open_files
@@ -33,6 +32,7 @@ from unbag.tables.predict import (
     without_preparation,
     writing,
 )
+from unbag.tables.roles import columns_of_instances, keys_in_source
 
 
 def predict_groups_table(
