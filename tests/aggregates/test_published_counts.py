@@ -246,8 +246,7 @@ def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     assert plan.methods == ["permanents", "subsets", "count_states", "normal"]
     assert not plan.exact
     assert str(plan) == (
-        "count_states for 1 group, normal for 1 group, permanents for 1 group, subsets for 1 group; normal and "
-        "saddle_point are approximations"
+        "count_states for 1 group, normal for 1 group, permanents for 1 group, subsets for 1 group; approximate: normal"
     )
     assert PublishedCounts().plan(groups, published.unknown(4, 2)).methods == ["two_classes"] * 4
     with pytest.raises(ValueError, match=r"out of reach for group 3: group 3 needs .* allow the normal approximation"):

@@ -26,7 +26,8 @@ def infer_weighted_counts(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log of the sum over counts of probability times weight, and the chance of yes of each membership.
 
-    The third result is the tilt of each group, (groups,), the shift of its log-odds with which the expected count is near the peak.
+    The third result is the tilt of each group, (groups,), the shift of log-odds for which the expected count is near
+    the peak.
 
     Parameters
     ----------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from math import lgamma, prod
 from typing import Any, Literal
 
@@ -21,7 +20,8 @@ from unbag._kernels.weighted_counts import infer_weighted_counts
 from unbag._kernels.weighted_states import infer_weighted_states
 from unbag._utils.checks import format_indices
 from unbag.aggregates.base import Aggregate
-from unbag.aggregates.label_proportions import LabelProportions, Method, split_by
+from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, split_by
+from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
@@ -39,35 +39,6 @@ NEARLY_CERTAIN = 1 - 1e-4
 """Members with a more certain class are fixed where the classes of the others are summed over exactly."""
 # With more count vectors than these, steps of training take longer than by the normal approximation.
 STATES_IN_TRAINING = 2**12
-
-How = Literal["counts", "two_classes", "subsets", "count_states", "normal"]
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Groups that run together."""
-
-    method: How
-    which: Tensor  # (groups of this part,), their numbers
-    largest: tuple[int, ...] = ()
-    """For count states: the largest count of each column."""
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Which method runs on which group; ``methods`` of counts that are exact are those of ``LabelProportions``."""
-
-    methods: list[How | Method]
-
-    @property
-    def exact(self) -> bool:
-        """Whether no group is approximated."""
-        return not {"normal", "saddle_point"} & {*self.methods}
-
-    def __str__(self) -> str:
-        counted = {method: self.methods.count(method) for method in sorted(set(self.methods))}
-        methods = ", ".join(f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items())
-        return methods if self.exact else f"{methods}; normal and saddle_point are approximations"
 
 
 class PublishedCounts(Aggregate):
@@ -175,20 +146,19 @@ class PublishedCounts(Aggregate):
         return self._of_counts.information(z, groups, n_classes)
 
     def plan(self, groups: Groups, z: Any) -> Plan:
-        """Say which method will run on which group."""
+        """Return the method that computes each group; exact counts are computed as by ``LabelProportions``."""
         self.check_sizes(groups)
         z = read_per_group(z, groups)
         z = self.check(z, groups, z.shape[1])
         segments = Segments.from_sizes(groups.sizes + n_missing(z))
-        methods: list[How | Method] = ["counts"] * len(groups)
-        for part in self._parts(segments, z):
-            own: list[Any] = [part.method] * len(part.which)
-            if part.method == "counts":
-                of_part = Groups.from_sizes(segments.sizes[part.which])
-                own = list(self._of_counts.plan(of_part, z[part.which, :, LOW].long()).methods)
-            for group, method in zip(part.which.tolist(), own, strict=True):
-                methods[group] = method
-        return Plan(methods)
+        parts = self._parts(segments, z)
+        plan = Plan.from_parts(parts, groups.sizes)
+        if known := [part for part in parts if part.method == "counts"]:
+            which = known[0].which
+            of_counts = self._of_counts.plan(Groups.from_sizes(segments.sizes[which]), z[which, :, LOW].long())
+            for group, method in zip(which.tolist(), of_counts.methods, strict=True):
+                plan.methods[group] = method
+        return plan
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         missing = n_missing(z)
@@ -204,17 +174,8 @@ class PublishedCounts(Aggregate):
         return log_likelihood, posterior[own]
 
     def _infer_whole(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        parts = self._parts(segments, z)
-        if len(parts) == 1:
-            log_likelihood, posterior = self._infer_part(parts[0], log_probs, segments, z)
-            return log_likelihood.to(log_probs.dtype), posterior.to(log_probs.dtype)
-        log_likelihood, posterior = log_probs.new_empty(len(segments)), torch.empty_like(log_probs)
-        for part in parts:
-            members, own = segments.take(part.which)
-            of_groups, of_members = self._infer_part(part, log_probs[members], own, z[part.which])
-            log_likelihood[part.which] = of_groups.to(log_probs.dtype)
-            posterior[members] = of_members.to(log_probs.dtype)
-        return log_likelihood, posterior
+        log_likelihood, posterior = infer_parts(self._parts(segments, z), self._infer_part, log_probs, segments, z)
+        return log_likelihood, posterior.to(log_probs.dtype)
 
     def _infer_part(self, part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         if part.method == "counts":
@@ -279,16 +240,16 @@ class PublishedCounts(Aggregate):
         known = (z[..., LOW] == z[..., HIGH]).all(1)
         parts = [Part("counts", everything[known])]
         if self.method == "normal" or z.shape[1] == 2:
-            method: How = "normal" if self.method == "normal" else "two_classes"
+            method = "normal" if self.method == "normal" else "two_classes"
             parts += [Part(method, which) for which in _by_size(segments.sizes, ~known)]
-            return [part for part in parts if len(part.which)]
+            return drop_empty(parts)
         states, sets = n_states(z, segments.sizes), 3.0**segments.sizes
         in_sets = ~known & (segments.sizes <= MOST_IN_SETS) & (sets <= self.max_states) & (sets < states)
         in_states = ~known & ~in_sets & (states <= self.max_states)
         parts += [Part("subsets", which) for which in split_by(segments.sizes, in_sets)]
         parts += _boxes(z, segments.sizes, everything[in_states], self.max_states)
         parts += [Part("normal", which) for which in _by_size(segments.sizes, ~(known | in_sets | in_states))]
-        return [part for part in parts if len(part.which)]
+        return drop_empty(parts)
 
     def _refuse_out_of_reach(self, z: Tensor, groups: Groups) -> None:
         sizes = groups.sizes + n_missing(z)

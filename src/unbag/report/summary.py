@@ -19,8 +19,8 @@ from unbag.data.histograms import evenly, plain
 from unbag.diagnostics.constant import best_constant
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
-from unbag.report.label_metrics import judge_labels
-from unbag.report.scored_groups import ScoredGroups, find_held_out, predict_held_out, score_groups
+from unbag.report.label_metrics import describe_labels
+from unbag.report.scored_groups import ScoredGroups, find_held_out, predict_out_of_fold, score_groups
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
 
@@ -94,15 +94,12 @@ def summarise(
         if labels is not None:
             labels, labelled_rows = _select_labels(taken.numpy(), labels, labelled_rows)
     log_probs = clf._predict_rows(rows)
-    held_out = predict_held_out(clf, rows, folds, log_probs)
+    out_of_fold = predict_out_of_fold(clf, rows, folds, log_probs)
     classes = [str(name) for name in clf.classes_.tolist()]
     constant, by_constant = best_constant(observations)
-    sets = [score_groups(s, held_out, folds, c) for s, c in zip(observations, by_constant, strict=True)]
+    sets = [score_groups(s, out_of_fold, folds, c) for s, c in zip(observations, by_constant, strict=True)]
     columns = encoded_columns(clf)
     shown = most_correlated(rows, columns, sets)
-    of_labels = None
-    if labels is not None:
-        of_labels = judge_labels(log_probs, labels, labelled_rows, sets, classes=clf.classes_, symmetry=clf.symmetry_)
     return plain(
         {
             "format": FORMAT,
@@ -118,7 +115,7 @@ def summarise(
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
             "least_confident": least_confident(rows, shown, sets),
-            "labels": of_labels,
+            "labels": None if labels is None else describe_labels(clf, log_probs, labels, labelled_rows, sets),
             "diagnosis": [asdict(finding) for finding in clf.diagnosis_],
             "problems": [problem.as_dict() for problem in problems],
             "settings": {name: _describe_setting(value) for name, value in clf.get_params(deep=False).items()},
@@ -157,17 +154,16 @@ def _describe_data(clf: Any, n_rows: int, observations: Sequence[Observations], 
 
 def _describe_training(clf: Any) -> dict[str, Any]:
     """Return the candidates, and the steps of the one with the largest weight, thinned where there are many."""
-    best = max(clf.candidates_, key=lambda c: c["weight"])
-    kept = best["steps"] - 1
-    shown = sorted({*evenly(len(clf.history_), MAX_STEPS).tolist(), *([kept] if kept < len(clf.history_) else [])})
+    scores = [entry.get("score") for entry in clf.history_]
+    best = max((n for n, score in enumerate(scores) if score is not None), key=scores.__getitem__, default=None)
+    shown = {*evenly(len(scores), MAX_STEPS).tolist(), *([] if best is None else [best])}
     return {
         "seconds": sum(c["seconds"] for c in clf.candidates_),
         "folds": clf.mixture_.n_folds,
         "candidates": clf.candidates_,
-        "best": best["model"],
-        "best_step": kept,
-        "steps": len(clf.history_),
-        "history": [clf.history_[place] for place in shown],
+        "steps": len(scores),
+        "best_step": best,
+        "history": [clf.history_[place] for place in sorted(shown)],
     }
 
 
