@@ -11,7 +11,7 @@ from unbag import Noisy, PairwiseSimilarity, load
 from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, disaggregate_table, fit_tables, make_plan
 from unbag.tables.load import gather
-from unbag.tables.predict_groups import predict_groups_table
+from unbag.tables.predict import predict_groups_table
 
 
 @pytest.fixture(scope="module")

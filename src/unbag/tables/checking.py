@@ -14,10 +14,11 @@ from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, is_missing
-from unbag.data.features import NUMERIC_TEXT, feature_problems, fit_preparation, kind_of
+from unbag.data.features import NUMERIC_TEXT, feature_problems, kind_of
 from unbag.data.histograms import histogram_of_sizes
-from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups, read_table
+from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups
 from unbag.tables.column_roles import kinds_of_size
+from unbag.tables.disk import encode_in_memory, excerpt_of
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
 from unbag.tables.load import Gathered, gather
@@ -80,8 +81,6 @@ def look_at(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
     """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
     if not gathered.on_disk:
         return gathered, []
-    from unbag.tables.disk import excerpt_of  # noqa: PLC0415 (slow to import)
-
     looked, note = excerpt_of(gathered)
     return looked, [note]
 
@@ -129,25 +128,15 @@ def say_finding(finding: Finding) -> str:
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def _encode_rows(gathered: Gathered) -> np.ndarray:
-    """Return the rows as numbers, as the estimator sees them."""
-    from unbag.learners.choice import is_network  # noqa: PLC0415 (slow to import)
-
-    preparation = fit_preparation(
-        gathered.instances,
-        gathered.columns.features,
-        gathered.member_rows,
-        keep_missing=not is_network(gathered.plan.training.model),  # trees read them as they are
-    )
-    return preparation.encode(gathered.instances)
-
-
 def examine_rows(gathered: Gathered, looked: Gathered) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
 
     ``looked`` is what :func:`look_at` returns.
     """
-    rows, sets = read_table(_encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
+    rows, sets = (
+        encode_in_memory(looked).rows.double(),
+        [one.checked for one in looked.observed if one.checked is not None],
+    )
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
     n_groups = sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None)
     return [*find_few_groups(rows, sets, n_groups), *copies]
@@ -166,9 +155,7 @@ def _suspicious(gathered: Gathered, name: str, group: np.ndarray | None) -> Iter
         fate = (
             "they are a category of their own"
             if kind_of(column) == "category"
-            else "trees take them as they are"
-            if gathered.plan.training.model == "trees"
-            else "the median stands for them, and a further feature marks them"
+            else "trees read them as they are; other models use the mean and a column that marks them"
         )
         yield Problem(
             "warning",
