@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,9 @@ def run(
     rows = []
     for method, predict in methods.items():
         start = time.perf_counter()
-        accuracy = float((predict() == y_test).mean())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", unbag.UnbagWarning)  # they are in the report
+            accuracy = float((predict() == y_test).mean())
         rows.append({"method": method, "accuracy": accuracy, "seconds": time.perf_counter() - start})
         report(f"{method}: {accuracy:.1%} of {len(y_test)} new images correct, after {rows[-1]['seconds']:.0f} s")
     summary = summarise(
