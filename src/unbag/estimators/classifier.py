@@ -193,7 +193,7 @@ class AggregateClassifier(Predictor):
         seed = first_seed(self.random_state)
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
         self.diagnosis_ = self._report(diagnose_data(data, self._column_names()))
-        self.scaling_ = data.fit_scaling(self.scaling)
+        self.scaling_ = data.fit_scaling(self.scaling, self._column_names())
         problem = data.problem(self.scaling_)
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
@@ -225,7 +225,8 @@ class AggregateClassifier(Predictor):
         ]
         self.history_ = best.history
         self.feature_statistics_ = data.feature_statistics()
-        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
+        judged = bool(mixture.out_of_fold.isfinite().any())
+        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold) if judged else None
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
         """Store the fold that held out each row and each group; -1 where none did, or several."""

@@ -77,7 +77,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely class of each row."""
-        return self.classes_[self._log_probs(X).argmax(1).numpy()]
+        log_probs = self._log_probs(X)
+        return self.classes_[log_probs.argmax(1).numpy()]
 
     def disaggregate(self, X: Any, z: Any, groups: Any = None) -> Any:
         """Return class probabilities of rows in observed groups, given the observations.
