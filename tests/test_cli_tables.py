@@ -113,8 +113,7 @@ def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
     labels, counts = table(tmp_path / "labels.csv"), table(tmp_path / "counts.csv")
     assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
     assert call("report", "run").exit_code == 0
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert page.index("Estimated accuracy on rows of new groups") < page.index("Observed against predicted")
+    assert "Estimated accuracy on rows of new groups" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):

@@ -165,7 +165,7 @@ def test_missing_values_of_a_table_are_ignored():
     assert torch.equal(fit_scaling(X).shift, torch.tensor([2.0, 0.0]))
     assert torch.equal(fit_scaling(X).factor, torch.ones(2))
     with pytest.raises(ValueError, match="NaN or infinity in image 1"):
-        fit_scaling(X.reshape(3, 1, 2, 1))
+        fit_scaling(torch.tensor([[1.0], [NAN]]).reshape(2, 1, 1, 1))
 
 
 def test_refused():

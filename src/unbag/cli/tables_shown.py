@@ -63,11 +63,7 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 
 def show_fit(console: Console, fitted: Any) -> None:
     """Print what was fitted to what, how well it explains held-out groups, and where the run is."""
-    from unbag.report.overview import (  # noqa: PLC0415 (slow to import)
-        describe_error_rates,
-        describe_estimate,
-        describe_unfinished,
-    )
+    from unbag.report.overview import describe_error_rates, describe_estimate  # noqa: PLC0415 (slow to import)
 
     summary = fitted.summary
     data, training = summary["data"], summary["training"]
@@ -101,7 +97,6 @@ def show_fit(console: Console, fitted: Any) -> None:
         "Log-likelihoods are means per group. The constant prediction is the same for every row"
         + ("; shares of the group are those of its counts, for each of its rows." if with_shares else "."),
         *describe_error_rates(summary),
-        *describe_unfinished(summary),
     ]
     if training["folds"] > 1:
         sentences.append(f"Each group was held out once, in {training['folds']} folds.")

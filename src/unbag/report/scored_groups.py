@@ -30,16 +30,9 @@ class ScoredGroups:
 
 
 def predict_out_of_fold(clf: Any, rows: Rows, folds: Tensor, log_probs: Tensor) -> Tensor:
-    """Return the log-probabilities of rows by models that did not see them.
+    """Return log-probabilities of rows by the models of the fold that held out each.
 
-    Parameters
-    ----------
-    clf
-        A fitted classifier.
-    rows, folds
-        Rows, and the fold that held out each, -1 where none did.
-    log_probs
-        Log-probabilities by the models of all folds, for rows that no fold held out.
+    A row that no fold held out, whose fold is -1, keeps its ``log_probs`` by the models of all folds.
     """
     out_of_fold = log_probs.clone()
     for fold in range(clf.mixture_.n_folds):
@@ -50,40 +43,23 @@ def predict_out_of_fold(clf: Any, rows: Rows, folds: Tensor, log_probs: Tensor) 
 
 
 def find_held_out(observations: Observations, folds: Tensor) -> Tensor:
-    """Return the numbers of the groups with a weight whose members were all held out."""
+    """Return the numbers of the groups with a weight whose members were all held out, from the fold of each row."""
     groups = observations.groups
-    seen = groups.segments.sum((folds[groups.members] < 0).long()) > 0
-    return (~seen & (observations.weights > 0)).nonzero().flatten()
+    n_seen = groups.segments.sum((folds[groups.members] < 0).long())
+    return ((n_seen == 0) & (observations.weights > 0)).nonzero().flatten()
 
 
 def score_groups(observations: Observations, log_probs: Tensor, folds: Tensor, constant: Tensor) -> ScoredGroups:
-    """Compute the likelihood and the posterior of all groups of a set.
-
-    Parameters
-    ----------
-    observations
-        The set.
-    log_probs, folds
-        Log-probabilities of each row, and the fold whose models made them, -1 for the models of all folds.
-    constant
-        Log-likelihood of each group under the best constant prediction.
-    """
+    """Score the groups of a set from the log-probabilities of each row and the fold whose models made them."""
     members, held_out = observations.groups.members, find_held_out(observations, folds)
-    evidence = compute_evidence(observations, log_probs[members])
-    return ScoredGroups(
-        observations=observations,
-        log_probs=log_probs[members],
-        folds=folds[members],
-        log_likelihood=evidence.log_likelihood,
-        posterior=evidence.posterior,
-        constant=constant,
-        chosen=held_out if len(held_out) else observations.weights.nonzero().flatten(),
-        held_out=len(held_out) > 0,
-    )
+    chosen = held_out if len(held_out) else observations.weights.nonzero().flatten()
+    of_members = log_probs[members]
+    evidence = compute_evidence(observations, of_members)
+    return ScoredGroups(observations, of_members, folds[members], *evidence, constant, chosen, len(held_out) > 0)
 
 
 def compute_evidence(observations: Observations, log_probs: Tensor) -> Evidence:
-    """Compute the likelihood and posterior of groups from the log-probabilities of members, some groups at a time."""
+    """Compute likelihoods and posteriors from the log-probabilities of members, some groups at a time."""
     with torch.no_grad():
         parts = [
             observations.aggregate.checked_evidence(log_probs[entries], segments, observations.checked[which])
