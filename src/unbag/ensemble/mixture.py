@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows
-from unbag.ensemble.jobs import Align, Candidate, Progress, Schedule, fit_candidates
+from unbag.ensemble.jobs import Align, Candidate, Schedule, fit_candidates
 from unbag.learners import Problem
 
 PRIOR_GROUPS = 1.0
@@ -60,19 +60,18 @@ def fit_ensemble(
     problem: Problem,
     schedule: Schedule,
     align: Align | None = None,
-    progress: Progress | None = None,
     further: Sequence[Candidate] = (),
 ) -> Mixture:
     """Fit all candidates of a schedule and mix them.
 
     Parameters
     ----------
-    problem, schedule, align, progress
+    problem, schedule, align
         As in :func:`unbag.ensemble.fit_candidates`.
     further
         Candidates that were fitted elsewhere.
     """
-    return fit_mixture([*further, *fit_candidates(problem, schedule, align, progress)], problem)
+    return fit_mixture([*further, *fit_candidates(problem, schedule, align)], problem)
 
 
 def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:

@@ -46,10 +46,10 @@ class BagModel:
         return mixed.gather(1, bags.checked.long()[:, None])[:, 0].exp().double().numpy()
 
 
-def fit_bag_model(
-    problem: Problem, out_of_fold: Tensor, make_schedule: Callable[[Problem], Schedule]
-) -> BagModel | None:
+def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[Problem], Schedule]) -> BagModel | None:
     """Fit models to the pooled columns of bags, and mix them with the prediction by instances.
+
+    Return None for other observations and for images.
 
     Parameters
     ----------
@@ -60,8 +60,9 @@ def fit_bag_model(
     make_schedule
         Resolves what is fitted to the pooled columns.
     """
-    (bags,) = problem.sets
-    if not bool(out_of_fold.isfinite().all()) or not isinstance(problem.X, Tensor):
+    out_of_fold, bags = mixture.out_of_fold, problem.sets[0]
+    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
+    if not is_table or len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
         return None
     columns = pool(problem.X, bags.groups)
     scaling = fit_scaling(columns, "standard")

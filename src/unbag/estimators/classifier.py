@@ -16,15 +16,15 @@ from unbag._utils.checks import check_device
 from unbag._utils.findings import Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
-from unbag.aggregates.symmetry import Symmetry
 from unbag.diagnostics.fit_diagnosis import DivergenceWarning
 from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_matching import match_classes
-from unbag.estimators.config import has_bag_model, resolve
+from unbag.estimators.config import resolve
 from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
+from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
@@ -142,7 +142,9 @@ class AggregateClassifier(Predictor):
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
+        **removed: Any,
     ) -> None:
+        refuse_parameters(removed)
         self.aggregate = aggregate
         self.model = model
         self.method = method
@@ -191,16 +193,13 @@ class AggregateClassifier(Predictor):
         seed = first_seed(self.random_state)
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
         self.diagnosis_ = self._report(diagnose_data(data, self._column_names()))
-        self.scaling_ = data.fit_scaling(self.scaling)
+        self.scaling_ = data.fit_scaling(self.scaling, self._column_names())
         problem = data.problem(self.scaling_)
-        schedule = resolve(problem, self.get_params(deep=False), seed)
-        align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
-        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
-        self._set_result(data, problem, fit_ensemble(problem, schedule, align))
+        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
+        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
+        self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
         self._set_folds(data, problem, schedule.assign_folds(problem))
-        if has_bag_model(self.model, problem):
-            parameters = self.get_params(deep=False)
-            self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
+        self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
         self.diagnosis_ += self._report(diagnose_fit(self, data, problem))
         return self
 
@@ -225,22 +224,24 @@ class AggregateClassifier(Predictor):
             for c, w in zip(mixture.candidates, mixture.weights.tolist(), strict=True)
         ]
         self.history_ = best.history
-        self.bag_model_ = None
         self.feature_statistics_ = data.feature_statistics()
-        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
+        judged = bool(mixture.out_of_fold.isfinite().any())
+        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold) if judged else None
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
-        """Store the fold that held out each row and each group; -1 where none did, or several."""
-        self.row_folds_ = torch.full((len(data.rows),), -1)
-        held_out = folds >= 0
-        self.row_folds_[problem.rows[problem.members[held_out]]] = folds[held_out]
-        self.folds_ = []
-        for s, raw, of_members in zip(problem.sets, data.caller_sets, problem.per_set(folds), strict=False):
-            first = of_members[s.groups.offsets[:-1]]
-            equal = s.groups.segments.sum((of_members != s.groups.segments.expand(first)).long()) == 0
-            of_groups = torch.full((len(raw.groups),), -1)
-            of_groups[raw.weights > 0] = first.masked_fill(~equal, -1)
-            self.folds_.append(of_groups.tolist())
+        """Store the fold that predicts each membership, and the fold that held out each group; -1 without such a fold.
+
+        Several folds may hold out a group, each of which predicts some of its members.
+        """
+        self.member_folds_, self.folds_ = [], []
+        for raw, counted in zip(data.caller_sets, problem.per_set(folds), strict=False):  # also of known class shares
+            groups = raw.groups
+            of_members = torch.full((len(groups.members),), -1)
+            of_members[groups.segments.expand(raw.weights > 0)] = counted
+            first = of_members[groups.offsets[:-1]]
+            n_others = groups.segments.sum((of_members != groups.segments.expand(first)).long())
+            self.member_folds_.append(of_members)
+            self.folds_.append(first.masked_fill(n_others > 0, -1).tolist())
 
     def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
         """Assign known class shares to classes that the groups leave unnamed."""
@@ -257,8 +258,3 @@ class AggregateClassifier(Predictor):
                 category = DivergenceWarning if finding.kind == "worse_than_constant" else UnbagWarning
                 warnings.warn(finding.message, category, stacklevel=3)
         return list(findings)
-
-
-def align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndarray:
-    """Return which output of the second model matches each class of the first, from probabilities of the same rows."""
-    return match_classes((first.T @ second).numpy(), symmetry)

@@ -1,14 +1,14 @@
-"""Groups as the fitted classifier scores them, by models that did not see their rows where there are such."""
+"""Groups as a fitted classifier scores them, by models that did not see their rows where there are such models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unbag.aggregates.base import Evidence
 from unbag.data.row_source import Rows
 from unbag.training import Observations
 
@@ -24,78 +24,59 @@ class ScoredGroups:
     folds: Tensor  # (memberships,), the fold whose models made the prediction; -1 for the models of all folds
     log_likelihood: Tensor  # (groups,)
     posterior: Tensor  # (memberships, classes)
-    constant: Tensor  # (groups,), log-likelihood under the best constant prediction
-    chosen: Tensor  # (chosen groups,), the numbers of the groups that measures of quality use
-    held_out: bool
-    """Whether the chosen groups are those that were held out; otherwise they are all groups."""
+    constant: Tensor  # (groups,), log-likelihood of the best constant prediction
+    chosen: Tensor  # (chosen groups,), numbers of the groups that measures of quality use
+    held_out: bool  # whether the chosen groups were held out; otherwise they are all groups
 
-
-def predict_held_out(clf: Any, rows: Rows, folds: Tensor, log_probs: Tensor) -> Tensor:
-    """Return the log-probabilities of rows by models that did not see them.
-
-    Parameters
-    ----------
-    clf
-        A fitted classifier.
-    rows, folds
-        Rows, and the fold that held out each, -1 where none did.
-    log_probs
-        Log-probabilities by the models of all folds, which are returned where no fold held out a row.
-    """
-    held_out = log_probs.clone()
-    for fold in range(clf.mixture_.n_folds):
-        which = (folds == fold).nonzero().flatten()
-        if len(which):
-            held_out[which] = clf._predict_rows(rows, which, fold)
-    return held_out
+    def share_of_seen_rows(self) -> float:
+        """Return the share of members of held-out groups whose rows the predicting models saw in other groups."""
+        members = self.observations.groups.members
+        n_rows = int(members.max()) + 1
+        low, high = (
+            self.folds.new_empty(n_rows).scatter_reduce_(0, members, self.folds, how, include_self=False)
+            for how in ("amin", "amax")
+        )
+        chosen = self.observations.groups.segments.take(self.chosen)[0]
+        return (low != high)[members[chosen]].double().mean().item()
 
 
 def find_held_out(observations: Observations, folds: Tensor) -> Tensor:
-    """Return the numbers of the groups with a weight whose members were all held out."""
-    groups = observations.groups
-    seen = groups.segments.sum((folds[groups.members] < 0).long()) > 0
-    return (~seen & (observations.weights > 0)).nonzero().flatten()
+    """Return the numbers of the groups with a weight whose members are all predicted by models that did not see them.
+
+    ``folds`` are those of memberships, -1 for the models of all folds.
+    """
+    n_seen = observations.groups.segments.sum((folds < 0).long())
+    return ((n_seen == 0) & (observations.weights > 0)).nonzero().flatten()
 
 
-def score_groups(observations: Observations, log_probs: Tensor, folds: Tensor, constant: Tensor) -> ScoredGroups:
-    """Compute the likelihood and the posterior of all groups of a set.
+def score_groups(clf: Any, rows: Rows, observations: Observations, folds: Tensor, constant: Tensor) -> ScoredGroups:
+    """Score the groups of a set.
 
     Parameters
     ----------
-    observations
-        The set.
-    log_probs, folds
-        Log-probabilities of each row, and the fold that held it out, -1 where none did.
+    clf, rows
+        A fitted classifier and rows.
+    observations, folds
+        The set, and the fold whose models predict each membership, -1 for the models of all folds.
     constant
         Log-likelihood of each group under the best constant prediction.
     """
     members = observations.groups.members
-    of_members, chosen = log_probs[members], find_held_out(observations, folds)
-    log_likelihood, posterior = _evidence(observations, of_members)
-    held_out = len(chosen) > 0
-    if not held_out:
-        chosen = observations.weights.nonzero().flatten()
-    return ScoredGroups(
-        observations, of_members, folds[members], log_likelihood, posterior, constant, chosen, held_out
-    )
+    of_members = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
+    for fold in folds.unique().tolist():
+        inside = folds == fold
+        distinct, place = members[inside].unique(return_inverse=True)
+        of_members[inside] = clf._predict_rows(rows, distinct, None if fold < 0 else fold)[place]
+    held_out, evidence = find_held_out(observations, folds), compute_evidence(observations, of_members)
+    chosen = held_out if len(held_out) else observations.weights.nonzero().flatten()
+    return ScoredGroups(observations, of_members, folds, *evidence, constant, chosen, len(held_out) > 0)
 
 
-def compute_log_likelihood(observations: Observations, of_members: Tensor) -> Tensor:
-    """Return the log-likelihood of each group from the log-probabilities of its members."""
-    return _evidence(observations, of_members)[0]
-
-
-def _evidence(observations: Observations, of_members: Tensor) -> tuple[Tensor, Tensor]:
-    parts = []
+def compute_evidence(observations: Observations, log_probs: Tensor) -> Evidence:
+    """Compute likelihoods and posteriors from the log-probabilities of members, some groups at a time."""
     with torch.no_grad():
-        for which, entries, segments in observations.groups.segments.runs(MEMBERS_AT_ONCE):
-            parts.append(
-                observations.aggregate.checked_evidence(of_members[entries], segments, observations.checked[which])
-            )
-    return torch.cat([p.log_likelihood for p in parts]), torch.cat([p.posterior for p in parts])
-
-
-def mean_log_likelihood(sets: Sequence[Observations], values: Sequence[Tensor]) -> float:
-    """Return the mean over groups of all sets, by their weights."""
-    total = sum(s.weight for s in sets)
-    return float(sum(s.weight * s.mean(v) for s, v in zip(sets, values, strict=True)) / total)
+        parts = [
+            observations.aggregate.checked_evidence(log_probs[entries], segments, observations.checked[which])
+            for which, entries, segments in observations.groups.segments.runs(MEMBERS_AT_ONCE)
+        ]
+    return Evidence(*(torch.cat(values) for values in zip(*parts, strict=True)))

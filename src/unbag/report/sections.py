@@ -1,198 +1,313 @@
-"""The sections of a report on the data, the training, the classes and the settings."""
+"""The sections of a report, as data from a summary."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from unbag._utils.pages.tables import Cell, Table
-from unbag.aggregates import Wording
-from unbag.report import plots
-from unbag.report.page_elements import (
-    Picture,
-    Section,
-    count,
-    facts,
-    in_number,
-    in_percent,
-    listed,
-    number,
-    percent,
-    table,
-)
+from unbag.report.elements import Section, count, listed, number, percent, wording
+from unbag.report.overview import describe_gain, describe_labels, describe_scored, find_most_frequent, make_limitations
 
-MOST_CLASSES_DRAWN = 25
+MAX_LISTED = 30
+UNCERTAIN = 0.6
+"""Probability of the likeliest class below which a row counts as uncertain; an edge of the histogram."""
 
 
-def comparison(summary: dict[str, Any]) -> Section | None:
+def make_sections(summary: dict[str, Any]) -> list[Section]:
+    """Return the sections of a page in their order, without those that have no content."""
+    sets = summary["sets"]
+    functions = (describe_quality, compare_labels, compare_methods)
+    sections = [function(summary) for function in functions]
+    sections += [describe_outcome(s, f"outcome-{n}", len(sets)) for n, s in enumerate(sets)]
+    functions = (describe_balance, describe_importance, describe_uncertainty, make_limitations, describe_data)
+    sections += [function(summary) for function in (*functions, describe_models, describe_settings)]
+    return [section for section in sections if section is not None]
+
+
+def describe_quality(summary: dict[str, Any]) -> Section:
+    """Compare the model with predictions that need no model, by accuracy and by likelihood."""
+    section = Section("quality", "Quality", [describe_scored(s) for s in summary["sets"]])
+    section.text.append(
+        "A constant prediction gives every row the class probabilities that fit the observations best. The class "
+        "shares of a group, where they are observed, predict only rows of that group."
+    )
+    if accuracies := _find_accuracies(summary):
+        columns = {"prediction": "name", "accuracy": "value%|", "from": "low%", "to": "high%"}
+        section.add_table("Accuracy and its 95 % interval", accuracies, columns)
+    for s in summary["sets"]:
+        likelihood, group = s["likelihood"], wording(s).group
+        if likelihood["model"] is not None:
+            x = "log-likelihood, model minus constant prediction"
+            histogram = {"edges": likelihood["edges"], "counts": likelihood["counts"], "x": x, "y": f"{group}s"}
+            section.add_plot("bars", f"Histogram: {x}, of each {group}", describe_gain(s), **histogram)
+    columns = {
+        "observations": "wording.title",
+        "groups": "judged.groups#",
+        "model": "likelihood.model#",
+        "constant prediction": "likelihood.trivial#",
+        "class shares of the group": "own_share.log_likelihood#",
+        "better than constant": "likelihood.better%",
+        "impossible": "likelihood.impossible#",
+    }
+    section.add_table("Log-likelihood per group (higher is better)", summary["sets"], columns)
+    return section
+
+
+def _find_accuracies(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the accuracies of the model and of other predictions; none where that of the model is unknown."""
+    labels, estimate, found = summary["labels"], summary["estimated_accuracy"], []
+    if estimate is not None:
+        found.append({"name": "this model, estimated", **estimate})
+    if labels is not None:
+        found.append({"name": f"this model, {count(labels['rows'], 'labelled row')}", "value": labels["accuracy"]})
+    if not found:
+        return []
+    for s in summary["sets"]:
+        if (shares := s["own_share"]) is not None:
+            found.append({"name": f"most frequent class of the {wording(s).group}", "value": shares["accuracy"]})
+    if frequent := find_most_frequent(summary):
+        found.append({"name": "most frequent class", "value": frequent[1]})
+    return [{"low": None, "high": None, **accuracy} for accuracy in found]
+
+
+def compare_labels(summary: dict[str, Any]) -> Section | None:
+    """Compare predictions with labels of rows."""
+    labels = summary["labels"]
+    if labels is None:
+        return None
+    section = Section("labels", "Comparison with labels", [describe_labels(labels)])
+    for known, s in zip(labels["known_observation"], summary["sets"], strict=True):
+        if known is not None:
+            section.text.append(
+                f"Accuracy on {count(known['memberships'], 'labelled member')} of {wording(s).groups}: "
+                f"{percent(known['before'])} from the row alone, {percent(known['after'])} given the observation."
+            )
+    if labels["renamed"]:
+        section.text.append("The observations do not name the classes, which were matched with the labels.")
+    bins = labels["calibration"]
+    predicted = sum(b["n"] * b["predicted"] for b in bins) / labels["rows"]
+    section.add_plot(
+        "reliability",
+        "Line: share of correct predictions by predicted probability",
+        f"The mean predicted probability is {percent(predicted)}, the accuracy {percent(labels['accuracy'])}, the mean "
+        f"calibration error {percent(labels['calibration_error'])}.",
+        **{"bins": bins, "x": "probability of the predicted class", "y": "share correct"},
+    )
+    columns = {"class": "class", "rows": "rows#", "predicted": "called#", "recall": "found%|", "precision": "correct%|"}
+    section.add_table("By class", labels["classes"], columns)
+    if (matrix := labels["confusion"]) is not None:
+        names = [row["class"] for row in labels["classes"]]
+        shares = [[Cell(f"{n:,}", n, round(100 * n / max(sum(row), 1))) for n in row] for row in matrix]
+        rows = [[Cell(name), *cells] for name, cells in zip(names, shares, strict=True)]
+        section.tables.append(Table("Rows by label and predicted class", ["label", *names], rows, names))
+    if labels["mistakes"]:
+        columns = {"label": "label", "predicted": "predicted", "rows": "rows#"}
+        section.add_table("Most frequent mistakes", labels["mistakes"], columns)
+    return section
+
+
+def compare_methods(summary: dict[str, Any]) -> Section | None:
     """Compare methods, where the summary has accuracies of several."""
     if not summary.get("comparison"):
         return None
-    rows = [
-        (Cell(one["method"]), in_percent(one["accuracy"]), in_number(one["seconds"])) for one in summary["comparison"]
-    ]
-    table = Table("Accuracy on rows that no method has seen", ("learned by", "accuracy", "seconds"), rows)
-    section = Section("comparison", "Beside other methods", tables=[table])
-    if summary["labels"] is not None:
-        n, share = summary["labels"]["rows"], summary["labels"]["accuracy"]
-        by_chance = 2 * math.sqrt(share * (1 - share) / n)
-        section.text.append(
-            f"On {count(n, 'row')}, an accuracy is known to within about {number(100 * by_chance)} points: smaller "
-            "differences may be chance."
-        )
+    section = Section("comparison", "Comparison with other methods")
+    columns = {"method": "method", "accuracy": "accuracy%|", "seconds": "seconds#"}
+    section.add_table("Accuracy on new rows", summary["comparison"], columns)
     return section
 
 
-def data(summary: dict[str, Any]) -> Section:
-    """Say what was learned from what."""
-    about = summary["data"]
+def describe_outcome(s: dict[str, Any], name: str, n_sets: int) -> Section:
+    """Compare observed with predicted values of one set."""
+    words, which = wording(s), "" if n_sets == 1 else f": {wording(s).title.lower()}"
+    section = Section(name, f"Observed and predicted values{which}")
+    {"counts": _add_counts, "answers": _add_answers, "other": _add_other}[s["outcome"]["form"]](section, s)
+    columns = {words.group: "group", "size": "size#", "observed": "observed", "log-likelihood": "model#"}
+    columns["constant prediction"] = "trivial#"
+    section.add_table(f"{words.groups.capitalize()} with the lowest likelihood", s["worst"], columns)
+    return section
+
+
+def _add_counts(section: Section, s: dict[str, Any]) -> None:
+    found, words = s["outcome"], wording(s)
+    drawn = "" if found["groups_drawn"] == s["judged"]["groups"] else f" of {found['groups_drawn']:,} {words.groups}"
+    section.add_plot(
+        "scatter",
+        f"Points: observed and predicted share of each class in each {words.group}",
+        f"Each point is a class in a {words.group}{drawn}.",
+        **{"points": found["points"], "x": "observed share", "y": "predicted share"},
+    )
+    outside = sum(abs(b["predicted"] - b["happened"]) > 2 * b["spread"] for b in found["bins"])
+    section.add_plot(
+        "reliability",
+        f"Line: observed share of a class in a {words.group}, by the predicted share",
+        "Vertical bars show where 95 % of the shares lie if the model is right and members are independent; "
+        f"{outside} of {len(found['bins'])} are outside.",
+        **{"bins": found["bins"], "x": "predicted share", "y": "observed share"},
+    )
+    columns = {"class": "class", "observed": "observed#", "predicted": "expected#", "mean error": "error#"}
+    columns["mean error of a constant count"] = "trivial_error#"
+    section.add_table(f"Counts in {s['judged']['groups']:,} {words.groups}", found["classes"], columns)
+
+
+def _add_answers(section: Section, s: dict[str, Any]) -> None:
+    found, words = s["outcome"], wording(s)
+    axis = f"predicted probability of “{words.yes}”"
+    section.add_plot(
+        "two_histograms",
+        f"Histograms: {axis} where “{words.no}” and where “{words.yes}” was observed",
+        f"The likelier value is right for {percent(found['right'])} of the {words.groups}, the most frequent value for "
+        f"{percent(found['most_common'])}.",
+        counts={f"observed: {words.no}": found["no"], f"observed: {words.yes}": found["yes"]},
+        **{"edges": found["edges"], "x": axis},
+    )
+    section.add_plot(
+        "reliability",
+        f"Line: observed share of “{words.yes}” by its predicted probability",
+        "On the dotted line, predicted probabilities equal observed shares.",
+        **{"bins": found["bins"], "x": axis, "y": "observed share"},
+    )
+    columns = {axis: "predicted%", "observed share": "happened%", words.groups: "n#"}
+    section.add_table("Calibration", found["bins"], columns)
+
+
+def _add_other(section: Section, s: dict[str, Any]) -> None:
+    found, words, x = s["outcome"], wording(s), "predicted probability of the observation"
+    likely = sum(found["counts"][5:]) / max(sum(found["counts"]), 1)
+    histogram = {"edges": found["edges"], "counts": found["counts"], "x": x, "y": words.groups}
+    section.add_plot("bars", f"Histogram: {x}", f"It is at least one half for {percent(likely)} of them.", **histogram)
+
+
+def describe_balance(summary: dict[str, Any]) -> Section:
+    """Compare the shares of the classes."""
+    rows, section = summary["balance"], Section("balance", "Class shares")
+    section.text.append(
+        "Shares of the classes among members of groups: predicted from the rows alone, given the observations, and "
+        "implied by the observations alone, where they imply shares."
+    )
+    columns = {"class": "class", "most likely class": "called%", "predicted": "predicted%|"}
+    columns |= {"given the observations": "known%|", "implied by the observations": "implied%|"}
+    section.add_table("Shares of the classes", rows, columns)
+    return section
+
+
+def describe_importance(summary: dict[str, Any]) -> Section | None:
+    """Show how much log-likelihood is lost without each column; None where there are no columns."""
+    if not summary["columns"]:
+        return None
+    section, measured = Section("importance", "Column importance"), summary["importance"]
+    if measured is None:
+        section.text.append("Importance was not computed: groups are too large, or the time limit is too short.")
+        return section
+    section.text.append(
+        f"Each column was permuted {count(measured['permutations'], 'time')} among {measured['rows']:,} rows of "
+        f"{measured['groups']:,} {'held-out groups' if measured['held_out'] else 'groups of the fit'}. The loss of "
+        "log-likelihood per group shows how much predictions depend on the column. Correlated columns share their "
+        "importance, and importance does not imply a cause."
+    )
+    if (total := summary["columns"]) > len(measured["columns"]):
+        section.text.append(f"Of {total:,} columns, those most correlated with predicted probabilities were permuted.")
+    columns = {"column": "column", "loss of log-likelihood per group": "drop#|", "standard error": "error#"}
+    section.add_table("Permutation importance", measured["columns"], columns)
+    return section
+
+
+def describe_uncertainty(summary: dict[str, Any]) -> Section:
+    """Show the probability of the likeliest class, and for which values and groups it is lowest."""
+    section, axis = Section("uncertainty", "Uncertain predictions"), "probability of the likeliest class"
+    section.text.append(
+        "The probability of the most likely class of each member, from the row alone and given the observation of its "
+        "group (the posterior, which disaggregate returns)."
+    )
+    if parts := [{**part, "value": _describe_part(part)} for part in summary["least_confident"]]:
+        columns = {"column": "column", "value": "value", "members": "members#", f"mean {axis}": "confidence%|"}
+        section.add_table("Values with the lowest confidence", parts, columns)
+    for s in summary["sets"]:
+        confidence, words = s["confidence"], wording(s)
+        before, after, edges = confidence["before"], confidence["after"], confidence["edges"]
+        uncertain = sum(n for n, edge in zip(before, edges, strict=False) if edge < UNCERTAIN - 1e-9)
+        caption = (
+            f"It is below {UNCERTAIN:.0%} for {percent(uncertain / sum(before))} of the members. Its mean is "
+            f"{percent(confidence['mean_before'])} from the row alone"
+        )
+        if confidence["mean_after"] is not None:
+            caption += f", {percent(confidence['mean_after'])} given the observation"
+        if confidence["without"]:
+            caption += f"; {count(confidence['without'], 'member')} of impossible observations have no posterior"
+        section.add_plot(
+            "two_histograms",
+            f"Histograms: {axis}, from the row alone and given the observation",
+            f"{caption}.",
+            counts={"from the row alone": before, "given the observation": after},
+            **{"edges": edges, "x": axis},
+        )
+        if s["sizes"]["max"] > 1:
+            columns = {words.group: "group", "size": "size#", "observed": "observed", "from the row alone": "before%"}
+            columns["given the observation"] = "after%"
+            section.add_table(f"{words.groups.capitalize()} with the lowest mean {axis}", s["unsure"], columns)
+    return section
+
+
+def _describe_part(part: dict[str, Any]) -> str:
+    """Format a value or a range of values."""
+    if "value" in part:
+        return str(part["value"])
+    ends = [part["from"], part["to"]]
+    return " to ".join(end if isinstance(end, str) else number(end).replace(",", "") for end in ends)
+
+
+def describe_data(summary: dict[str, Any]) -> Section:
+    """Describe rows, groups and where they come from."""
+    about, shape, section = summary["data"], summary["data"]["input_shape"], Section("data", "Training data")
     columns = {
-        "observations": lambda one: Cell(Wording(**one["wording"]).title),
-        "groups": lambda one: in_number(one["groups"]),
-        "rows in them": lambda one: in_number(one["rows"]),
-        "smallest": lambda one: in_number(one["sizes"]["min"]),
-        "median size": lambda one: in_number(one["sizes"]["median"]),
-        "largest": lambda one: in_number(one["sizes"]["max"]),
+        **{"observations": "wording.title", "kind": "aggregate", "groups": "groups#", "rows": "rows#"},
+        **{"smallest": "sizes.min#", "median size": "sizes.median#", "largest": "sizes.max#"},
     }
-    names = about["feature_names"]
-    shape = about["input_shape"]
-    given = {
+    section.add_table("Sets of observations", summary["sets"], columns)
+    for s in summary["sets"]:
+        if len(sizes := s["sizes"]["histogram"]) > 1:
+            columns = {"size from": "from#", "to": "to#", "groups": "groups#|"}
+            section.add_table(f"Sizes of {wording(s).groups}", sizes, columns)
+    described = {
         "rows": number(about["rows"]),
         "rows in groups": number(about["rows_in_groups"]),
         "features": number(about["features"]) if len(shape) == 1 else f"images of {' by '.join(map(str, shape))}",
-        "classes": listed(about["classes"], 30),
+        "names of features": listed(about["feature_names"], MAX_LISTED),
+        "classes": listed(about["classes"], MAX_LISTED),
     }
-    if names:
-        given["names of features"] = listed(names, 30)
-    section = Section("data", "What was learned from what", tables=[table("Observed groups", summary["sets"], columns)])
-    for place, one in enumerate(summary["sets"]):
-        sizes = one["sizes"]["histogram"]
-        if len(sizes) > 1:
-            table_rows = [
-                (
-                    in_number(two["from"], _span(two)),
-                    in_number(two["groups"]),
-                    in_percent(two["groups"] / one["groups"]),
-                )
-                for two in sizes
-            ]
-            title = f"Sizes of groups: {Wording(**one['wording']).title.lower()}" + (f" {place + 1}" if place else "")
-            section.tables.append(Table(title, ("size", "groups", "share"), table_rows))
-    section.tables.append(facts("Rows, features and classes", given))
-    if summary["inputs"]:
-        section.tables.append(facts("Where the data come from", summary["inputs"]))
+    section.add_facts("Rows, features and classes", described | summary["inputs"])
     return section
 
 
-def _span(one: dict[str, int]) -> str:
-    return number(one["from"]) if one["from"] == one["to"] else f"{number(one['from'])} to {number(one['to'])}"
-
-
-def training(summary: dict[str, Any]) -> Section:
+def describe_models(summary: dict[str, Any]) -> Section:
     """Show the candidates, and the steps of the one with the largest weight."""
-    about, history = summary["training"], summary["training"]["history"]
-    section = Section("training", "Training")
-    section.text.append(
-        f"{count(len(about['candidates']), 'model')} in {number(about['seconds'])} seconds. The model with the largest "
-        f"weight is {about['best']}, at step {about['best_step'] + 1} of {about['steps']}."
-    )
-    if len(history) < about["steps"]:
-        section.text.append(f"The curve shows {len(history)} of {number(about['steps'])} steps.")
+    about, section = summary["training"], Section("training", "Models and training")
     if about["folds"] > 1:
         section.text.append(
-            f"Each group was held out once, in {about['folds']} folds. The log-likelihood of held-out groups determined "
-            "the step of each model, its weight in the mean of the predictions, and its temperature."
+            f"Each group was held out in one of {about['folds']} folds. The held-out log-likelihood determines where "
+            "each model stops, its weight and its temperature."
         )
-    if any(entry.get("score") is not None for entry in history):
-        section.pictures.append(
-            Picture(
-                plots.curve("score", history, "score", "held-out log-likelihood", about["best_step"]),
-                "Line: held-out log-likelihood per group after each step, and the step that was chosen",
-                _say_score(history, about["best_step"]),
+    columns = {"model": "model", "held-out log-likelihood per group": "score#", "weight": "weight%|"}
+    section.add_table("Models", about["candidates"], {**columns, "steps": "steps#", "seconds": "seconds#"})
+    best = max(about["candidates"], key=lambda c: c["weight"])["model"]
+    for name, title in (("score", "held-out log-likelihood"), ("loss", "training loss")):
+        entries = [entry for entry in about["history"] if entry.get(name) is not None]
+        if entries:
+            x = "epoch" if "epoch" in entries[0] else "step"
+            points = [(entry[x] + 1, entry[name]) for entry in entries]
+            marked = about["best_step"] + 1 if name == "score" else None
+            section.add_plot(
+                "steps",
+                f"Line: {title} by {x}",
+                f"{title.capitalize()} of {best}, the model with the largest weight, from {number(points[0][1])} to "
+                f"{number(points[-1][1])}.",
+                **{"points": points, "best": marked, "x": x, "y": title},
             )
-        )
-    chosen = [
-        (
-            Cell(one["model"]),
-            in_number(one["score"]),
-            in_percent(one["weight"]),
-            in_number(one["steps"]),
-            in_number(one["seconds"]),
-        )
-        for one in about["candidates"]
-    ]
-    headings = ("model", "held-out log-likelihood per group", "weight", "steps", "seconds")
-    section.tables.append(Table("Models", headings, chosen))
     return section
 
 
-def _say_score(history: list[dict[str, Any]], best: int) -> str:
-    scores = {entry["step"]: entry["score"] for entry in history if entry["score"] is not None}
-    if best not in scores:
-        return "Held-out groups chose the step."
-    first, last = number(scores[min(scores)]), number(scores[max(scores)])
-    return (
-        f"The held-out log-likelihood per group, higher is better, rose from {first} to {number(scores[best])} at step "
-        f"{best + 1}, the best, and was {last} at the last step."
-    )
-
-
-def balance(summary: dict[str, Any]) -> Section:
-    """Compare the shares of the classes."""
-    given = summary["balance"]
-    has_implied = given[0]["implied"] is not None
-    section = Section("balance", "Class balance")
-    section.text.append(
-        "Shares among the members of all groups: as the model predicts them from the rows alone, with what was "
-        "observed of their groups known"
-        + (", and as the observations tell them." if has_implied else ".")
-        + ("" if has_implied else " These observations do not tell how frequent each class is.")
-    )
-    if summary["data"]["symmetry"] != "none":
-        section.text.append("Names of classes are arbitrary unless the classes were named by labelled rows.")
-    columns = ["class", "mean probability", "called so", "observations known"] + ["told by observations"] * has_implied
-    rows = [
-        [Cell(one["class"]), in_percent(one["predicted"]), in_percent(one["called"]), in_percent(one["known"])]
-        + [in_percent(one["implied"])] * has_implied
-        for one in given
-    ]
-    section.tables.append(Table("Shares of the classes", columns, rows))
-    many = len(given) > MOST_CLASSES_DRAWN
-    drawn = sorted(given, key=lambda one: -one["predicted"])[:MOST_CLASSES_DRAWN] if many else given
-    series = {"predicted": [one["predicted"] for one in drawn]}
-    series["observations known"] = [one["known"] or 0 for one in drawn]
-    if has_implied:
-        series["told by observations"] = [one["implied"] for one in drawn]
-    section.pictures.append(
-        Picture(
-            plots.balance("balance", [one["class"] for one in drawn], series),
-            "Bars: share of each class, predicted, with observations known"
-            + (", and told by the observations" if has_implied else ""),
-            _say_balance(given, has_implied)
-            + (f" Drawn are the {len(drawn)} most frequent of {len(given)} classes." if many else ""),
-        )
-    )
-    return section
-
-
-def _say_balance(given: list[dict[str, Any]], has_implied: bool) -> str:
-    if has_implied:
-        off = max(given, key=lambda one: abs(one["predicted"] - one["implied"]))
-        if abs(off["predicted"] - off["implied"]) < 0.001:
-            return "Prediction and observations agree within a tenth of a percent for every class."
-        return (
-            f"The largest difference between prediction and observations is for class {off['class']}: "
-            f"{percent(off['predicted'])} predicted, {percent(off['implied'])} told."
-        )
-    most, least = max(given, key=lambda one: one["predicted"]), min(given, key=lambda one: one["predicted"])
-    return (
-        f"The most frequent class is {most['class']} with {percent(most['predicted'])}, the rarest "
-        f"{least['class']} with {percent(least['predicted'])}."
-    )
-
-
-def settings(summary: dict[str, Any]) -> Section:
-    """List what is needed to do it again."""
+def describe_settings(summary: dict[str, Any]) -> Section:
+    """List what is needed to repeat the fit."""
     section = Section("settings", "Settings and versions")
-    section.tables = [facts("Settings", summary["settings"]), facts("Versions", summary["versions"])]
+    section.add_facts("Settings", summary["settings"])
+    section.add_facts("Versions", summary["versions"])
     return section

@@ -1,0 +1,77 @@
+"""JSON that anybody may have written: parsed without ambiguity, and only where that takes little memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+MEMORY_ALLOWANCE = 2**27
+"""Bytes that the parsed values may take beyond twice the size of the text."""
+MAX_KEYS = 10_000
+"""Entries of an object at most; what there may be many of is in lists."""
+MAX_DIGITS = 300
+"""Digits of a whole number at most; float64 can hold them."""
+
+# Bytes that Python takes for each of these characters: an empty list, a dict, half a string, half an entry, a number.
+_BYTES = {"[": 64, "{": 128, '"': 30, ":": 60, ",": 36}
+
+
+def parse_json(text: str) -> Any:
+    """Parse strict JSON: no duplicate keys, no numbers beyond float64, no NaN, no surrogates, no deep nesting.
+
+    Examples
+    --------
+    >>> parse_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: the key 'a' occurs twice
+    """
+    width = 4 if "\\u" in text else 1  # one wide character makes all of its string wide
+    memory = width * len(text) + sum(text.count(character) * size for character, size in _BYTES.items())
+    if memory > 2 * len(text) + MEMORY_ALLOWANCE:
+        raise ValueError(f"its {len(text):,} bytes hold too many values")
+    try:
+        content = json.loads(
+            text, object_pairs_hook=_make_object, parse_int=_parse_int, parse_float=_finite, parse_constant=_finite
+        )
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()  # fails on a surrogate
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return content
+
+
+def compute_digest(content: Any) -> str:
+    """Return the SHA-256 of parsed JSON, which white space and the order of keys do not change.
+
+    Examples
+    --------
+    >>> compute_digest({"b": 1, "a": 2}) == compute_digest({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise ValueError(f"an object has {len(pairs):,} keys, expected at most {MAX_KEYS:,}")
+    entries = dict[str, Any]()
+    for key, value in pairs:
+        if key in entries:
+            raise ValueError(f"the key {key[:60]!r} occurs twice")
+        entries[key] = value
+    return entries
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits):,} digits, expected at most {MAX_DIGITS}")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"the number {text[:60]} is not finite")
+    return value

@@ -1,0 +1,125 @@
+"""Elements of a report as data: sections, plots and tables, and numbers as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbag._utils.pages.tables import NONE, Cell, Table
+from unbag.aggregates import Wording
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: the function of :mod:`unbag.report.plots` that draws it, and its arguments."""
+
+    kind: str
+    description: str
+    """Text alternative."""
+    caption: str
+    arguments: dict[str, Any]
+
+
+@dataclass
+class Section:
+    """A part of the page with a heading."""
+
+    id: str
+    title: str
+    text: list[str] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    def add_plot(self, kind: str, description: str, caption: str, **arguments: Any) -> None:
+        """Add a plot with the arguments of the function that draws it."""
+        self.plots.append(Plot(kind, description, caption, arguments))
+
+    def add_table(self, caption: str, items: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+        """Add a table with a row for each item.
+
+        Parameters
+        ----------
+        caption, items
+            Caption of the table, and dicts of values.
+        columns
+            From headings to keys, ``outer.inner`` for a nested value. ``key#`` is shown as a number, ``key%`` as a
+            percentage, ``key#|`` and ``key%|`` also as a bar, others as text.
+        """
+        by_column = [_cells(items, key) for key in columns.values()]
+        numeric = [heading for heading, key in columns.items() if key.rstrip("|")[-1] in "#%"]
+        self.tables.append(Table(caption, list(columns), list(zip(*by_column, strict=True)), numeric))
+
+    def add_facts(self, caption: str, entries: Mapping[str, Any]) -> None:
+        """Add a table of names and values."""
+        items = [{"name": str(name), "value": value} for name, value in entries.items()]
+        self.add_table(caption, items, {"name": "name", "value": "value"})
+
+
+def _cells(items: Sequence[Mapping[str, Any]], column: str) -> list[Cell]:
+    """Return a column of a table.
+
+    Examples
+    --------
+    >>> _cells([{"town": {"share": 0.5}}], "town.share%|"), _cells([{"town": ["Ulm", "Bonn"]}], "town")
+    ([Cell(text='50.0 %', value=0.5, bar=50)], [Cell(text='Ulm, Bonn', value=None, bar=None)])
+    """
+    values: list[Any] = list(items)
+    for key in column.rstrip("#%|").split("."):
+        values = [None if value is None else value[key] for value in values]
+    if column.rstrip("|")[-1] not in "#%":
+        return [Cell(_as_text(value)) for value in values]
+    form = percent if "%" in column else number
+    longest = 1.0 if "%" in column else max((value for value in values if value), default=1.0)
+    bars = [round(100 * max(value or 0, 0) / longest) if "|" in column else None for value in values]
+    return [Cell(NONE if v is None else form(v), v, bar) for v, bar in zip(values, bars, strict=True)]
+
+
+def _as_text(value: Any) -> str:
+    if value is None or value in ("", []):
+        return NONE
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def percent(share: float) -> str:
+    """Format a share, such as 0.5 as "50.0 %"."""
+    return f"{100 * share:.1f} %"
+
+
+def number(value: float) -> str:
+    r"""Format a number with about three digits and at most three decimals.
+
+    Examples
+    --------
+    >>> number(1.23456), number(0.00012), number(120000), number(-2)
+    ('1.23', '0.000', '120,000', '\N{MINUS SIGN}2')
+    """
+    size = abs(value)
+    digits = 0 if size >= 100 or value == int(value) else 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{round(value, digits) + 0.0:,.{digits}f}"  # adding zero makes -0.0 positive
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def count(n: int, singular: str, plural: str | None = None) -> str:
+    """Format a number of things, such as "1,200 rows"."""
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
+
+
+def listed(words: Sequence[str], most: int) -> str:
+    """Join words, and count those beyond a maximum.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    shown = ", ".join(words[:most])
+    return shown if len(words) <= most else f"{shown} and {len(words) - most:,} more"
+
+
+def wording(described: Mapping[str, Any]) -> Wording:
+    """Return the words for the groups of a set in a summary."""
+    return Wording(**described["wording"])

@@ -1,0 +1,118 @@
+"""Whole groups as the batches of a ``torch.utils.data.DataLoader``, for training loops of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler, default_collate
+
+from unbag._kernels.segments import Segments
+from unbag.aggregates.observations import check_rows
+from unbag.data.alignment import read_per_group
+from unbag.data.groups import Groups
+from unbag.data.row_source import Rows, gather_rows
+
+
+class GroupSampler(Sampler[list[int]]):
+    """Draw batches of whole groups with a bounded number of rows; each group comes once in an epoch.
+
+    Where group sizes differ, the number of batches depends on their order; ``len`` is that of the next epoch.
+
+    Parameters
+    ----------
+    groups
+        Which rows form which group.
+    max_rows
+        Maximum number of members of a batch; a larger group is a batch of its own.
+    shuffle
+        Whether each epoch has a different order, which follows from the seed and the number of the epoch.
+    seed
+        Seed of the random order, not negative.
+
+    Examples
+    --------
+    >>> sampler = GroupSampler(Groups.from_sizes([2, 1, 3, 1]), max_rows=3, shuffle=False)
+    >>> list(sampler), len(sampler)
+    ([[0, 1], [2], [3]], 3)
+    """
+
+    epoch: int
+    """The number of the next epoch; set it to resume after a restart."""
+
+    def __init__(self, groups: Groups, max_rows: int, *, shuffle: bool = True, seed: int = 0) -> None:
+        if max_rows < 1:
+            raise ValueError(f"max_rows must be at least 1, got {max_rows!r}")
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, got {seed!r}")
+        self.sizes, self.max_rows = groups.sizes.cpu(), max_rows
+        self.shuffle, self.seed, self.epoch = shuffle, seed, 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches = self._batches()
+        self.epoch += 1
+        return iter(batches)
+
+    def __len__(self) -> int:
+        return len(self._batches())
+
+    def _batches(self) -> list[list[int]]:
+        order = np.arange(len(self.sizes))
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, self.epoch]).permutation(order)
+        runs = Segments.from_sizes(self.sizes[torch.from_numpy(order)]).runs(self.max_rows)
+        return [order[which].tolist() for which, _, _ in runs]
+
+
+class GroupBatch(NamedTuple):
+    """A batch of groups, for a step such as ``risk(model(batch.X), batch.groups, batch.z)``."""
+
+    X: Any
+    """The rows that are in any of the groups, each once."""
+    groups: Groups
+    """The groups, as groups of these rows."""
+    z: Tensor
+    """One observation per group."""
+    numbers: Tensor
+    """The numbers of the groups among all."""
+
+
+class GroupCollator:
+    """Turn numbers of groups into a :class:`GroupBatch`: a ``collate_fn``.
+
+    Parameters
+    ----------
+    X
+        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Rows are read in the
+        workers of the loader.
+    groups
+        Which rows form which group.
+    z
+        One observation per group, in their order or by their ids.
+
+    Examples
+    --------
+    >>> from torch.utils.data import DataLoader
+    >>> groups = Groups.from_tuples([[0, 2], [2, 1]])
+    >>> collate = GroupCollator(torch.tensor([[5.0], [6.0], [7.0]]), groups, z=[1, 0])
+    >>> loader = DataLoader(range(2), batch_sampler=GroupSampler(groups, max_rows=4), collate_fn=collate)
+    >>> next(iter(loader)).X.flatten().tolist()
+    [5.0, 6.0, 7.0]
+    """
+
+    def __init__(self, X: Rows | np.ndarray | Dataset, groups: Groups, z: Any) -> None:
+        check_rows(groups, X)
+        self.X, self.groups, self.z = X, groups, read_per_group(z, groups)
+        if len(self.z) != len(groups):
+            raise ValueError(f"z must have one observation for each of {len(groups)} groups, got {len(self.z)}")
+
+    def __call__(self, numbers: Sequence[int]) -> GroupBatch:
+        """Return these groups as a batch."""
+        which = torch.tensor(numbers, device=self.groups.device)
+        rows, groups = self.groups.take(which).local()
+        X = self.X
+        gathered = gather_rows(X, rows) if isinstance(X, Rows) else default_collate([X[row] for row in rows.tolist()])
+        return GroupBatch(gathered, groups, self.z[which], which)
