@@ -39,7 +39,11 @@ def describe_set(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
             "histogram": histogram_of_sizes(sizes),
         },
         "weights": None if s.group_weights is None else [s.weights.min().item(), s.weights.max().item()],
-        "judged": {"held_out": scored.held_out, "groups": len(scored.chosen)},
+        "judged": {
+            "held_out": scored.held_out,
+            "groups": len(scored.chosen),
+            "rows_also_trained_on": scored.share_of_seen_rows(),
+        },
         "likelihood": _compare_likelihood(scored),
         "own_share": score_group_shares(s.take(scored.chosen)),
         "outcome": _compare_outcome(scored, classes),

@@ -22,21 +22,21 @@ MAX_MISTAKES = 10
 
 
 def compare_labels(
-    clf: Any, log_probs: Tensor, labels: Any, labelled_rows: Any, sets: Sequence[ScoredGroups]
+    clf: Any, X: Tensor, labels: Any, labelled_rows: Any, sets: Sequence[ScoredGroups]
 ) -> dict[str, Any]:
     """Compare predictions with labels, under the best of the permutations of classes that the observations allow.
 
     Parameters
     ----------
-    clf, log_probs
-        The fitted classifier, and its log-probabilities of all rows, shape ``(rows, classes)``.
+    clf, X
+        The fitted classifier, and all rows as numbers.
     labels, labelled_rows
         Labels and the numbers of their rows; None for all rows.
     sets
         Scored groups, whose labelled members are also compared given their observation.
     """
-    names, numbers, rows = _read(clf, labels, labelled_rows, len(log_probs))
-    k, probs = len(names), log_probs[rows].exp()
+    names, numbers, rows = _read(clf, labels, labelled_rows, len(X))
+    k, probs = len(names), clf._predict_rows(X, rows).exp()
     joint = torch.zeros(k, k, dtype=torch.float64).index_add_(0, numbers, probs).numpy()
     order, classes = match_classes(joint, clf.symmetry_), np.arange(k)
     confidence, guessed = probs[:, order].max(1)
@@ -52,7 +52,7 @@ def compare_labels(
         "classes": [dict(zip(("class", "rows", "called", "found", "correct"), row, strict=True)) for row in by_class],
         "accuracy": accuracy_score(truth, predicted),
         "most_common": matrix.sum(1).max() / len(rows),
-        "known_observation": [_compare_given_observation(s, numbers, rows, order, len(log_probs)) for s in sets],
+        "known_observation": [_compare_given_observation(s, numbers, rows, order, len(X)) for s in sets],
         "calibration": bins,
         "calibration_error": sum(b["n"] * abs(b["predicted"] - b["happened"]) for b in bins) / len(rows),
         "confusion": matrix if k <= MAX_MATRIX else None,

@@ -116,7 +116,9 @@ def describe_scored(s: dict[str, Any]) -> str:
     words, weights = wording(s), s["weights"]
     groups = count(s["judged"]["groups"], words.group, words.groups)
     if s["judged"]["held_out"]:
-        text = f"Quality was measured on {groups}, predicted by models that did not see their rows."
+        text = f"Quality was measured on {groups}, predicted by models that did not learn from them."
+        if share := s["judged"]["rows_also_trained_on"]:
+            text += f" But these models saw {percent(share)} of their rows in other {words.groups}."
     else:
         text = f"Quality was measured on the {groups} of the fit, because none was held out; expect less on new ones."
     if weights is not None:

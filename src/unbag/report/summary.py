@@ -20,7 +20,7 @@ from unbag.diagnostics.constant import best_constant
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import compare_labels
-from unbag.report.scored_groups import ScoredGroups, find_held_out, predict_out_of_fold, score_groups
+from unbag.report.scored_groups import ScoredGroups, find_held_out, score_groups
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
 
@@ -70,21 +70,19 @@ def summarise(
     rows = clf._read_rows(X)
     n_rows = len(rows)
     observations = clf._read_observations(y, groups, n_rows, group_weights=group_weights, sampling=clf.sampling)
-    folds = torch.full((n_rows,), -1)
-    if clf.row_folds_ is not None:  # X may have further rows
-        folds[: len(clf.row_folds_)] = clf.row_folds_
+    folds = clf.member_folds_
     if not isinstance(rows, Tensor):
         most = EXCERPT_NUMBERS // math.prod(clf.input_shape_) // len(observations)
-        chosen = [some_groups(s.groups, most, find_held_out(s, folds)) for s in observations]
+        held_out = [find_held_out(s, f) for s, f in zip(observations, folds, strict=True)]
+        chosen = [some_groups(s.groups, most, first) for s, first in zip(observations, held_out, strict=True)]
+        folds = [f[s.groups.segments.take(c)[0]] for f, s, c in zip(folds, observations, chosen, strict=True)]
         taken, rows, observations = take_groups(rows, observations, chosen)
-        folds = folds[taken]
         if labels is not None:
             labels, labelled_rows = _select_labels(taken.numpy(), labels, labelled_rows)
-    log_probs = clf._predict_rows(rows)
-    out_of_fold = predict_out_of_fold(clf, rows, folds, log_probs)
     classes = [str(name) for name in clf.classes_.tolist()]
     constant, by_constant = best_constant(observations)
-    sets = [score_groups(s, out_of_fold, folds, c) for s, c in zip(observations, by_constant, strict=True)]
+    triples = zip(observations, folds, by_constant, strict=True)
+    sets = [score_groups(clf, rows, *triple) for triple in triples]
     columns = encoded_columns(clf)
     shown = most_correlated(rows, columns, sets)
     return plain(
@@ -102,7 +100,7 @@ def summarise(
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
             "least_confident": least_confident(rows, shown, sets),
-            "labels": None if labels is None else compare_labels(clf, log_probs, labels, labelled_rows, sets),
+            "labels": None if labels is None else compare_labels(clf, rows, labels, labelled_rows, sets),
             "diagnosis": [asdict(finding) for finding in clf.diagnosis_],
             "problems": [problem.as_dict() for problem in problems],
             "settings": {name: _describe_setting(value) for name, value in clf.get_params(deep=False).items()},
