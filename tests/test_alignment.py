@@ -52,10 +52,10 @@ def test_observations_are_matched_by_id_wherever_they_enter(use, z):
 @pytest.mark.parametrize(
     ("z", "message"),
     [
-        (COUNTS.rename({"a": "x"}), r"z must have an entry .*: 'a' missing, 'x' not among the ids; .* z\.to_numpy\(\)"),
+        (COUNTS.rename({"a": "x"}), r"z must have exactly one entry for each id: 'a' missing, 'x' not among the ids; .* z\.to_numpy\(\)"),
         (COUNTS.iloc[:2], "'c' missing, none not among the ids"),
         (COUNTS.set_axis([0, 1, 2]).iloc[::-1], "'a', 'b', 'c' missing, 2, 1, 0 not among the ids"),
-        (COUNTS.loc[["a", "b", "b", "c"]], "the index of z must have each id once, but has 'b' again"),
+        (COUNTS.loc[["a", "b", "b", "c"]], "the index of z must have each id once, but 'b' is repeated"),
         ({"a": [2, 0], "b": [1, 1]}, "'c' missing, none not among the ids"),
     ],
     ids=["foreign", "missing", "numbers", "repeated", "dict"],

@@ -108,10 +108,10 @@ def test_other_names_are_refused_with_both_lists(names):
         lambda: clf.disaggregate(X, z, GROUPS),
         lambda: clf.predict_groups(X, GROUPS, z),
     ):
-        with pytest.raises(ValueError, match="the columns of y must be called as the classes") as error:
+        with pytest.raises(ValueError, match="the columns of y must have the names of the classes") as error:
             use()
         assert f"the columns are {names}, the classes are ['ill', 'well']" in str(error.value)
-    with pytest.raises(ValueError, match="the columns of z must be called as the classes"):
+    with pytest.raises(ValueError, match="the columns of z must have the names of the classes"):
         LabelProportions().log_likelihood(LOGITS, GROUPS, z, classes=["ill", "well"])
 
 
@@ -181,9 +181,9 @@ def test_names_of_answers_are_not_those_of_classes():
     [
         (
             pd.DataFrame([[1, 2]], columns=["a", "a"]),
-            "the columns of z must have different names, but 'a' occurs again",
+            "the columns of z must have different names, but 'a' is repeated",
         ),
-        ([{"a": 1, "b": 2}, {"a": 1, "c": 2}], r"the first has \['a', 'b'\], and another \['a', 'c'\]"),
+        ([{"a": 1, "b": 2}, {"a": 1, "c": 2}], r"the first has \['a', 'b'\], and another has \['a', 'c'\]"),
         ([{"a": 1, "b": 2}, [1, 2]], "and another has none"),
     ],
 )

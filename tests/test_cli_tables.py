@@ -422,7 +422,7 @@ def test_a_folder_of_parts_is_predicted_as_one_table(run, tmp_path):
 
 
 def test_predictions_come_in_pieces(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("unbag.tables.parquet_files.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("unbag.tables.files.ROWS_AT_ONCE", 7)
     columns = {"id": list(range(100)), "age": list(range(100)), "town": ["Ulm", "Bonn"] * 50}
     write_parquet(tmp_path / "many.parquet", columns)
     call("predict", run, tmp_path / "many.parquet", "--out", tmp_path / "pieces.parquet")
@@ -611,8 +611,8 @@ def test_every_command_opens_a_file_once(form, tmp_path, monkeypatch):
         ["predict", run, people, "--out", tmp_path / "predicted.csv"],
         ["disaggregate", run, people, wards, "--aggregate", "label_proportions", "--out", tmp_path / "labels.csv"],
     )
-    monkeypatch.setattr("unbag.tables.read.open", open_and_remove, raising=False)
-    monkeypatch.setattr("unbag.tables.parquet_files.pq.ParquetFile", open_part)
+    monkeypatch.setattr("unbag.tables.files.open", open_and_remove, raising=False)
+    monkeypatch.setattr("unbag.tables.files.pq.ParquetFile", open_part)
     for command in commands:
         for path, content in ((people, PEOPLE), (wards, WARDS), (pairs, PAIRS)):
             write_table(path, form, content)

@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from problems_of_groups import FAST, blobs, count, tuples
+from problems_of_groups import FAST, blobs, count, fast, tuples
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import train_test_split
@@ -47,7 +47,7 @@ def test_posteriors_of_a_target_stand_beside_their_rows():
     X, labels = blobs(n=24, k=2)
     ids = np.arange(24) % 8  # the rows of a group are apart
     counts = count(labels, ids, 2)
-    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(X, y := unbag.target(ids, counts))
+    classifier = AggregateClassifier(**fast(epochs=1)).fit(X, y := unbag.target(ids, counts))
     groups = unbag.Groups.from_ids(ids)
     of_members = classifier.disaggregate(X, counts, groups=groups)
     np.testing.assert_array_equal(classifier.disaggregate(X, y)[groups.members], of_members)
@@ -97,6 +97,7 @@ def test_every_kind_of_observation(name, k, size, n, method):
 
 def test_settings_of_the_paper_follow_the_kind_of_observation():
     from unbag.fit_settings import read_settings  # noqa: PLC0415
+
     from unbag.training import Observations  # noqa: PLC0415
 
     groups = Groups.from_tuples([[0, 1], [1, 2]])
@@ -216,7 +217,7 @@ def test_tables_of_pandas_polars_and_torch_give_the_same():
     X, labels = blobs()
     y = unbag.target(IDS, count(labels, IDS, 3))
     columns = {"one": X[:, 0], "two": X[:, 1], "three": X[:, 2]}
-    settings = {**FAST, "epochs": 3}
+    settings = fast(epochs=3)
     known = AggregateClassifier(**settings).fit(X, y)
     for table in (pd.DataFrame(columns), pl.DataFrame(columns), torch.from_numpy(X)):
         classifier = AggregateClassifier(**settings).fit(table, y)
@@ -240,9 +241,9 @@ def test_observations_are_matched_to_groups_by_id():
     ids = np.array([f"ward {one}" for one in IDS])
     groups = Groups.from_ids(ids)
     counts = pd.DataFrame(count(labels, ids, 2), index=groups.ids)
-    known = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, counts.to_numpy(), groups=groups)
+    known = AggregateClassifier(**fast(epochs=3)).fit(X, counts.to_numpy(), groups=groups)
     for z in (counts.iloc[::-1], dict(zip(groups.ids, counts.to_numpy().tolist(), strict=True))):
-        classifier = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, z, groups=groups)
+        classifier = AggregateClassifier(**fast(epochs=3)).fit(X, z, groups=groups)
         np.testing.assert_array_equal(classifier.predict_proba(X), known.predict_proba(X))
         assert known.score(X, z, groups=groups) == known.score(X, counts.to_numpy(), groups=groups)
         for ask in (known.disaggregate, lambda X, z, groups: known.predict_groups(X, groups, z)):
@@ -257,15 +258,15 @@ def test_labels_of_single_rows_are_matched_by_id():
     X, labels = blobs(k=2)
     rows = Groups.from_ids([f"row {row:03}" for row in range(len(X))])
     names = pd.Series(np.array(["no", "yes"])[labels], index=rows.ids)
-    known = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, names.to_numpy(), groups=rows)
-    same = AggregateClassifier(**{**FAST, "epochs": 3}).fit(X, names.sample(frac=1, random_state=0), groups=rows)
+    known = AggregateClassifier(**fast(epochs=3)).fit(X, names.to_numpy(), groups=rows)
+    same = AggregateClassifier(**fast(epochs=3)).fit(X, names.sample(frac=1, random_state=0), groups=rows)
     np.testing.assert_array_equal(same.predict_proba(X), known.predict_proba(X))
 
 
 def test_columns_out_of_order_are_refused():
     X, labels = blobs()
     table = pd.DataFrame(X, columns=["a", "b", "c"])
-    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(table, labels)
+    classifier = AggregateClassifier(**fast(epochs=1)).fit(table, labels)
     with pytest.raises(ValueError, match="in the same order as they were in fit"):
         classifier.predict(table[["b", "a", "c"]])
 
@@ -378,9 +379,7 @@ def test_ensembles_of_unnamed_classes_agree_on_names():
     X, labels = blobs()
     pairs = tuples(len(X), 600, 2)
     z = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
-    classifier = AggregateClassifier(
-        "pairwise_similarity", n_classes=3, n_restarts=4, ensemble=True, **{**FAST, "epochs": 60}
-    )
+    classifier = AggregateClassifier("pairwise_similarity", n_classes=3, n_restarts=4, ensemble=True, **fast(epochs=60))
     classifier.fit(X, z, groups=pairs)
     assert len(classifier.models_) == 4
     few = [int((labels == label).argmax()) for label in range(3)]
@@ -423,7 +422,7 @@ def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
 
 def test_a_bar_is_shown_in_terminals_only(capfd):
     X, labels = blobs()
-    AggregateClassifier(**{**FAST, "epochs": 2}, verbose=1).fit(X, labels)
+    AggregateClassifier(**fast(epochs=2), verbose=1).fit(X, labels)
     assert capfd.readouterr() == ("", "")
 
 
@@ -459,7 +458,7 @@ def test_names_of_ordered_classes():
     classifier.name_classes(X[:30], names[labels[:30]])
     assert classifier.classes_.tolist() == names.tolist()
     assert accuracy(classifier, X, names[labels]) > 0.9
-    without = AggregateClassifier("ordinal_triplet", n_classes=3, **{**FAST, "epochs": 1}).fit(X, z, groups=triplets)
+    without = AggregateClassifier("ordinal_triplet", n_classes=3, **fast(epochs=1)).fit(X, z, groups=triplets)
     with pytest.raises(ValueError, match=r"the order of \['large', 'medium', 'small'\] is not known; give classes="):
         without.name_classes(X[:30], names[labels[:30]])
 
@@ -483,7 +482,7 @@ def test_naming_refuses(settings, names, said):
 
 def test_named_classes_are_not_renamed():
     X, labels = blobs()
-    classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
+    classifier = AggregateClassifier(**fast(epochs=1)).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
     with pytest.raises(ValueError, match="the observations name the classes"):
         classifier.name_classes(X, labels)
 
@@ -497,7 +496,7 @@ def test_findings_become_warnings_or_errors():
         AggregateClassifier("multiple_instance").fit(X, np.ones(50, dtype=int), groups=Groups.from_ids(IDS))
     counts = np.hstack([count(labels, IDS, 2), np.zeros((50, 1), dtype=int)])
     with pytest.warns(UnbagWarning, match="none of the 50 groups has a member of class number 2") as caught:
-        classifier = AggregateClassifier(**{**FAST, "epochs": 1}).fit(X, unbag.target(IDS, counts))
+        classifier = AggregateClassifier(**fast(epochs=1)).fit(X, unbag.target(IDS, counts))
     assert caught[0].filename == __file__
     assert [found.kind for found in classifier.diagnosis_] == ["missing_classes"]
 
@@ -512,7 +511,7 @@ def test_unnamed_classes_are_no_reason_to_warn():
 def test_beside_other_sets_a_set_may_tell_nothing():
     X, labels = blobs(k=2)
     bags = Groups.from_ids(IDS)
-    classifier = AggregateClassifier(["multiple_instance", "label_proportions"], **{**FAST, "epochs": 2})
+    classifier = AggregateClassifier(["multiple_instance", "label_proportions"], **fast(epochs=2))
     with pytest.warns(UnbagWarning, match="calls every row class 1 explains all"):
         classifier.fit(X, [np.ones(50, dtype=int), labels], groups=[bags, None])
 
@@ -652,7 +651,7 @@ def test_the_number_of_classes_must_be_told(name):
 def test_groups_that_are_refused():
     X, y = target_of_blobs()
     counts = np.tile([1, 1, 2], (50, 1))
-    classifier = AggregateClassifier(**{**FAST, "epochs": 1})
+    classifier = AggregateClassifier(**fast(epochs=1))
     with pytest.raises(ValueError, match="y is a target, which holds its groups; leave groups= out"):
         classifier.fit(X, y, groups=Groups.from_ids(IDS))
     with pytest.raises(TypeError, match=r"groups must be unbag.Groups.*Groups.from_ids"):
@@ -684,7 +683,7 @@ def test_labels_that_are_refused():
         AggregateClassifier(classes=[0, 1]).fit(X, labels)
     with pytest.raises(ValueError, match=r"y holds 3 classes, \['a', 'b', 'c'\], but there are 4; name them all"):
         AggregateClassifier(n_classes=4).fit(X, np.array(["a", "b", "c"])[labels])
-    more = AggregateClassifier(n_classes=4, **{**FAST, "epochs": 1}).fit(X, labels)
+    more = AggregateClassifier(n_classes=4, **fast(epochs=1)).fit(X, labels)
     assert more.classes_.tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="PairwiseSimilarity observes groups: use fit"):
         AggregateClassifier("pairwise_similarity", n_classes=3).fit(X, labels)
@@ -722,7 +721,7 @@ def test_observations_of_many_values_are_asked_for_by_value():
     X, labels = blobs()
     groups = Groups.from_ids(IDS)
     fours = unbag.CountOf(1)
-    classifier = AggregateClassifier(fours, n_classes=3, **{**FAST, "epochs": 2})
+    classifier = AggregateClassifier(fours, n_classes=3, **fast(epochs=2))
     classifier.fit(X, fours.observe(labels, groups, 3), groups=groups)
     probs = np.stack([classifier.predict_groups(X, groups, z=[value] * 50) for value in range(5)], 1)
     np.testing.assert_allclose(probs.sum(1), 1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sklearn
-from problems_of_groups import FAST, blobs, count
+from problems_of_groups import FAST, blobs, count, fast
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, GroupShuffleSplit, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
@@ -117,7 +117,7 @@ def test_scores_of_labels_are_refused_with_advice(problem):
     X, _, ids, y = problem
     settings = {"groups": ids, "cv": GroupKFold(2), "error_score": "raise"}
     with pytest.raises(TypeError, match=r"no labels to stratify or score by; .* leave scoring= out"):
-        cross_validate(AggregateClassifier(**{**FAST, "epochs": 1}), X, y, scoring="accuracy", **settings)
+        cross_validate(AggregateClassifier(**fast(epochs=1)), X, y, scoring="accuracy", **settings)
 
 
 def test_observations_that_lost_their_groups_are_refused(problem):

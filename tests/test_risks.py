@@ -324,7 +324,7 @@ def test_group_weights_are_matched_by_id():
     logits = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     expected = risk(logits, groups, [1, 0], group_weights=[3, 2])
     torch.testing.assert_close(risk(logits, groups, {"b": 0, "a": 1}, group_weights={"b": 2, "a": 3}), expected)
-    with pytest.raises(ValueError, match="group_weights must have an entry for each id and for no other: 'a' missing"):
+    with pytest.raises(ValueError, match="group_weights must have exactly one entry for each id: 'a' missing"):
         risk(logits, groups, [1, 0], group_weights={"b": 2})
 
 

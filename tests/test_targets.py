@@ -160,7 +160,7 @@ def test_an_index_in_another_order_is_matched_by_value():
 
 def test_an_index_of_another_type_is_refused():
     counts = pandas.DataFrame({"ill": [2, 1, 0], "well": [0, 1, 2]}, index=[1, 2, 10])
-    with pytest.raises(ValueError, match=r"'1', '10', '2' missing, 1, 2, 10 not among the ids; .* types, str and int"):
+    with pytest.raises(ValueError, match=r"'1', '10', '2' missing, 1, 2, 10 not among the ids; the types differ, str and int"):
         target(["1", "1", "2", "2", "10", "10"], counts)
     as_numbers = target([1, 1, 2, 2, 10, 10], counts.set_axis([1.0, 2.0, 10.0]).iloc[::-1])
     assert as_numbers["z"].tolist() == [[2, 0], [2, 0], [1, 1], [1, 1], [0, 2], [0, 2]]
@@ -225,7 +225,7 @@ def test_what_is_no_target(y):
         ([1, 0], ValueError, r"one observation per group, 3 in all; got shape \(2,\)"),
         ([1, 0, 0, 1], ValueError, r"got shape \(4,\); from one observation per row, make a dict with dict\(zip"),
         (1, ValueError, r"got shape \(\)"),
-        ({"a": 1, "b": 0}, ValueError, "for each id and for no other: 'c' missing, none not among the ids"),
+        ({"a": 1, "b": 0}, ValueError, "exactly one entry for each id: 'c' missing, none not among the ids"),
         (dict.fromkeys("abcdefgh", 0), ValueError, "none missing, 'd', 'e', 'f' and 2 more not among the ids"),
         ({"A": 1, "b": 0, "c": 0}, ValueError, "'a' missing, 'A' not among the ids"),
         ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave the rows"),

@@ -26,7 +26,7 @@ INTERNAL = {
     "fits/page.py": {"unbag.out_of_fold"},
     "benchmarks/scale.py": {
         *("unbag.data.columns", "unbag.data.features", "unbag.training.launching"),
-        *("unbag.tables.parquet_files", "unbag.tables.predict", "unbag.tables.read"),
+        *("unbag.tables.files", "unbag.tables.predict"),
     },
     "benchmarks/scale_files.py": {"unbag.persistence.run_folder"},
 }

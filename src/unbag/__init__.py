@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from unbag.objectives.risks import NegativeLogLikelihood as NegativeLogLikelihood
     from unbag.objectives.risks import NoisyLikelihood as NoisyLikelihood
     from unbag.objectives.risks import UnbiasedRisk as UnbiasedRisk
-    from unbag.persistence import load as load
+    from unbag.persistence.saved_models import load as load
     from unbag.tables.read_tables import read_tables as read_tables
 
 # torch and scikit-learn take seconds to import: only when something is asked for that needs them.
@@ -70,7 +70,7 @@ _MODULES = {
     "UnbagWarning": "unbag._utils.findings",
     "UnbiasedRisk": "unbag.objectives.risks",
     "diagnose": "unbag.diagnostics.diagnosis",
-    "load": "unbag.persistence",
+    "load": "unbag.persistence.saved_models",
     "read_tables": "unbag.tables.read_tables",
     "target": "unbag.data.targets",
 }

@@ -235,8 +235,8 @@ def test_plan_says_what_runs() -> None:
     assert plan.methods == ["permanents", "two_classes", "count_states", "saddle_point"]
     assert not plan.exact
     assert str(plan) == (
-        "count_states for 1 group, permanents for 1 group, saddle_point for 1 group, two_classes for 1 group, "
-        "expected error of the posterior up to 0.002 on average"
+        "count_states for 1 group, permanents for 1 group, saddle_point for 1 group, two_classes for 1 group; "
+        "approximate: saddle_point, with an error of the posterior up to 0.002 on average"
     )
     assert LabelProportions().plan(groups, z).exact
     assert LabelProportions("saddle_point").plan(groups, z).methods == ["saddle_point"] * 4

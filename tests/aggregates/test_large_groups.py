@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 
 import unbag
-from unbag import AggregateClassifier, Groups, LabelProportions
+from unbag import Groups, LabelProportions
 from unbag._kernels import poisson_binomial
 from unbag._kernels.segments import Segments
 from unbag.aggregates import base, symmetry
-from unbag.families.folds import make_folds
-from unbag.out_of_fold import mean_log_likelihood
 from unbag.training import Observations
 
 SIZES = [3, 1, 9, 2, 2, 2, 4]
@@ -180,28 +176,3 @@ def test_large_groups_are_learned_by_the_saddle_point(sizes, aggregate, exact):
     same = (likelihoods[0] == likelihoods[1]).tolist()
     assert same == [True, exact or aggregate.max_states < 2**10]
     torch.testing.assert_close(likelihoods[1], likelihoods[0], rtol=0.01, atol=0)
-
-
-@pytest.mark.parametrize(("size", "k", "exact"), [(10, 10, True), (16, 3, True), (17, 3, False), (13, 4, False)])
-def test_groups_of_one_size_are_learned_by_one_method_where_time_is_short(size, k, exact):
-    """Up to 2 ** 8 count vectors of as even counts as can be are summed up."""
-    groups = Groups.from_sizes([size] * 2)
-    counts = [[size - k + 1, *[1] * (k - 1)], [size // k + (j < size % k) for j in range(k)]]
-    plan = LabelProportions().for_short_training().plan(groups, counts)
-    assert len(plan.parts) == 1
-    assert plan.exact is exact
-    assert LabelProportions().plan(groups, counts).exact
-
-
-def test_folds_are_judged_by_exact_counts():
-    X = logits_of(192, 3).numpy()
-    ids = np.arange(192) // 48
-    y = unbag.target(ids, [np.bincount(X[ids == one].argmax(1), minlength=3) for one in range(4)])
-    with patch("unbag.families.cross_fit.make_folds", wraps=make_folds) as folds:
-        clf = AggregateClassifier(model="linear", n_folds=2, epochs=2, random_state=0).fit(X, y)
-    assert [one.aggregate.max_states for one in folds.call_args.args[0]] == [2**10]
-    seen = clf._observations(y, None, 192)
-    found = clf._out_of_fold_log_probs(clf._log_probs_of_models(torch.from_numpy(X)), seen)
-    judged, learned = (mean_log_likelihood([own], found) for own in (seen[0], seen[0].for_training()))
-    assert clf.candidates_[0]["score"] == pytest.approx(judged, rel=1e-9)
-    assert abs(learned - judged) > 1e-6  # the test can tell them apart

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from table_files import blobs, call, write
+from unbag.saved_content import make_aggregates
 
 import unbag
 from unbag import Groups, diagnose
 from unbag.aggregates.registry import AGGREGATES, find_kind, make_aggregate
 from unbag.aggregates.symmetry import symmetry_of
-from unbag.saved_content import make_aggregates
 from unbag.testing import check_aggregate
 
 NEW_KIND = '''

@@ -12,9 +12,9 @@ from torch import Tensor
 
 import unbag
 from unbag import Groups, LabelProportions, PublishedCounts, noise, published
-from unbag._kernels import subsets
+from unbag._kernels import count_messages, subsets
 from unbag.aggregates import published_counts
-from unbag.published import NOISE, SCALE, VALUE, log_weight
+from unbag.published import HIGH, LOW, NOISE, SCALE, VALUE, log_weight
 from unbag.testing import check_aggregate
 
 NEVER = -math.inf
@@ -246,8 +246,7 @@ def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     assert plan.methods == ["permanents", "subsets", "count_states", "normal"]
     assert not plan.exact
     assert str(plan) == (
-        "count_states for 1 group, normal for 1 group, permanents for 1 group, subsets for 1 group; normal and "
-        "saddle_point are approximations"
+        "count_states for 1 group, normal for 1 group, permanents for 1 group, subsets for 1 group; approximate: normal"
     )
     assert PublishedCounts().plan(groups, published.unknown(4, 2)).methods == ["two_classes"] * 4
     with pytest.raises(ValueError, match=r"out of reach for group 3: group 3 needs .* allow the normal approximation"):
@@ -352,3 +351,81 @@ def test_training_takes_less_care_and_comes_out_alike():
     torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, atol=0.05, rtol=0)
     torch.testing.assert_close(found.posterior, expected.posterior, atol=5e-3, rtol=0)
     assert PublishedCounts("exact").for_training().max_states == 2**17
+
+
+def contradicting(k: int, m: int, scale: float, seed: int) -> tuple[Tensor, Groups, Tensor]:
+    """Return confident logits and the counts of labels that have nothing to do with them."""
+    random = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(m, k, generator=random, dtype=torch.float64)
+    counts = torch.bincount(torch.randint(0, k, (m,), generator=random), minlength=k)
+    return logits, Groups.from_sizes([m]), counts[None]
+
+
+@pytest.mark.parametrize("how", ["rounded", "suppressed", "laplace:1", "gaussian:3", "geometric:1"])
+@pytest.mark.parametrize("scale", [3.0, 100.0, 1e4])
+@pytest.mark.parametrize("model_is_correct", [True, False])
+def test_approximations_are_near_the_exact_sum(how: str, scale: float, model_is_correct: bool) -> None:
+    for seed, (k, m) in enumerate([(3, 60), (4, 24), (5, 16)]):
+        logits, groups, counts = problem(1, m, k, scale, seed) if model_is_correct else contradicting(k, m, scale, seed)
+        if how == "rounded":
+            z = published.rounded((counts / 5).round() * 5, 5)
+        elif how == "suppressed":
+            z = torch.where((counts < 5)[..., None], published.between(0, 4), published.exact(counts))
+        else:
+            kind = noise.read_noise(how)
+            z = published.noisy(counts + kind.sample((1, k), torch.Generator().manual_seed(seed)), kind)
+        exact, found = (PublishedCounts(method).evidence(logits, groups, z) for method in ("exact", "normal"))
+        assert (found.posterior - exact.posterior).abs().max() < 0.05
+        z = PublishedCounts().check(z, groups, k)
+        assert found.log_likelihood <= log_weight(z[:, :, None], torch.arange(m + 1)).amax(2).sum() + 1e-9
+        expected = found.posterior.sum(0)
+        assert bool((expected >= z[0, :, LOW] - 2e-3).all() and (expected <= z[0, :, HIGH] + 2e-3).all())
+
+
+def test_counts_that_contradict_the_model_have_a_possible_likelihood() -> None:
+    random = torch.Generator().manual_seed(12)
+    logits = 10 * torch.randn(24, 6, generator=random, dtype=torch.float64)
+    counts = torch.bincount(torch.randint(0, 6, (24,), generator=random), minlength=6)
+    z = published.rounded((counts / 5).round() * 5, 5)[None]
+    found = PublishedCounts().log_likelihood(logits, Groups.from_sizes([24]), z)
+    assert float(found) == pytest.approx(-8.889, abs=0.5)
+
+
+def test_twenty_classes_with_little_noise_have_a_result() -> None:
+    random = torch.Generator().manual_seed(0)
+    groups, k = Groups.from_sizes([50] * 60), 20
+    logits = torch.randn(3000, k, generator=random)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=random)[:, 0]
+    kind = noise.Gaussian(0.5)
+    counts = LabelProportions().observe(labels, groups, k)
+    z = published.noisy(counts + kind.sample(tuple(counts.shape), random), kind)
+    assert bool(PublishedCounts().log_likelihood(logits, groups, z).isfinite().all())
+
+
+def test_a_group_that_contradicts_the_model_does_not_change_others() -> None:
+    logits, groups, counts = problem(3, 40, 6, 2.0)
+    odd, _, wrong = contradicting(6, 40, 1e4, 1)
+    z, odd_z = (published.rounded((c / 5).round() * 5, 5) for c in (counts, wrong))
+    alone = PublishedCounts().evidence(logits, groups, z)
+    both = PublishedCounts().evidence(torch.cat([logits, odd]), Groups.from_sizes([40] * 4), torch.cat([z, odd_z]))
+    close(both.posterior[:120], alone.posterior, 1e-4)
+    close(both.log_likelihood[:3], alone.log_likelihood, 1e-4)
+
+
+@settings(max_examples=30)
+@given(m=st.integers(2, 7), scale=st.sampled_from([0.5, 3.0]), seed=st.integers(0, 10**6))
+def test_messages_are_exact_where_one_class_is_published(m: int, scale: float, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    log_probs = (scale * torch.randn(m, 3, generator=random, dtype=torch.float64)).log_softmax(1)
+    kind = noise.Laplace(1.0)
+    z = published.unknown(1, 3)
+    z[0, 0] = published.noisy(torch.randint(0, m + 1, (), generator=random), kind)
+    segments = Groups.from_sizes([m]).segments
+    weights = log_weight(z[:, :, None], torch.arange(m + 1))
+    found = count_messages.infer_counts_by_messages(log_probs, segments, weights)
+    total, posterior = enumerate_group(log_probs, z[0])
+    close(found.beliefs, posterior, count_messages.TOLERANCE)
+    for _ in range(5):
+        found = count_messages.pass_messages(log_probs, segments, weights, found.messages)
+    close(found.beliefs, posterior, 1e-7)
+    close(found.log_likelihood[0], total, 1e-7)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import dataclass, replace
 from itertools import count, product
 
@@ -145,6 +148,23 @@ def test_an_interrupt_keeps_finished_candidates():
     assert [c.name for c in fit_candidates(problem, Schedule(stages))] == ["first"]
     with pytest.raises(KeyboardInterrupt):
         fit_candidates(problem, Schedule(stages[1:]))
+
+
+def test_an_interrupt_from_the_keyboard_ends_jobs_with_their_step():
+    problem, _ = make_problem(40)
+
+    @dataclass(frozen=True)
+    class Slow(Path):
+        def path(self, problem, start, seed):
+            yield Scaled(1.0)
+            os.kill(os.getpid(), signal.SIGINT)
+            while problem.watch.seconds_left() > 0:
+                time.sleep(0.01)
+            yield Scaled(2.0)
+            raise AssertionError
+
+    (candidate,) = fit_candidates(problem, Schedule(((Slow("slow", ()),), (Path("never", (3.0,)),))))
+    assert (candidate.name, candidate.step, candidate.models[0].factor) == ("slow", 1, 2.0)
 
 
 def test_without_held_out_groups_a_path_has_a_fixed_length():

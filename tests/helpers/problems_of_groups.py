@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 import unbag
 
-# Settings that learn blobs in a moment.
-FAST = {"model": "mlp", "epochs": 30, "learning_rate": 0.01, "scaling": "standard", "random_state": 0}
 
-# The same of the automatic model.
-MIXED = {"model": "auto", "n_folds": 2, "epochs": 2, "learning_rate": 0.01, "random_state": 0}
-
-
-def fit_all_candidates(X: Any, y: Any, groups: Any = None, **settings: Any) -> unbag.AggregateClassifier:
-    """Return a mixture that has all candidates, whatever left-out groups say."""
-    with patch("unbag.families.cross_fit.fit_mixture", side_effect=_mixed):
-        return unbag.AggregateClassifier(**{**MIXED, **settings}).fit(X, y, groups)
+def fast(*, epochs: int = 30, learning_rate: float = 0.01, **settings: Any) -> dict[str, Any]:
+    """Return parameters of a classifier that learns blobs in a moment; settings of training may follow."""
+    training = unbag.NetworkTraining(epochs, learning_rate=learning_rate, **settings)
+    return {"model": "mlp", "training": training, "random_state": 0}
 
 
-def _mixed(_: Any, candidates: Any) -> list[float]:
-    return [0.4, 0.3, 0.1, 0.2] if len(candidates) == 4 else [0.5, 0.3, 0.2]
+FAST = fast()
 
 
 def blobs(n: int = 200, k: int = 3, seed: int = 0, spread: float = 4.0) -> tuple[np.ndarray, np.ndarray]:

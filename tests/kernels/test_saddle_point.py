@@ -16,7 +16,7 @@ from torch import Tensor
 from unbag import Groups, LabelProportions
 from unbag._kernels import blocks, tilts
 from unbag._kernels.assignments import can_be_assigned
-from unbag.aggregates.label_proportions import ERROR_TIMES_MEMBERS
+from unbag.aggregates.count_methods import ERROR_TIMES_SIZE
 
 NEVER = -math.inf
 APPROXIMATE = LabelProportions("saddle_point")
@@ -122,8 +122,8 @@ def test_many_classes_in_few_members_are_exact(z: list[int]) -> None:
 def test_plan_says_the_error_that_was_measured() -> None:
     groups = Groups.from_sizes([160, 4])
     plan = LabelProportions().plan(groups, [[40] * 4, [1] * 4])
-    assert plan.expected_error.tolist() == pytest.approx([ERROR_TIMES_MEMBERS / 160, 0])
-    assert "expected error of the posterior up to 0.0005 on average" in str(plan)
+    assert plan.expected_error.tolist() == pytest.approx([ERROR_TIMES_SIZE / 160, 0])
+    assert "error of the posterior up to 0.0005 on average" in str(plan)
 
 
 def test_what_does_not_converge_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,11 +98,32 @@ BROKEN = {
         [],
         r"people\.csv: the file is written in UTF-16; save it again",
     ),
-    "zero bytes": (both(groups=WARDS.replace("w1", "w\0")), [], r"wards\.csv: the file holds bytes of zero"),
+    "zero bytes": (both(groups=WARDS.replace("w1", "w\0")), [], r"wards\.csv: the file contains zero bytes"),
     "a spreadsheet": (
-        both(instances=b"PK\x03\x04" + bytes(50)),
+        both(instances=b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml"),
         [],
         r"this is a spreadsheet, not a CSV file; .* save it",
+    ),
+    "a zip archive": (
+        both(instances=b"PK\x03\x04" + bytes(26) + b"people.csv"),
+        [],
+        r"people\.csv: this is a zip archive; unpack it",
+    ),
+    "one line without its end": (both(instances="ward,age"), [], r"people\.csv: there are no rows, only names"),
+    "a line of 12 MB": (
+        both(instances=PEOPLE.replace("27,Ulm", "27," + "x" * 12_000_000)),
+        [],
+        r"people\.csv: line 5 has more than 4 MB, .* shorten its text",
+    ),
+    "a quotation over 12 MB": (
+        both(instances=PEOPLE + 'p99,w0,1,"Ulm\n' + PEOPLE * 60_000),
+        [],
+        r"people\.csv: a row has more than 4 MB, .* a quotation mark is opened and never closed",
+    ),
+    "a header of 17 MB": (
+        lambda f: (people(f, gzip.compress(b"ward," + b"x" * (17 << 20), 1), "people.csv.gz"), wards(f)),
+        [],
+        r"people\.csv\.gz: the line with the names of the columns has more than 16 MB",
     ),
     "a title above the names of columns": (
         both(groups="Table 3: by ward\n\n" + WARDS),

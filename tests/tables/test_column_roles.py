@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import warnings
 
+import pytest
+from table_files import write
+
+import unbag
 from unbag._utils.problems import TableError
 from unbag.tables.column_roles import columns_of_instances, columns_of_source
 from unbag.tables.plan import make_plan
@@ -74,6 +78,36 @@ def test_names_that_are_given_win():
     assert (source.members, source.observed, source.unused) == (("who", "whom"), "what", ("n",))
 
 
+@pytest.mark.parametrize(
+    ("instances", "options", "subject"),
+    [
+        ("id,ward,age,patient_id", {}, "patient_id"),
+        ("id,ward,age,Subject", {}, "Subject"),
+        ("id,ward,age,name", {"subject": "name"}, "name"),
+        ("subject_id,ward,age,name", {"id": "subject_id"}, None),
+        ("id,ward,age,subject", {"features": ["age", "subject"]}, None),
+        ("id,ward,age,subject", {"categorical": ["subject"]}, None),
+    ],
+)
+def test_a_column_of_subjects_is_no_feature(instances, options, subject):
+    found, _ = understand(instances, "ward,ill,well", **options)
+    assert found.subject == subject
+    assert (subject in found.features) is False
+    assert "age" in found.features
+
+
+def test_subjects_are_loaded(tmp_path):
+    write(tmp_path / "people.csv", "ward,age,subject\na,1,007\na,2,8\nb,3,\nb,4,007\nc,5,7\nc,6,\n")
+    write(tmp_path / "wards.csv", "ward,ill,well\na,1,1\nb,0,2\nc,2,0\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", unbag.UnbagWarning)
+        data = unbag.read_tables(tmp_path / "people.csv", tmp_path / "wards.csv")
+    assert data.X.column_names == ["age"]
+    first, second, missing, again, seven, also_missing = data.subjects.tolist()
+    assert first == again
+    assert len({first, second, missing, seven, also_missing}) == 5
+
+
 def test_a_label_that_is_named_as_a_feature_is_one():
     found, _ = understand("bag,label,x", "bag,ill,well", features=["label", "x"])
     assert (found.label, found.features) == (None, ("label", "x"))
@@ -88,6 +122,8 @@ def test_a_label_that_is_named_as_a_feature_is_one():
         ("bag,x", "bag,n,m", {"aggregate": "multiple_instance"}, "no column says what was observed; the others are"),
         ("id,x", "a,b,z", {"members": ["a"]}, "--members must name 2 different columns, got a"),
         ("id,x", "a,b,z", {"members": ["a", "d"]}, "there is no column 'd', which --members names"),
+        ("id,x", "a,b,z", {"subject": "who"}, "there is no column 'who', which --subject names"),
+        ("id,x", "a,b,z", {"subject": "x", "features": ["x"]}, "the column of subjects cannot be a feature"),
         ("id,x", "a,b,z", {"names": "label"}, "there is no column 'label', which --names names"),
     ],
 )

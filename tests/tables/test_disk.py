@@ -115,6 +115,16 @@ def test_several_passes_put_rows_into_the_same_places(runs, files, monkeypatch):
     assert np.array_equal(np.load(prepared.rows.paths[0]), np.load(path))
 
 
+def test_subjects_follow_the_order_of_the_rows_on_disk(files):
+    found = load.gather(plan(files, subject="town", disk=files / "subjects"))
+    prepared = disk.prepare_on_disk(found, files / "subjects")
+    assert prepared.position is not None
+    assert found.subjects.tolist() == prepared.gathered.subjects[prepared.position].tolist()
+    assert np.unique(found.subjects).tolist() == [0, 1]
+    excerpt, _ = disk.excerpt_of(found)
+    assert len(excerpt.subjects) == len(excerpt.instances)
+
+
 def test_a_large_table_goes_to_disk_by_itself_and_a_check_looks_at_some_groups(files, monkeypatch):
     monkeypatch.setattr(load, "memory_size", lambda: 1000)
     monkeypatch.setattr(disk, "EXAMINED_ROWS", 60)

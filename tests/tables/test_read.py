@@ -9,8 +9,8 @@ import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, write, write_parquet
 
 from unbag.persistence.run_folder import Run
-from unbag.tables import TableError, check_tables, csv_files, fit_tables, make_plan, read_table
-from unbag.tables.read import open_table
+from unbag.tables import TableError, check_tables, files, fit_tables, make_plan, read_table
+from unbag.tables.files import open_table
 
 
 def stream(path, columns, types):
@@ -43,7 +43,7 @@ def test_types_of_many_columns_are_those_of_few(last, tmp_path, monkeypatch):
     content = "\n" + "\n".join([header, *(",".join(row) for row in zip(*columns.values(), strict=True))]) + "\n"
     path = write(tmp_path / "people.csv", content)
     few = read_table(path, as_text=["id"]).data
-    monkeypatch.setattr(csv_files, "PIECE", 16)  # as if the header were longer than that
+    monkeypatch.setattr(files, "BLOCK_SIZE", 64)  # as if the header were longer than that
     many = read_table(path, as_text=["id"]).data
     assert many.equals(few)
     assert many.column_names == list(columns)
@@ -71,7 +71,7 @@ def test_a_stream_is_refused_like_a_whole_file(content, sentence, threads, tmp_p
 
 
 def test_the_row_of_a_bad_number_is_found_far_down(tmp_path, monkeypatch):
-    monkeypatch.setattr("unbag.tables.csv_files.PIECE", 1 << 10)  # so that there are several pieces
+    monkeypatch.setattr("unbag.tables.files.BLOCK_SIZE", 1 << 12)  # so that there are several pieces
     lines = [f"{n},{n}.5,{'NA' if n % 7 else ''}" for n in range(3000)]
     lines[2345] = "2345,two,NA"
     lines[2999] = "2999,three,NA"
@@ -81,7 +81,7 @@ def test_the_row_of_a_bad_number_is_found_far_down(tmp_path, monkeypatch):
 
 
 def test_a_row_that_is_too_long_far_below_mixed_values(tmp_path, monkeypatch):
-    monkeypatch.setattr("unbag.tables.csv_files.PIECE", 1 << 10)
+    monkeypatch.setattr("unbag.tables.files.BLOCK_SIZE", 1 << 12)
     lines = [f"{n},{n if n < 2000 else 'word'}" for n in range(3000)]
     lines[2345] += ",9"
     path = write(tmp_path / "people.csv", "\n".join(["id,x", *lines]) + "\n")

@@ -76,8 +76,10 @@ class Factors(NamedTuple):
 
 def infer_counts_as_normal(
     log_probs: Tensor, segments: Segments, log_weights: Tensor, tolerance: float = TOLERANCE
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return approximations of the log of the sum of weights times probabilities, and of each membership's posterior.
+
+    The third result is what the counts add to the log-probabilities of each membership, (memberships, k).
 
     Parameters
     ----------
@@ -111,7 +113,8 @@ def infer_counts_as_normal(
     own = members.segments
     effect = own.expand(tilt - pull.diagonal(dim1=1, dim2=2) / 2) + _rows_times(counts.probs, pull, own)
     posterior = log_softmax(members.log_probs + effect).exp()
-    return log_total.masked_fill(off > FARTHEST_OFF, float("nan")), posterior[row_of_member]
+    log_total = log_total.masked_fill(off > FARTHEST_OFF, float("nan"))
+    return log_total, posterior[row_of_member], effect[row_of_member]
 
 
 def _join_alike(log_probs: Tensor, segments: Segments) -> tuple[Members, Tensor]:

@@ -23,8 +23,11 @@ LogWeight = Callable[[Tensor], Tensor]
 
 def infer_weighted_counts(
     log_no: Tensor, log_yes: Tensor, segments: Segments, bounds: tuple[Tensor, Tensor], log_weight: LogWeight
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log of the sum over counts of probability times weight, and the chance of yes of each membership.
+
+    The third result is the tilt of each group, (groups,), the shift of log-odds for which the expected count is near
+    the peak.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ def infer_weighted_counts(
     total, posterior = invert(chance, segments, peak, around, reach)
     scale = segments.sum(torch.logaddexp(log_no, log_yes + segments.expand(tilt))) - tilt * peak
     log_total = total.log() + scale + log_weight(peak[:, None])[:, 0]
-    return log_total.masked_fill(impossible, float("-inf")), posterior
+    return log_total.masked_fill(impossible, float("-inf")), posterior, tilt
 
 
 def _find_peak(

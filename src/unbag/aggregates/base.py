@@ -93,10 +93,6 @@ class Aggregate(Traits, ABC):
         """Return the same observation at less cost, where an approximation is good enough to learn by."""
         return self
 
-    def for_short_training(self) -> Aggregate:
-        """Return the same at the least cost, where more steps are worth more than better ones."""
-        return self.for_training()
-
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         """Return the expected observation of each group, from the log-probabilities of its members.
 

@@ -40,6 +40,7 @@ class NormalCounts(Aggregate):
     probabilities.
     """
 
+    describes_all_rows = True
     wording = Wording("Shares of classes", "the shares of the classes, up to chance")
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:

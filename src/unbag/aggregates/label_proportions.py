@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
 from typing import Any, Literal
@@ -23,86 +21,17 @@ from unbag._kernels.saddle_point import infer_counts_approximately
 from unbag._kernels.segments import Segments
 from unbag._utils.checks import format_indices
 from unbag.aggregates.base import Aggregate, check_labels
+from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, split_by
 from unbag.aggregates.counts import check_counts
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
-Method = Literal["two_classes", "permanents", "count_states", "saddle_point"]
-
 # Up to this size all groups of one size run together whatever their counts: every label is a place of its own.
 LARGEST_PERMANENT = 10
-# The mean error of the saddle point's posterior times the number of members, as the experiments measure it.
-ERROR_TIMES_MEMBERS = 0.08
 # With more count vectors than these, steps of training take twice to ten times as long as by the saddle point, and what
 # is learned explains left-out groups no better. Not fewer: those of the largest group of places are as many.
 STATES_IN_TRAINING = 2**LARGEST_PERMANENT
-# Where time is short, larger groups of a size that can have more than these take the saddle point.
-STATES_IN_SHORT_TRAINING = 2**8
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Groups that run together."""
-
-    method: Method
-    which: Tensor  # (groups of this part,), their numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Which method runs on which group.
-
-    Examples
-    --------
-    >>> groups = Groups.from_sizes([2, 20])
-    >>> print(LabelProportions().plan(groups, [[1, 1, 0], [10, 0, 10]]))
-    permanents for 1 group, two_classes for 1 group
-    """
-
-    parts: list[Part]
-    sizes: Tensor  # (groups,)
-
-    @property
-    def n_groups(self) -> int:
-        """How many groups there are."""
-        return len(self.sizes)
-
-    @property
-    def methods(self) -> list[Method]:
-        """The method of each group."""
-        names: list[Method] = ["two_classes"] * self.n_groups
-        for part in self.parts:
-            for group in part.which.tolist():
-                names[group] = part.method
-        return names
-
-    @property
-    def exact(self) -> bool:
-        """Whether no group is approximated."""
-        return all(part.method != "saddle_point" for part in self.parts)
-
-    @property
-    def expected_error(self) -> Tensor:
-        """The mean error of the posterior that is expected in each group, (groups,); 0 where it is exact.
-
-        Of the saddle point it is 0.08 divided by the number of members, whatever the number of classes: the mean over
-        logits drawn from normal distributions of scales from 0.5 to 30. Single members that a confident classifier
-        leaves undecided can be off by up to 0.4.
-        """
-        errors = torch.zeros(self.n_groups)
-        for part in self.parts:
-            if part.method == "saddle_point":
-                errors[part.which] = ERROR_TIMES_MEMBERS / self.sizes[part.which].float()
-        return errors
-
-    def __str__(self) -> str:
-        methods = self.methods
-        counted = {method: methods.count(method) for method in sorted(set(methods))}
-        parts = [f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items()]
-        if not self.exact:
-            parts.append(f"expected error of the posterior up to {float(self.expected_error.max()):.1g} on average")
-        return ", ".join(parts)
 
 
 class LabelProportions(Aggregate):
@@ -143,7 +72,6 @@ class LabelProportions(Aggregate):
             raise ValueError(f"max_states must be a whole number of at least 1, got {max_states!r}")
         self.method = method
         self.max_states = max_states
-        self._by_size = False  # whether groups of one size run by one method
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         labels = check_labels(labels, groups, n_classes)
@@ -162,13 +90,6 @@ class LabelProportions(Aggregate):
         other.max_states = STATES_IN_TRAINING
         return other
 
-    def for_short_training(self) -> LabelProportions:
-        if self.method == "exact":
-            return self
-        other = copy(self)
-        other._by_size = True
-        return other
-
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         return groups.segments.sum(log_probs.exp())
 
@@ -178,10 +99,11 @@ class LabelProportions(Aggregate):
         return float((torch.lgamma(m + k) - torch.lgamma(m + 1) - torch.lgamma(k)).sum()) / log(2)
 
     def plan(self, groups: Groups, z: Any) -> Plan:
-        """Say which method will run on which group."""
+        """Return the method that computes each group."""
         self.check_sizes(groups)
         z = read_per_group(z, groups)
-        return self._plan(groups.segments, self.check(z, groups, *z.shape[-1:]))
+        parts = self._parts(groups.segments, self.check(z, groups, *z.shape[-1:]))
+        return Plan.from_parts(parts, groups.sizes)
 
     def capturable(self, size: int, n_classes: int) -> bool:
         return self.method != "saddle_point" and n_classes > 2 and size <= LARGEST_PERMANENT <= log2(self.max_states)
@@ -191,31 +113,18 @@ class LabelProportions(Aggregate):
         return normal_log_likelihood(logits, segments, z, logits.new_zeros(()))
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        plan = self._plan(segments, z)
-        if len(plan.parts) == 1:
-            log_likelihood, posterior = _infer_part(plan.parts[0], log_probs, segments, z)
-            return log_likelihood.to(log_probs.dtype), posterior
-        log_likelihood, posterior = log_probs.new_empty(len(segments)), torch.empty_like(log_probs, dtype=torch.float64)
-        for part in plan.parts:
-            members, own = segments.take(part.which)
-            of_groups, of_members = _infer_part(part, log_probs[members], own, z[part.which])
-            log_likelihood[part.which] = of_groups.to(log_probs.dtype)
-            posterior[members] = of_members.double()
-        return log_likelihood, posterior
+        return infer_parts(self._parts(segments, z), _infer_part, log_probs, segments, z)
 
-    def _plan(self, segments: Segments, z: Tensor) -> Plan:
+    def _parts(self, segments: Segments, z: Tensor) -> list[Part]:
         everything = torch.arange(len(segments), device=z.device)
         if self.method == "saddle_point":
-            return Plan([Part("saddle_point", everything)], segments.sizes)
+            return [Part("saddle_point", everything)]
         if z.shape[1] == 2:
-            return Plan([Part("two_classes", everything)], segments.sizes)
+            return [Part("two_classes", everything)]
         if segments.uniform_size is not None and segments.uniform_size <= LARGEST_PERMANENT <= log2(self.max_states):
-            return Plan([Part("permanents", everything)], segments.sizes)
+            return [Part("permanents", everything)]
         fit = _n_states(z) <= self.max_states
         small = (segments.sizes <= LARGEST_PERMANENT) & fit
-        if self._by_size:  # by two methods, they would take longer than by either
-            k = z.shape[1]
-            fit &= small | ((segments.sizes / k + 1) ** k <= STATES_IN_SHORT_TRAINING)
         few = (z > 0).sum(1) <= 2
         parts = [Part("permanents", which) for which in split_by(segments.sizes, small)]
         parts += [
@@ -223,7 +132,7 @@ class LabelProportions(Aggregate):
             Part("count_states", everything[fit & ~(small | few)]),
             Part("saddle_point", everything[~(fit | few)]),
         ]
-        return Plan([part for part in parts if len(part.which)], segments.sizes)
+        return drop_empty(parts)
 
     def _refuse_out_of_reach(self, groups: Groups, counts: Tensor) -> None:
         states = _n_states(counts)
@@ -239,12 +148,6 @@ class LabelProportions(Aggregate):
 def _n_states(counts: Tensor) -> Tensor:
     """Return the number of count vectors on the way to the counts of each group."""
     return (counts.double() + 1).prod(1)
-
-
-def split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
-    """Yield the numbers of the chosen groups, size by size."""
-    for size in sorted(set(sizes[chosen].tolist())):
-        yield (chosen & (sizes == size)).nonzero().flatten()
 
 
 def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

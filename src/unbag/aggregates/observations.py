@@ -107,10 +107,6 @@ class Observations:
         """Return the same to learn by; see :meth:`unbag.Aggregate.for_training`."""
         return self._seen_by(self.aggregate.for_training())
 
-    def for_short_training(self) -> Observations:
-        """Return the same to learn by in a short time; see :meth:`unbag.Aggregate.for_short_training`."""
-        return self._seen_by(self.aggregate.for_short_training())
-
     def _seen_by(self, aggregate: Aggregate) -> Observations:
         other = self.with_groups(self.groups)
         object.__setattr__(other, "aggregate", aggregate)

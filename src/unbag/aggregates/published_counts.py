@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from math import lgamma, prod
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from unbag._kernels.count_messages import infer_counts_by_messages, move_into_bounds, pass_messages
 from unbag._kernels.lattice import safe_total
 from unbag._kernels.logspace import log_softmax
 from unbag._kernels.normal_counts import TOLERANCE, infer_counts_as_normal
@@ -20,7 +20,8 @@ from unbag._kernels.weighted_counts import infer_weighted_counts
 from unbag._kernels.weighted_states import infer_weighted_states
 from unbag._utils.checks import format_indices
 from unbag.aggregates.base import Aggregate
-from unbag.aggregates.label_proportions import LabelProportions, Method, split_by
+from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, split_by
+from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
@@ -32,37 +33,12 @@ from unbag.published import HIGH, LOW, MISSING, between, exact, log_weight, nois
 MOST_IN_SETS = 12
 # Of the normal approximation, in members: steps of training need its posterior to three digits.
 TOLERANCE_IN_TRAINING = 1e-2
+MAX_RESIDUAL = 0.03
+"""Difference of beliefs in one pass of messages up to which the normal approximation is used."""
+NEARLY_CERTAIN = 1 - 1e-4
+"""Members with a more certain class are fixed where the classes of the others are summed over exactly."""
 # With more count vectors than these, steps of training take longer than by the normal approximation.
 STATES_IN_TRAINING = 2**12
-
-How = Literal["counts", "two_classes", "subsets", "count_states", "normal"]
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Groups that run together."""
-
-    method: How
-    which: Tensor  # (groups of this part,), their numbers
-    largest: tuple[int, ...] = ()
-    """For count states: the largest count of each column."""
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Which method runs on which group; ``methods`` of counts that are exact are those of ``LabelProportions``."""
-
-    methods: list[How | Method]
-
-    @property
-    def exact(self) -> bool:
-        """Whether no group is approximated."""
-        return not {"normal", "saddle_point"} & {*self.methods}
-
-    def __str__(self) -> str:
-        counted = {method: self.methods.count(method) for method in sorted(set(self.methods))}
-        methods = ", ".join(f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items())
-        return methods if self.exact else f"{methods}; normal and saddle_point are approximations"
 
 
 class PublishedCounts(Aggregate):
@@ -170,20 +146,19 @@ class PublishedCounts(Aggregate):
         return self._of_counts.information(z, groups, n_classes)
 
     def plan(self, groups: Groups, z: Any) -> Plan:
-        """Say which method will run on which group."""
+        """Return the method that computes each group; exact counts are computed as by ``LabelProportions``."""
         self.check_sizes(groups)
         z = read_per_group(z, groups)
         z = self.check(z, groups, z.shape[1])
         segments = Segments.from_sizes(groups.sizes + n_missing(z))
-        methods: list[How | Method] = ["counts"] * len(groups)
-        for part in self._parts(segments, z):
-            own: list[Any] = [part.method] * len(part.which)
-            if part.method == "counts":
-                of_part = Groups.from_sizes(segments.sizes[part.which])
-                own = list(self._of_counts.plan(of_part, z[part.which, :, LOW].long()).methods)
-            for group, method in zip(part.which.tolist(), own, strict=True):
-                methods[group] = method
-        return Plan(methods)
+        parts = self._parts(segments, z)
+        plan = Plan.from_parts(parts, groups.sizes)
+        if known := [part for part in parts if part.method == "counts"]:
+            which = known[0].which
+            of_counts = self._of_counts.plan(Groups.from_sizes(segments.sizes[which]), z[which, :, LOW].long())
+            for group, method in zip(which.tolist(), of_counts.methods, strict=True):
+                plan.methods[group] = method
+        return plan
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         missing = n_missing(z)
@@ -199,17 +174,8 @@ class PublishedCounts(Aggregate):
         return log_likelihood, posterior[own]
 
     def _infer_whole(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        parts = self._parts(segments, z)
-        if len(parts) == 1:
-            log_likelihood, posterior = self._infer_part(parts[0], log_probs, segments, z)
-            return log_likelihood.to(log_probs.dtype), posterior.to(log_probs.dtype)
-        log_likelihood, posterior = log_probs.new_empty(len(segments)), torch.empty_like(log_probs)
-        for part in parts:
-            members, own = segments.take(part.which)
-            of_groups, of_members = self._infer_part(part, log_probs[members], own, z[part.which])
-            log_likelihood[part.which] = of_groups.to(log_probs.dtype)
-            posterior[members] = of_members.to(log_probs.dtype)
-        return log_likelihood, posterior
+        log_likelihood, posterior = infer_parts(self._parts(segments, z), self._infer_part, log_probs, segments, z)
+        return log_likelihood, posterior.to(log_probs.dtype)
 
     def _infer_part(self, part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         if part.method == "counts":
@@ -221,23 +187,69 @@ class PublishedCounts(Aggregate):
         if part.method == "two_classes":
             return _infer_two_classes(log_probs, segments, z)
         if part.method == "normal":
-            return infer_counts_as_normal(log_probs, segments, log_weights(z, segments.max_size), self._tolerance)
-        return _infer_states(log_probs, segments, z, part.largest)
+            return self._approximate(log_probs, segments, log_weights(z, segments.max_size))
+        weights = log_weights(z, max(segments.max_size, *part.largest))
+        return _infer_states(log_probs, segments, weights, z[..., HIGH], part.largest)
+
+    def _approximate(self, log_probs: Tensor, segments: Segments, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Approximate groups that have too many count vectors, and validate the result of each group.
+
+        The normal distribution is used where its posteriors satisfy the equations of belief propagation and its
+        likelihood is possible. Messages are passed in the other groups.
+        """
+        total, posterior, effect = infer_counts_as_normal(log_probs, segments, weights, self._tolerance)
+        bound = weights.amax(2).sum(1)
+        residual = pass_messages(log_probs, segments, weights, effect).residual
+        failed = ~((total <= bound) & (residual <= MAX_RESIDUAL))
+        if bool(failed.any()):
+            again = failed.nonzero().flatten()
+            rows, some = segments.take(again)
+            total[again], posterior[rows] = self._sum_uncertain(log_probs[rows], some, weights[again])
+            total = total.minimum(bound)
+        return total, move_into_bounds(posterior, segments, weights)
+
+    def _sum_uncertain(self, log_probs: Tensor, segments: Segments, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Pass messages, and sum exactly over the classes of uncertain members in groups where these are few."""
+        state = infer_counts_by_messages(log_probs, segments, weights)
+        total, posterior = state.log_likelihood.clone(), state.beliefs.clone()
+        top, label = posterior.max(1)
+        sure = top >= NEARLY_CERTAIN
+        counts = segments.sum(torch.nn.functional.one_hot(label, log_probs.shape[1]) * sure[:, None])  # (groups, k)
+        n_uncertain = segments.sum((~sure).long())
+        highest = (weights > float("-inf")).long().mul(torch.arange(weights.shape[2])).amax(2)
+        free = (highest - counts).minimum(n_uncertain[:, None])  # (groups, k), most uncertain members of each class
+        for group in ((n_uncertain > 0) & (free >= 0).all(1)).nonzero().flatten().tolist():
+            largest = tuple(count for count in free[group].sort(descending=True).values.tolist() if count)
+            if n_count_vectors(largest, int(n_uncertain[group])) > self.max_states:
+                continue
+            rows = torch.arange(int(segments.offsets[group]), int(segments.offsets[group + 1]))
+            inside = rows[~sure[rows]]
+            places = counts[group][:, None] + torch.arange(len(inside) + 1)  # (k, counts)
+            most = weights.shape[2] - 1
+            shifted = weights[group].gather(1, places.clamp_max(most)).masked_fill(places > most, float("-inf"))
+            own = Segments.from_sizes([len(inside)])
+            of_group, exact = _infer_states(log_probs[inside], own, shifted[None], free[group][None], largest)
+            if bool(of_group.isfinite()):
+                fixed = rows[sure[rows]]
+                total[group] = of_group[0] + log_probs[fixed, label[fixed]].sum()
+                posterior[inside] = exact
+        return total, posterior
 
     def _parts(self, segments: Segments, z: Tensor) -> list[Part]:
         everything = torch.arange(len(segments), device=z.device)
         known = (z[..., LOW] == z[..., HIGH]).all(1)
         parts = [Part("counts", everything[known])]
         if self.method == "normal" or z.shape[1] == 2:
-            parts.append(Part("normal" if self.method == "normal" else "two_classes", everything[~known]))
-            return [part for part in parts if len(part.which)]
+            method = "normal" if self.method == "normal" else "two_classes"
+            parts += [Part(method, which) for which in _by_size(segments.sizes, ~known)]
+            return drop_empty(parts)
         states, sets = n_states(z, segments.sizes), 3.0**segments.sizes
         in_sets = ~known & (segments.sizes <= MOST_IN_SETS) & (sets <= self.max_states) & (sets < states)
         in_states = ~known & ~in_sets & (states <= self.max_states)
         parts += [Part("subsets", which) for which in split_by(segments.sizes, in_sets)]
         parts += _boxes(z, segments.sizes, everything[in_states], self.max_states)
-        parts.append(Part("normal", everything[~(known | in_sets | in_states)]))
-        return [part for part in parts if len(part.which)]
+        parts += [Part("normal", which) for which in _by_size(segments.sizes, ~(known | in_sets | in_states))]
+        return drop_empty(parts)
 
     def _refuse_out_of_reach(self, z: Tensor, groups: Groups) -> None:
         sizes = groups.sizes + n_missing(z)
@@ -259,6 +271,13 @@ def n_states(z: Tensor, sizes: Tensor) -> Tensor:
     return (z[..., HIGH] + 1).prod(1).minimum(of_simplex.exp())
 
 
+def n_count_vectors(largest: tuple[int, ...], m: int) -> float:
+    """Return a bound of the number of count vectors of ``m`` members with these largest counts."""
+    k = len(largest)
+    of_simplex = lgamma(m + k + 1) - lgamma(m + 1) - lgamma(k + 1)
+    return min(prod(count + 1 for count in largest), 2.0 ** min(of_simplex / 0.693, 1000))
+
+
 def log_weights(z: Tensor, most: int) -> Tensor:
     """Return the log-likelihood of what was published, given counts from 0 to ``most``: (groups, classes, counts)."""
     return log_weight(z[:, :, None], torch.arange(most + 1, device=z.device))
@@ -270,23 +289,26 @@ def round_up(counts: Tensor) -> Tensor:
     return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())
 
 
+def _by_size(sizes: Tensor, chosen: Tensor) -> list[Tensor]:
+    """Split groups by their size up to a factor of two, so that no small group is padded to a large one."""
+    return list(split_by(sizes.double().log2().ceil().long(), chosen))
+
+
 def _boxes(z: Tensor, sizes: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
     """Put groups with similar largest counts together, so that they run side by side."""
     ordered = z[which][..., HIGH].long().sort(1, descending=True).values
     kinds, kind_of_group = round_up(ordered).unique(dim=0, return_inverse=True)
     for number, kind in enumerate(kinds.tolist()):
         own = kind_of_group == number
-        m, largest = int(sizes[which[own]].max()), tuple(count for count in kind if count)
-        k = len(largest)
-        of_simplex = lgamma(m + k + 1) - lgamma(m + 1) - lgamma(k + 1)
-        if min(prod(count + 1 for count in largest), 2.0 ** min(of_simplex / 0.693, 1000)) > max_states:
+        largest = tuple(count for count in kind if count)
+        if n_count_vectors(largest, int(sizes[which[own]].max())) > max_states:
             largest = tuple(count for count in ordered[own].amax(0).tolist() if count)
         yield Part("count_states", which[own], largest)
 
 
 def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     sizes = segments.sizes[:, None]
-    log_likelihood, yes = infer_weighted_counts(
+    log_likelihood, yes, _ = infer_weighted_counts(
         log_probs[:, 0],
         log_probs[:, 1],
         segments,
@@ -304,15 +326,17 @@ def _infer_subsets(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Te
     if bool((lost := total < safe_total(total.dtype)).any()):
         again, rows = lost.nonzero().flatten(), segments.expand(lost)
         some, largest = Segments.from_sizes(segments.sizes[again]), (segments.max_size,) * z.shape[1]
-        log_total[again], exact = _infer_states(log_softmax(log_probs[rows].double()), some, z[again], largest)
+        log_probs = log_softmax(log_probs[rows].double())
+        log_total[again], exact = _infer_states(log_probs, some, weights[again], z[again][..., HIGH], largest)
         posterior[rows] = exact.to(posterior.dtype)
     return log_total, posterior
 
 
-def _infer_states(log_probs: Tensor, segments: Segments, z: Tensor, largest: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    columns = z[..., HIGH].topk(len(largest), 1).indices
-    left_out = torch.ones(z.shape[:2], dtype=torch.bool, device=z.device).scatter_(1, columns, False)
-    weights = log_weights(z, max(segments.max_size, *largest))
+def _infer_states(
+    log_probs: Tensor, segments: Segments, weights: Tensor, high: Tensor, largest: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    columns = high.topk(len(largest), 1).indices
+    left_out = torch.ones(high.shape, dtype=torch.bool, device=high.device).scatter_(1, columns, False)
     constant = weights[..., 0].masked_fill(~left_out, 0.0).sum(1)  # of classes that cannot occur
     weights = weights.gather(1, columns[:, :, None].expand(-1, -1, weights.shape[2]))
     top = weights.amax(2, keepdim=True)

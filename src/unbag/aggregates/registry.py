@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from unbag.aggregates.base import Aggregate
 from unbag.aggregates.counting import AtLeast, CountOf, Majority
@@ -38,8 +38,65 @@ AGGREGATES: dict[str, type[Aggregate]] = {
 }
 """Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""
 
-SAVED: tuple[type[Aggregate], ...] = (*AGGREGATES.values(), Noisy, PossibleMembers)
-"""Those that can be made again from what was saved of them."""
+_WITH_FURTHER_ARGUMENTS: tuple[type[Aggregate], ...] = (Noisy, PossibleMembers)
+"""Kinds that are saved like the others, but cannot be made from a name and plain values."""
+
+K = TypeVar("K", bound=type[Aggregate])
+
+
+def register_aggregate(kind: K) -> K:
+    """Register a kind of observation whose arguments are plain values, so that it has a name and can be saved.
+
+    A saved classifier holds the name and the arguments; the module that registers the kind has to be imported before
+    :func:`unbag.load`.
+    """
+    if AGGREGATES.setdefault(kind.name, kind) is not kind:
+        raise ValueError(f"there is an aggregate {kind.name!r} already; give {kind.__name__} another name")
+    return kind
+
+
+def describe_aggregate(aggregate: Any) -> dict[str, Any] | None:
+    """Return the kind and the arguments of an aggregate as plain values; None if its kind is not registered.
+
+    Examples
+    --------
+    >>> describe_aggregate(OrdinalRank(">"))
+    {'kind': 'ordinal_rank', 'arguments': {'relation': '>'}}
+    """
+    name = type(aggregate).name if isinstance(aggregate, Aggregate) else ""
+    if _savable_kinds().get(name) is not type(aggregate):
+        return None
+    arguments = {name: getattr(aggregate, name) for name in parameters(type(aggregate))}
+    for name, value in arguments.items():
+        if isinstance(value, Aggregate):
+            arguments[name] = describe_aggregate(value)
+            if arguments[name] is None:
+                return None
+    return {"kind": type(aggregate).name, "arguments": arguments}
+
+
+def restore_aggregate(kind: str, arguments: Mapping[str, Any]) -> Aggregate:
+    """Return the aggregate that :func:`describe_aggregate` has described; only registered kinds are made.
+
+    Examples
+    --------
+    >>> restore_aggregate("ordinal_rank", {"relation": ">"})
+    OrdinalRank(relation='>')
+    """
+    kinds = _savable_kinds()
+    if kind not in kinds:
+        raise ValueError(
+            f"the aggregate {kind!r} is not registered; import the module that registers it, then load again"
+        )
+    try:
+        return kinds[kind](**arguments)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"the arguments of the aggregate {kind!r} are not valid: {error}") from error
+
+
+def _savable_kinds() -> dict[str, type[Aggregate]]:
+    return {**AGGREGATES, **{kind.name: kind for kind in _WITH_FURTHER_ARGUMENTS}}
+
 
 _WRITTEN = re.compile(r"(?:(?P<module>[\w.]+):)?(?P<name>\w+)\s*(?:\((?P<arguments>.*)\))?", re.DOTALL)
 

@@ -64,6 +64,8 @@ class Traits:
     """Which outputs the weights of training are made from, unless the caller says so."""
     pooled: ClassVar[bool] = False
     """Whether what is observed is a label of the whole group, which its pooled columns may tell beside its members."""
+    describes_all_rows: ClassVar[bool] = False
+    """Whether groups only express what is known of all rows together, so that none are held out."""
     wording: ClassVar[Wording]
     """By default with the name of the class."""
     column: ClassVar[AnswerColumn | None] = None

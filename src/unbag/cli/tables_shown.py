@@ -63,12 +63,12 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 
 def show_learned(console: Console, learned: Any) -> None:
     """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
-    from unbag.report.overview import say_error_rates, say_estimate, say_unfinished  # noqa: PLC0415 (slow to import)
-    from unbag.report.page_elements import count  # noqa: PLC0415
+    from unbag.report.overview import describe_error_rates, describe_estimate, describe_unfinished  # noqa: PLC0415 (slow to import)
+    from unbag.report.elements import count  # noqa: PLC0415
 
     summary = learned.summary
     data, training = summary["data"], summary["training"]
-    if (estimate := say_estimate(summary)) is not None:
+    if (estimate := describe_estimate(summary)) is not None:
         console.print(plain(estimate), highlight=False)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))  # its headings are broken to fit in 80 columns
     counted = any(one["own_share"] is not None for one in summary["sets"])
@@ -94,11 +94,11 @@ def show_learned(console: Console, learned: Any) -> None:
         console.print(table)
     sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        f"Trained for {count(training['epochs'], 'epoch')}"
-        + (", going on with an unfinished run." if learned.resumed else ".")
-        + " Log-likelihoods are per group; trivial is a model that says the same of every row.",
-        *say_error_rates(summary),
-        *say_unfinished(summary),
+        f"Fitted {count(len(training['candidates']), 'kind')} of models in {training['seconds']:.0f} seconds"
+        + (", resuming an unfinished run." if learned.resumed else ".")
+        + " Log-likelihoods are per group; trivial is a constant prediction.",
+        *describe_error_rates(summary),
+        *describe_unfinished(summary),
     ]
     if counted:
         sentences.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
@@ -127,8 +127,8 @@ def _show_understood(console: Console, understood: dict[str, Any]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("instances", plain(f"{instances['file']}, {instances['rows']:,} rows"))
-    for name in ("id", "group", "label"):
-        if instances[name] is not None:
+    for name in ("id", "group", "label", "subject"):
+        if instances.get(name) is not None:
             table.add_row(f"  {name}", f"column {plain(instances[name])}")
     table.add_row("  features", "\n".join(map(plain, _features(instances["features"]))))
     for one in understood["observations"]:

@@ -17,6 +17,9 @@ from unbag.data.columns import Table, as_categories, is_missing, whole_numbers
 MOST_CATEGORIES = 1000
 LARGEST = float(np.finfo(np.float32).max)
 
+NUMERIC_TEXT = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
+"""Text that is a number, as people write it."""
+
 MICROSECONDS_A_DAY = 86_400_000_000
 
 Kind = Literal["number", "boolean", "date", "category", "array"]

@@ -72,13 +72,21 @@ def put_on(X: Rows, device: torch.device | str) -> Rows:
 
 
 class TakenRows:
-    """Some rows of a source, or all, as a tensor of them would be read part by part."""
+    """Some rows of a source, or all: a source, whose rows can also be read part by part like those of a tensor."""
 
     def __init__(self, source: RowSource, rows: Tensor | None = None) -> None:
         self.source = source
         self.rows = torch.arange(len(source), device=source.device) if rows is None else rows.to(source.device)
-        self.device = source.device
+        self.device, self.dtype = source.device, source.dtype
         self.shape = (len(self.rows), *row_shape(source))
+        self.rows_of_block = getattr(source, "rows_of_block", None)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return rows by their numbers among the taken ones."""
+        return gather_rows(self.source, self.rows[rows])
 
     def split(self, at_once: int) -> Iterator[Tensor]:
         """Yield the rows in their order, so many at a time."""

@@ -56,15 +56,13 @@ class HeldOut:
     @classmethod
     def find(cls, context: Context) -> Iterator[HeldOut]:
         """Yield the groups of each set whose members were all held out."""
-        if context.log_probs is None:
-            return
-        known = context.log_probs.isfinite().all(1)
-        for s in context.sets:
-            complete = s.groups.segments.sum((~known[s.groups.members]).long()) == 0
+        for s, log_probs in zip(context.sets, context.log_probs, strict=False):
+            known = log_probs.isfinite().all(1)
+            complete = s.groups.segments.sum((~known).long()) == 0
             if bool(complete.any()):
-                own = s if bool(complete.all()) else s.take(complete.nonzero().flatten())
-                members = own.groups.members
-                yield cls(own, context.log_probs[members], [fold[members] for fold in context.fold_log_probs])
+                which = complete.nonzero().flatten()
+                own, log_probs = s.take(which), log_probs[s.groups.segments.take(which)[0]]
+                yield cls(own, log_probs, [fold[own.groups.members] for fold in context.fold_log_probs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +273,9 @@ def find_improbable_groups(held_out: HeldOut, deviations: Deviations) -> Tensor:
     candidates = far.any(1).nonzero().flatten()
     if len(candidates):
         members, own = held_out.observations.groups.segments.take(candidates)
-        exponents = chernoff_exponents(held_out.log_probs[members].double().exp(), own, deviations.difference[candidates])
+        exponents = chernoff_exponents(
+            held_out.log_probs[members].double().exp(), own, deviations.difference[candidates]
+        )
         wrong[candidates] = (exponents / factor[candidates, None] > limit).any(1)
     return wrong
 
@@ -304,7 +304,9 @@ def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations
         expected = seen - float(deviations.difference[group, worst])
         error = float((deviations.variance + deviations.uncertainty)[group, worst] ** 0.5)
         name = context.classes[worst]
-        sentences.append(f"group {groups.name(group)} has {seen:,} of class {name}, expected {expected:.1f} ± {error:.1f}")
+        sentences.append(
+            f"group {groups.name(group)} has {seen:,} of class {name}, expected {expected:.1f} ± {error:.1f}"
+        )
     more = f"; and {n - len(order):,} more" if n > len(order) else ""
     yield Finding(
         "suspicious_groups",

@@ -85,6 +85,8 @@ def check_observations(context: Context) -> Iterator[Finding]:
 @register_check("observations")
 def check_symmetry(context: Context) -> Iterator[Finding]:
     """Yield which classes can be interchanged without a change of the observations."""
+    if context.classes_named:
+        return
     symmetry, k = context.symmetry, len(context.classes)
     kinds = ", ".join(dict.fromkeys(type(s.aggregate).__name__ for s in context.sets))
     advice = "name them with name_classes and a few labelled rows"
@@ -95,8 +97,6 @@ def check_symmetry(context: Context) -> Iterator[Finding]:
         sentences = [_describe_interchangeable(context, counted, block) for block in symmetry[:MAX_LISTED]]
         more = f"; and {len(symmetry) - MAX_LISTED} more sets of classes" if len(symmetry) > MAX_LISTED else ""
         yield Finding("interchangeable_classes", f"{'; '.join(sentences)}{more}; {advice}")
-    elif context.classes_named:
-        return
     elif symmetry == "any":
         message = f"{kinds} identifies which rows are alike, but not which of the {k} classes they are: {advice}"
         yield Finding("unnamed_classes", message)

@@ -47,10 +47,11 @@ class Context:
     subjects
         Number of the subject of each row.
     log_probs
-        Log-probabilities of each row by models that did not see it, NaN where there are none; from ``"fit"`` on.
+        For each set, log-probabilities of each membership by models that did not see its group, NaN where there are
+        none; from ``"fit"`` on.
     fold_log_probs
-        The same by the models of each fold, shape ``(folds, rows, classes)``; their differences show how uncertain they
-        are. Empty without folds.
+        Log-probabilities of each row by the models of each fold, whose differences show how uncertain they are; empty
+        without folds.
     sample_log_probs
         Log-probabilities of some rows by the fitted model.
     folds
@@ -70,8 +71,8 @@ class Context:
     X: Tensor | None = None
     columns: Sequence[Any] | None = None
     subjects: Tensor | None = None
-    log_probs: Tensor | None = None
-    fold_log_probs: Sequence[Tensor] | Tensor = ()
+    log_probs: Sequence[Tensor] = ()
+    fold_log_probs: Sequence[Tensor] = ()
     sample_log_probs: Tensor | None = None
     folds: Tensor | None = None
     interval: tuple[float, float] | None = None
@@ -142,6 +143,12 @@ def run_checks(stage: Stage, context: Context) -> list[Finding]:
     for name in plugins.names(plugins.CHECKS):
         plugins.load(plugins.CHECKS, name)
     return [finding for of_stage, check in list(CHECKS.values()) if of_stage == stage for finding in check(context)]
+
+
+def raise_if_fatal(findings: Sequence[Finding], n_sets: int) -> None:
+    """Raise an error if nothing can be learned; with several sets, one may contain what another lacks."""
+    if n_sets == 1 and (fatal := [finding.message for finding in findings if finding.fatal]):
+        raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
 
 
 def _key(check: Check) -> str:

@@ -68,7 +68,9 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
     if isinstance(sampling, Mapping):
         rates = _read_rates(sampling)
         if missing := [f"{value:g}" for value in distinct.tolist() if value not in rates]:
-            raise ValueError(f"sampling must have a rate for each observation that occurs; there is none for {missing[0]}")
+            raise ValueError(
+                f"sampling must have a rate for each observation that occurs; there is none for {missing[0]}"
+            )
     else:
         if not _is_number(sampling) or not 0 < sampling < 1 or distinct.tolist() != [0, 1]:
             raise ValueError(

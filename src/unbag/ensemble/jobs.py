@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from threading import Event, Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows
-from unbag.learners import Learner, Model, Problem, Split
+from unbag.ensemble.progress import Progress
+from unbag.learners import Learner, Model, Problem, Split, Watch
 
 Align = Callable[[Tensor, Tensor], np.ndarray]
 """From probabilities of the same rows by two models to the outputs of the second that match the first's classes."""
@@ -48,11 +50,14 @@ class Schedule:
     n_jobs
         Number of jobs that run at a time, in threads.
     time_limit
-        Seconds after which no job begins and running jobs end with their next step.
+        Seconds that all jobs share. A job ends with the step in which its share is over; once nothing is left, only
+        jobs begin without which there would be no result.
     seed
         Seed of the folds and of the learners.
     clock
         Returns the time in seconds.
+    progress
+        Shows the progress of jobs.
     """
 
     stages: tuple[tuple[Learner, ...], ...]
@@ -65,6 +70,7 @@ class Schedule:
     time_limit: float | None = None
     seed: int = 0
     clock: Callable[[], float] = time.monotonic
+    progress: Progress = field(default_factory=Progress)
 
     def quick(self) -> Schedule:
         """Return a schedule of the first stages alone."""
@@ -73,9 +79,16 @@ class Schedule:
     def make_splits(self, problem: Problem) -> list[Split]:
         """Split a problem into folds."""
         if self.n_folds == 0:
-            return [Split(problem, None)]
+            return [Split(problem, None, torch.empty(0), torch.empty(0))]
         splits = problem.split(self.n_folds, self.seed)
         return splits[:1] if self.single_split else splits
+
+    def assign_folds(self, problem: Problem) -> Tensor:
+        """Return the fold that predicts each membership, -1 where none does, shape ``(memberships,)``."""
+        if self.n_folds == 0:
+            return torch.full((len(problem.members),), -1)
+        folds = problem.assign_folds(self.n_folds, self.seed).members
+        return folds.masked_fill(folds > 0, -1) if self.single_split else folds
 
 
 class Step(NamedTuple):
@@ -84,6 +97,7 @@ class Step(NamedTuple):
     model: Model
     score: float  # mean held-out log-likelihood per group
     held_out_outputs: Tensor  # (rows of held-out groups, outputs)
+    epochs: list[dict[str, Any]]  # what the learner recorded while it trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,39 +111,26 @@ class Candidate:
     step: int
     n_steps: int
     score: float
-    out_of_fold: Tensor  # (rows, outputs): outputs for each row from the model that did not see it; NaN elsewhere
+    out_of_fold: Tensor
+    """Outputs for each membership by the model that did not see its group, NaN if there is none, shape
+    ``(memberships, outputs)`` in the order of ``problem.members``."""
     seconds: float
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
     def outputs(self, X: Rows) -> Tensor:
         """Return the log of the mean probability over folds."""
-        return self.fold_outputs(X).logsumexp(0) - math.log(len(self.models))
+        n_folds = len(self.models)
+        return torch.stack([self.fold_outputs(X, fold) for fold in range(n_folds)]).logsumexp(0) - math.log(n_folds)
 
-    def fold_outputs(self, X: Rows) -> Tensor:
-        """Return the log-probabilities by the model of each fold, shape ``(folds, rows, outputs)``."""
-        return torch.stack(
-            [self.labels.log_probs(m.outputs(X))[:, o] for m, o in zip(self.models, self.orders, strict=True)]
-        )
-
-
-@dataclass
-class Progress:
-    """Progress of a fit, in jobs; subclasses show it."""
-
-    def begin(self, n_jobs: int) -> None:
-        """Announce a stage with so many jobs."""
-
-    def end_job(self, name: str, score: float) -> None:
-        """Report a finished job and its held-out score."""
+    def fold_outputs(self, X: Rows, fold: int) -> Tensor:
+        """Return the log-probabilities by the model of one fold, shape ``(rows, outputs)``."""
+        return self.labels.log_probs(self.models[fold].outputs(X))[:, self.orders[fold]]
 
 
-def fit_candidates(
-    problem: Problem,
-    schedule: Schedule,
-    align: Align | None = None,
-    progress: Progress | None = None,
-) -> list[Candidate]:
+def fit_candidates(problem: Problem, schedule: Schedule, align: Align | None = None) -> list[Candidate]:
     """Run all learners of a schedule.
+
+    After an interrupt from the keyboard, running jobs end with their step, and the candidates so far are returned.
 
     Parameters
     ----------
@@ -139,17 +140,17 @@ def fit_candidates(
         Learners and stopping rules.
     align
         Brings the classes of a model into the order of another one; None where observations identify the classes.
-    progress
-        Told of every job that ends.
     """
-    runner = _Runner(problem, schedule.make_splits(problem), schedule, align, progress or Progress())
+    runner = _Runner(problem, schedule.make_splits(problem), schedule, align)
     candidates: list[Candidate] = []
-    try:
-        for stage in schedule.stages:
-            runner.run_stage(stage, candidates)
-    except KeyboardInterrupt:
-        if not candidates:
-            raise
+    with schedule.progress:
+        schedule.progress.begin(sum(map(len, schedule.stages)) * len(runner.splits))
+        try:
+            for stage in schedule.stages:
+                runner.run_stage(stage, candidates)
+        except KeyboardInterrupt:
+            if not candidates:
+                raise
     return candidates
 
 
@@ -159,7 +160,6 @@ class _Runner:
     splits: Sequence[Split]
     schedule: Schedule
     align: Align | None
-    progress: Progress
     best_gain: float = 0.0
     reference: Tensor | None = None
     """Probabilities of all rows by the first model, whose classes those of all others are aligned with."""
@@ -167,6 +167,7 @@ class _Runner:
     def __post_init__(self) -> None:
         limit = self.schedule.time_limit
         self.deadline = math.inf if limit is None else self.schedule.clock() + limit
+        self.interrupted, self.lock, self.jobs_left = Event(), Lock(), 0
         first = self.splits[0].held_out
         self.constant_score = math.nan
         if first is not None:
@@ -174,17 +175,22 @@ class _Runner:
 
     def run_stage(self, stage: Sequence[Learner], candidates: list[Candidate]) -> None:
         """Run the learners of a stage, the unpromising ones on the first fold only, and append the candidates."""
-        if candidates and self.schedule.clock() > self.deadline:
+        if candidates and self._seconds_until(self.deadline) <= 0:
             return
         best = max(candidates, key=lambda c: c.score, default=None)
-        begun = self.schedule.clock()
+        begun, n_folds = self.schedule.clock(), len(self.splits)
         prepared = self._parallel((_prepare, (learner, self.problem, self.schedule.seed)) for learner in stage)
+        self.jobs_left = len(stage) * n_folds
         first = self._parallel((self._job, (learner, 0, best)) for learner in prepared)
-        gains = [max(step.score for step in path) - self.constant_score for path in first]
+        gains = [max((s.score for s in path), default=-math.inf) - self.constant_score for path in first]
         self.best_gain = max(self.best_gain, *gains)
-        share = self.schedule.min_relative_gain
-        kept = [n for n, gain in enumerate(gains) if share == 0 or len(stage) == 1 or not gain < share * self.best_gain]
-        others = [(n, fold) for n in kept for fold in range(1, len(self.splits))]
+        least = self.schedule.min_relative_gain * self.best_gain if self.schedule.min_relative_gain else -math.inf
+        if not candidates:  # one learner at least
+            least = min(least, max(gains))
+        kept = [n for n, gain in enumerate(gains) if len(stage) == 1 or not gain < least]
+        others = [(n, fold) for n in kept for fold in range(1, n_folds)]
+        self.schedule.progress.end_jobs((len(stage) - len(kept)) * (n_folds - 1))
+        self.jobs_left = len(others)
         paths = self._parallel((self._job, (prepared[n], fold, best)) for n, fold in others)
         for n in kept:
             mine = [first[n], *(path for (m, _), path in zip(others, paths, strict=True) if m == n)]
@@ -192,49 +198,85 @@ class _Runner:
                 candidates.append(self._select(prepared[n].name, mine, self.schedule.clock() - begun))
 
     def _parallel(self, calls: Iterable[tuple[Callable, tuple]]) -> list:
-        with Parallel(n_jobs=self.schedule.n_jobs, prefer="threads") as parallel:
-            return parallel(delayed(_on_one_thread)(function, *arguments) for function, arguments in calls)
+        """Call functions in threads; an interrupt lets those that run end with their step."""
+        n_threads = torch.get_num_threads()
+        pool = ThreadPoolExecutor(self.schedule.n_jobs)
+        try:
+            futures = [pool.submit(_on_one_thread, function, *arguments) for function, arguments in calls]
+            return [self._wait(future) for future in futures]
+        except BaseException:
+            self.interrupted.set()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(n_threads)  # also the number with which new threads begin
+
+    def _wait(self, future: Future) -> Any:
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if self.interrupted.is_set() or future.done():
+                raise
+            self.interrupted.set()
+            return future.result()
+
+    def _seconds_until(self, deadline: float) -> float:
+        return 0.0 if self.interrupted.is_set() else deadline - self.schedule.clock()
+
+    def _share_of_time(self) -> float:
+        """Return the time at which a job that begins now should end, so that those that wait have as much."""
+        with self.lock:
+            rounds = math.ceil(max(self.jobs_left, 1) / self.schedule.n_jobs)
+            self.jobs_left -= 1
+        left = max(self._seconds_until(self.deadline), 0.0)
+        return self.schedule.clock() + left / rounds
 
     def _job(self, learner: Learner, fold: int, best: Candidate | None) -> list[Step]:
         """Follow a path on one fold until the held-out log-likelihood stops improving or time is up."""
-        train, held_out = self.splits[fold]
+        train, held_out = self.splits[fold][:2]
+        if best is not None and self._seconds_until(self.deadline) <= 0:
+            return []
         if best is None:
             start = self.problem.constant_outputs.expand(len(train.rows), -1)
         else:
             start = best.models[fold].outputs(train.X)[:, best.orders[fold]]
+        deadline = self._share_of_time()
+        watch = Watch(held_out, lambda: self._seconds_until(deadline))
         steps: list[Step] = []
         best_score, best_step = -math.inf, 0
-        for model in learner.path(train, start, self.schedule.seed + fold):
-            n = len(steps)
+        for model in learner.path(replace(train, watch=watch), start, self.schedule.seed + fold):
+            n, epochs = len(steps), watch.history[:]
+            watch.history.clear()
             if held_out is None:
-                steps = [Step(model, train.score(model.outputs(train.X)), torch.empty(0))]
+                steps = [Step(model, train.score(model.outputs(train.X)), torch.empty(0), epochs)]
                 best_step += 1
-                if best_step >= self.schedule.blind_steps or self.schedule.clock() > self.deadline:
+                if best_step >= self.schedule.blind_steps or watch.seconds_left() <= 0:
                     break
                 continue
             outputs = model.outputs(held_out.X)
-            steps.append(Step(model, held_out.score(outputs), outputs))
+            steps.append(Step(model, held_out.score(outputs), outputs, epochs))
+            self.schedule.progress.end_step(learner.name, steps[-1].score)
             if steps[-1].score > best_score:
                 best_score, best_step = steps[-1].score, n
-            if n - best_step >= self.schedule.patience or self.schedule.clock() > self.deadline:
+            if n - best_step >= self.schedule.patience or watch.seconds_left() <= 0:
                 break
-        self.progress.end_job(learner.name, best_score)
+        self.schedule.progress.end_jobs()
         return steps
 
     def _select(self, name: str, paths: list[list[Step]], seconds: float) -> Candidate:
         """Choose one step for all folds; a fold that stopped early stays at its last step."""
         longest = max(len(path) for path in paths)
         at = [[path[min(n, len(path) - 1)] for path in paths] for n in range(longest)]
-        sizes = np.array([float((h or t).group_weights.sum()) for t, h in self.splits])
+        sizes = np.array([float((s.held_out or s.train).group_weights.sum()) for s in self.splits])
         scores = [float(np.dot([s.score for s in steps], sizes) / sizes.sum()) for steps in at]
         best = int(np.argmax(scores))
         steps = at[best]
         orders = self._orders([s.model for s in steps])
-        out_of_fold = torch.full((len(self.problem.rows), self.problem.labels.n_outputs), math.nan)
-        for (_, held_out), step, order in zip(self.splits, steps, orders, strict=True):
-            if held_out is not None:
-                out_of_fold[held_out.rows] = step.held_out_outputs[:, order]
-        history = [{"step": n, "score": score} for n, score in enumerate(scores)]
+        out_of_fold = torch.full((len(self.problem.members), self.problem.labels.n_outputs), math.nan)
+        for split, step, order in zip(self.splits, steps, orders, strict=True):
+            if split.held_out is not None:
+                out_of_fold[split.members] = step.held_out_outputs[split.rows][:, order]
+        history = steps[0].epochs or [{"step": n, "score": score} for n, score in enumerate(scores)]
         models = [s.model for s in steps]
         labels = self.problem.labels
         return Candidate(name, labels, models, orders, best, longest, scores[best], out_of_fold, seconds, history)
@@ -258,10 +300,6 @@ def _prepare(learner: Learner, problem: Problem, seed: int) -> Learner:
 
 def _on_one_thread(function: Callable, *arguments: object) -> object:
     """Call a function with one thread of each numerical library, as many jobs run side by side."""
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            return function(*arguments)
-    finally:
-        torch.set_num_threads(before)
+    with threadpool_limits(1):
+        return function(*arguments)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows
-from unbag.ensemble.jobs import Align, Candidate, Progress, Schedule, fit_candidates
+from unbag.ensemble.jobs import Align, Candidate, Schedule, fit_candidates
 from unbag.learners import Problem
 
 PRIOR_GROUPS = 1.0
@@ -33,7 +33,8 @@ class Mixture:
     candidates: list[Candidate]
     weights: Tensor  # (candidates,), sum to one
     sharpness: Tensor  # (candidates,), inverse temperatures
-    out_of_fold: Tensor  # (rows, outputs): log-probabilities of each row by models that did not see it
+    out_of_fold: Tensor
+    """Log-probabilities of each membership by models that did not see its group, shape ``(memberships, outputs)``."""
     score: float
     """Mean held-out log-likelihood per group."""
 
@@ -41,10 +42,14 @@ class Mixture:
         """Return the log-probabilities of new rows, shape ``(rows, classes)``."""
         return self.mix(torch.stack([c.outputs(X) for c in self.candidates]))
 
-    def fold_log_probs(self, X: Rows) -> Tensor:
-        """Return the log-probabilities by the models of each fold alone, shape ``(folds, rows, classes)``."""
-        outputs = torch.stack([c.fold_outputs(X) for c in self.candidates], 1)  # (folds, candidates, rows, classes)
-        return torch.stack([self.mix(of_fold) for of_fold in outputs])
+    @property
+    def n_folds(self) -> int:
+        """Return the number of models of each candidate."""
+        return len(self.candidates[0].models)
+
+    def fold_log_probs(self, X: Rows, fold: int) -> Tensor:
+        """Return the log-probabilities by the models of one fold alone, shape ``(rows, classes)``."""
+        return self.mix(torch.stack([c.fold_outputs(X, fold) for c in self.candidates]))
 
     def mix(self, outputs: Tensor) -> Tensor:
         """Return the log-probabilities of the mixture from the outputs of all candidates, stacked."""
@@ -55,19 +60,18 @@ def fit_ensemble(
     problem: Problem,
     schedule: Schedule,
     align: Align | None = None,
-    progress: Progress | None = None,
     further: Sequence[Candidate] = (),
 ) -> Mixture:
     """Fit all candidates of a schedule and mix them.
 
     Parameters
     ----------
-    problem, schedule, align, progress
+    problem, schedule, align
         As in :func:`unbag.ensemble.fit_candidates`.
     further
         Candidates that were fitted elsewhere.
     """
-    return fit_mixture([*further, *fit_candidates(problem, schedule, align, progress)], problem)
+    return fit_mixture([*further, *fit_candidates(problem, schedule, align)], problem)
 
 
 def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
@@ -76,19 +80,17 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
     Parameters
     ----------
     candidates
-        Fitted on the folds of ``problem``; groups with a row that no fold held out are not used.
+        Fitted on the folds of ``problem``; groups with a membership that no fold predicts are not used.
     problem
         All rows and observations.
     """
     labels = problem.labels
-    held_out = candidates[0].out_of_fold.isfinite().all(1)
-    if not bool(held_out.any()):  # nothing was held out
+    judged = problem.unroll(candidates[0].out_of_fold.isfinite().all(1))
+    if judged is None:  # nothing was held out
         weights = torch.full((len(candidates),), 1 / len(candidates))
         missing = candidates[0].out_of_fold
         return Mixture(labels, list(candidates), weights, torch.ones(len(candidates)), missing, float("nan"))
-    judged = problem if bool(held_out.all()) else problem._within(held_out)
-    position = torch.searchsorted(problem.rows, judged.rows)
-    outputs = torch.stack([labels.log_probs(c.out_of_fold[position]) for c in candidates])
+    outputs = torch.stack([labels.log_probs(c.out_of_fold[judged.rows]) for c in candidates])
     n = len(candidates)
     group_weights = judged.group_weights
 
@@ -111,6 +113,6 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
     sharpness = torch.from_numpy(found.x[n:]).exp().float()[kept]
     out_of_fold = torch.full_like(candidates[0].out_of_fold, float("nan"))
     mixed = labels.mix(outputs[kept], weights.log(), sharpness)
-    out_of_fold[position] = mixed
+    out_of_fold[judged.rows] = mixed
     chosen = [candidates[k] for k in kept.tolist()]
     return Mixture(labels, chosen, weights, sharpness, out_of_fold, judged.score(mixed))

@@ -46,22 +46,23 @@ class BagModel:
         return mixed.gather(1, bags.checked.long()[:, None])[:, 0].exp().double().numpy()
 
 
-def fit_bag_model(
-    problem: Problem, out_of_fold: Tensor, make_schedule: Callable[[Problem], Schedule]
-) -> BagModel | None:
+def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[Problem], Schedule]) -> BagModel | None:
     """Fit models to the pooled columns of bags, and mix them with the prediction by instances.
+
+    Return None for other observations and for images.
 
     Parameters
     ----------
     problem
         Instances and labels of bags.
     out_of_fold
-        Log-probabilities of each instance by models that did not see its bag.
+        Log-probabilities of each membership by models that did not see its bag.
     make_schedule
         Resolves what is fitted to the pooled columns.
     """
-    (bags,) = problem.sets
-    if not bool(out_of_fold.isfinite().all()) or not isinstance(problem.X, Tensor):
+    out_of_fold, bags = mixture.out_of_fold, problem.sets[0]
+    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
+    if not is_table or len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
         return None
     columns = pool(problem.X, bags.groups)
     scaling = fit_scaling(columns, "standard")
@@ -70,7 +71,7 @@ def fit_bag_model(
         LabelProportions(), Groups.from_sizes([1] * len(columns)), one_hot, 2, group_weights=bags.group_weights
     )
     bag_problem = Problem.create(scaling(columns).float(), [labels], Categorical(2))
-    by_instances = bag_log_probs(bags, out_of_fold[bags.groups.members]).float()
+    by_instances = bag_log_probs(bags, out_of_fold).float()
     score = bag_problem.score(by_instances)
     instances = Candidate(INSTANCES, bag_problem.labels, [], [], 0, 1, score, by_instances, 0.0)
     return BagModel(scaling, fit_ensemble(bag_problem, make_schedule(bag_problem), further=[instances]))

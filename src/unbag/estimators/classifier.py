@@ -8,22 +8,24 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag._utils.checks import check_device
-from unbag._utils.findings import Finding, UnbagWarning
+from unbag._utils.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
-from unbag.aggregates.symmetry import Symmetry
-from unbag.diagnostics.fit_diagnosis import DivergenceWarning
+from unbag.diagnostics import raise_if_fatal, run_checks
+from unbag.diagnostics.fitted import DivergenceWarning
 from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_matching import match_classes
-from unbag.estimators.config import has_bag_model, resolve
-from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
+from unbag.estimators.config import resolve
+from unbag.estimators.diagnosis import describe_data, describe_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
+from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
@@ -97,9 +99,9 @@ class AggregateClassifier(Predictor):
         Estimated accuracy on rows of new groups, with an interval. None where it is not identifiable.
     diagnosis_ : list of Finding
         What the observations do not identify, and what is suspicious about rows, groups or the model.
-    symmetry_ : str
-        Permutations of the classes that leave the observations unchanged: ``"none"``, ``"reversal"`` or ``"any"``; see
-        :meth:`name_classes`.
+    symmetry_ : str or tuple
+        Permutations of the classes that leave the observations unchanged: ``"none"``, ``"reversal"`` or ``"any"``, or
+        sets of interchangeable classes by their numbers, such as ``((0, 1), (2, 3))``; see :meth:`name_classes`.
     bag_model_ : BagModel or None
         For bags with ``model="auto"``, the model of bag labels that :meth:`predict_groups` uses.
     error_rates_ : list
@@ -141,7 +143,9 @@ class AggregateClassifier(Predictor):
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
+        **removed: Any,
     ) -> None:
+        refuse_parameters(removed)
         self.aggregate = aggregate
         self.model = model
         self.method = method
@@ -189,17 +193,20 @@ class AggregateClassifier(Predictor):
         check_device(self.device)
         seed = first_seed(self.random_state)
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
-        self.diagnosis_ = self._report(diagnose_data(data, self._column_names()))
+        context, of_rows = describe_data(data, self._column_names())
+        findings = run_checks("observations", context) + ([] if of_rows is None else run_checks("rows", of_rows))
+        raise_if_fatal(findings, len(data.raw_sets))
+        self.diagnosis_ = self._report(findings)
         self.scaling_ = data.fit_scaling(self.scaling)
         problem = data.problem(self.scaling_)
-        schedule = resolve(problem, self.get_params(deep=False), seed)
-        align = None if data.symmetry == "none" else partial(align_classes, symmetry=data.symmetry)
-        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, schedule.quick(), align).out_of_fold)
-        self._set_result(data, problem, fit_ensemble(problem, schedule, align))
-        if has_bag_model(self.model, problem):
-            parameters = self.get_params(deep=False)
-            self.bag_model_ = fit_bag_model(problem, self.mixture_.out_of_fold, lambda p: resolve(p, parameters, seed))
-        self.diagnosis_ += self._report(diagnose_fit(self, data, problem))
+        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
+        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
+        self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
+        self._set_folds(data, problem, schedule.assign_folds(problem))
+        self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
+        self.diagnosis_ += self._report(run_checks("fit", describe_fit(context, self, data, problem)))
+        if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
+            self.estimated_accuracy_ = None
         return self
 
     def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:
@@ -223,9 +230,21 @@ class AggregateClassifier(Predictor):
             for c, w in zip(mixture.candidates, mixture.weights.tolist(), strict=True)
         ]
         self.history_ = best.history
-        self.bag_model_ = None
         self.feature_statistics_ = data.feature_statistics()
         self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
+
+    def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
+        """Store the fold that held out each row and each group; -1 where none did, or several."""
+        self.row_folds_ = torch.full((len(data.rows),), -1)
+        held_out = folds >= 0
+        self.row_folds_[problem.rows[problem.members[held_out]]] = folds[held_out]
+        self.folds_ = []
+        for s, raw, of_members in zip(problem.sets, data.caller_sets, problem.per_set(folds), strict=False):
+            first = of_members[s.groups.offsets[:-1]]
+            equal = s.groups.segments.sum((of_members != s.groups.segments.expand(first)).long()) == 0
+            of_groups = torch.full((len(raw.groups),), -1)
+            of_groups[raw.weights > 0] = first.masked_fill(~equal, -1)
+            self.folds_.append(of_groups.tolist())
 
     def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
         """Assign known class shares to classes that the groups leave unnamed."""
@@ -242,8 +261,3 @@ class AggregateClassifier(Predictor):
                 category = DivergenceWarning if finding.kind == "worse_than_constant" else UnbagWarning
                 warnings.warn(finding.message, category, stacklevel=3)
         return list(findings)
-
-
-def align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndarray:
-    """Return which output of the second model matches each class of the first, from probabilities of the same rows."""
-    return match_classes((first.T @ second).numpy(), symmetry)

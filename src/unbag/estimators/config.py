@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +14,22 @@ from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from unbag._utils.checks import check_choice
-from unbag.ensemble import Schedule
-from unbag.estimators.settings import CrossFitting
-from unbag.learners import Learner, Problem
+from unbag._utils.checks import check_choice, describe
+from unbag.aggregates.symmetry import find_symmetry
+from unbag.data.row_source import row_shape
+from unbag.ensemble import Progress, ProgressBar, Schedule
+from unbag.estimators.settings import CrossFitting, NetworkTraining
+from unbag.learners import Algorithm, Classifiers, Learner, Problem
+from unbag.learners.base import Restarted
 from unbag.learners.boosting import Boosting, has_lightgbm
 from unbag.learners.choice import is_network, name_of
+from unbag.learners.classifiers import validate_classifier
 from unbag.learners.clusters import Clusters
 from unbag.learners.features import Columns, Fourier
 from unbag.learners.linear import Linear
 from unbag.learners.network import Architecture, Network
+from unbag.training import Settings
+from unbag.training.launching import Launcher
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,9 @@ class Thresholds:
     min_relative_gain: float = 0.7
     max_classes_for_trees: int = 64
     min_groups_for_validation: int = 21
-    """A named model with fewer groups is cross-fitted even where a single validation part is requested."""
+    """With fewer groups, a single validation part would be too small to choose by, and nothing is held out."""
+    max_group_size_to_remember: int = 32
+    """In larger groups, the predictions of the last epoch are too old for Algorithm 1."""
 
 
 def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds: Thresholds | None = None) -> Schedule:
@@ -70,9 +80,10 @@ def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds:
         single_split=single_split,
         patience=t.patience,
         min_relative_gain=t.min_relative_gain if problem.n_groups > t.few_groups else 0.0,
-        n_jobs=resolve_n_jobs(parameters["n_jobs"]),
+        n_jobs=1 if make_launcher(parameters).several else resolve_n_jobs(parameters["n_jobs"]),
         time_limit=_resolve_time_limit(parameters["time_limit"]),
         seed=seed,
+        progress=ProgressBar() if parameters["verbose"] else Progress(),
     )
 
 
@@ -97,15 +108,15 @@ def _resolve_time_limit(time_limit: Any) -> float | None:
 
 def _resolve_folds(problem: Problem, parameters: dict[str, Any], t: Thresholds) -> tuple[int, bool]:
     """Return the number of folds, 0 for none, and whether only one of them is used."""
-    validation = parameters["validation"] or CrossFitting()
+    validation = _settings(parameters, "validation", CrossFitting)
     n_folds, fraction = validation.n_folds, validation.validation_fraction
     if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.number) or not 0 <= fraction < 1:
         raise ValueError(f"validation_fraction must be at least 0 and less than 1, got {fraction!r}")
-    if n_folds is not None and n_folds != "auto" and (not isinstance(n_folds, int | np.integer) or n_folds < 2):
+    if n_folds is not None and n_folds != "auto" and (not _is_whole(n_folds) or n_folds < 2):
         raise ValueError(f'n_folds must be a whole number of at least 2, "auto" or None; got {n_folds!r}')
     if problem.n_groups < 2:
         return 0, False
-    if n_folds is None or (n_folds == "auto" and parameters["training"] is not None):
+    if n_folds is None or (n_folds == "auto" and is_by_algorithm(parameters)):
         held_out = fraction > 0 and problem.n_groups >= t.min_groups_for_validation
         return (max(2, round(1 / fraction)), True) if held_out else (0, False)
     if n_folds == "auto":
@@ -115,16 +126,19 @@ def _resolve_folds(problem: Problem, parameters: dict[str, Any], t: Thresholds) 
 
 def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds) -> tuple[tuple[Learner, ...], ...]:
     """Return the learners by stage; each stage starts where the best learner of the earlier ones ended."""
-    model = parameters["model"]
+    model, n_restarts = parameters["model"], _settings(parameters, "validation", CrossFitting).n_restarts
+    if not _is_whole(n_restarts) or n_restarts < 1:
+        raise ValueError(f"n_restarts must be a whole number of at least 1, got {n_restarts!r}")
     overrelaxation = t.overrelaxation if problem.mean_group_size >= t.min_group_size_to_extrapolate else 0.0
     settings: dict[str, Any] = {"overrelaxation": overrelaxation}
+    if is_by_algorithm(parameters):
+        return (_restart(make_algorithm(parameters, problem, t), n_restarts),)
     start = _resolve_start(problem)
     if not (isinstance(model, str) and model == "auto"):
-        return (*start, (make_learner(parameters, problem, settings),))
-    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
+        return (*start, _restart(make_learner(parameters, problem, settings), n_restarts))
     network = Network(device=parameters["device"], **settings)
-    if not is_table:
-        return (*start, (network,))
+    if not _is_table(problem):
+        return (*start, _restart(network, n_restarts))
     first: list[Learner] = [Linear("linear", Columns.fit)]
     counted = all(s.aggregate.outcome.endswith("_counts") and s.groups.max_size > 1 for s in problem.sets)
     if counted and problem.n_groups <= t.max_groups_for_clusters:
@@ -133,9 +147,9 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
         Linear(f"kernel-{name}", partial(Fourier.fit, scale=scale), ridges=(100, 10, 1, 0.1))
         for name, scale in (("narrow", 0.4), ("wide", 0.8))
     ]
-    stages: list[tuple[Learner, ...]] = [tuple(first), (network, *kernels)]
+    stages: list[tuple[Learner, ...]] = [tuple(first), (*_restart(network, n_restarts), *kernels)]
     if has_lightgbm() and problem.labels.n_outputs <= t.max_classes_for_trees:
-        stages.append((Boosting(**settings),))
+        stages.append(_restart(Boosting(**settings), n_restarts))
     return (*start, *stages)
 
 
@@ -151,27 +165,116 @@ def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[st
     settings
         Settings that all learners by expectation-maximisation share.
     """
-    model, training = parameters["model"], parameters["training"]
-    by_algorithm = training is not None or parameters["method"] != "auto"
+    model, device = parameters["model"], parameters["device"]
+    if not is_network(model):
+        if str(device) != "cpu":
+            raise ValueError(f"{name_of(model)} runs on the CPU; leave device= out, got {device!r}")
+        if not isinstance(model, BaseEstimator):
+            return Boosting(**settings)
+        validate_classifier(model)
+        return Classifiers(model)
+    if isinstance(model, str) and model in ("linear", "logistic") and _is_table(problem):
+        return Linear("linear", Columns.fit, ridges=(1000, 100, 10, 1, 0.1))
+    return Network(architecture=_make_architecture(model, problem), device=device, **settings)
+
+
+def is_by_algorithm(parameters: dict[str, Any]) -> bool:
+    """Return whether a network is trained by Algorithm 1 rather than by expectation-maximisation on all rows."""
     check_choice("method", parameters["method"], ("auto", "uum", "likelihood"))
-    if by_algorithm and not is_network(model):
+    return parameters["training"] is not None or parameters["method"] != "auto"
+
+
+def make_algorithm(parameters: dict[str, Any], problem: Problem, thresholds: Thresholds) -> Algorithm:
+    """Return the learner that trains a network by Algorithm 1; ``model="auto"`` is a perceptron."""
+    model, training = parameters["model"], _settings(parameters, "training", NetworkTraining)
+    if not is_network(model):
         raise ValueError(
             f"training= and method= are settings of networks, but {name_of(model)} is none; leave them out, or choose "
             'a network such as model="mlp"'
         )
-    if by_algorithm or isinstance(model, BaseEstimator):
-        raise ValueError(f"{name_of(model)} is not supported with these settings")
-    if isinstance(model, str) and model in ("linear", "logistic"):
-        return Linear("linear", Columns.fit, ridges=(1000, 100, 10, 1, 0.1))
-    if isinstance(model, str) and model == "trees":
-        return Boosting(**settings)
-    return Network(architecture=Architecture(model), device=parameters["device"], **settings)
+    checkpoint = training.checkpoint
+    if checkpoint is not None and not isinstance(parameters["random_state"], Integral):
+        raise ValueError(
+            f"checkpoint needs a random_state that is a whole number, got {parameters['random_state']!r}; otherwise an "
+            "interrupted fit cannot be resumed"
+        )
+    return Algorithm(
+        architecture=_make_architecture("mlp" if isinstance(model, str) and model == "auto" else model, problem),
+        settings=resolve_settings(training, parameters["method"], problem, thresholds),
+        optimiser=training.optimiser,
+        schedule=training.schedule,
+        stopping=training.stopping,
+        views=training.views,
+        launcher=make_launcher(parameters),
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        device=parameters["device"],
+    )
 
 
-def has_bag_model(model: Any, problem: Problem) -> bool:
-    """Return whether labels of bags are also predicted from pooled columns."""
-    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
-    return model == "auto" and is_table and len(problem.sets) == 1 and problem.sets[0].aggregate.pooled
+def make_launcher(parameters: dict[str, Any]) -> Launcher:
+    """Return what starts the processes that train one network together."""
+    training = _settings(parameters, "training", NetworkTraining)
+    devices, nodes = (int(n) if isinstance(n, np.integer) else n for n in (training.devices, training.nodes))
+    return Launcher(devices, nodes, parameters["device"])
+
+
+def resolve_settings(training: NetworkTraining, method: str, problem: Problem, thresholds: Thresholds) -> Settings:
+    """Resolve the settings of the training loop."""
+    check_choice("weights", training.weights, ("auto", "current", "remembered"))
+    epochs, weights = Settings(training.epochs).epochs, training.weights
+    warm_up: Any = training.warm_up
+    if method == "likelihood":
+        warm_up = epochs
+    elif warm_up == "auto":
+        # Weights that favour no class would teach nothing where few rows are compared or classes are unnamed.
+        compared = any(s.aggregate.size is not None for s in problem.sets)
+        warm_up = epochs // 2 if compared or find_symmetry(problem.sets) != "none" else 0
+    if weights == "auto":
+        sizes = [s.groups.max_size for s in problem.sets]
+        large = max(sizes) == 1 or max(sizes) > thresholds.max_group_size_to_remember
+        current = large or any(s.aggregate.weights == "current" for s in problem.sets)
+        weights = "current" if current else "remembered"
+    return Settings(
+        epochs=epochs,
+        warm_up=warm_up,
+        loss=training.loss,
+        remember_from=0 if weights == "remembered" and warm_up != epochs else None,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        patience=training.patience,
+    )
+
+
+def _restart(learner: Learner, n_restarts: int) -> tuple[Learner, ...]:
+    """Return a learner as often as it is to be run; linear models do not depend on random numbers."""
+    if isinstance(learner, Linear):
+        return (learner,)
+    return (learner, *(Restarted(learner, number) for number in range(1, n_restarts)))
+
+
+def _make_architecture(model: Any, problem: Problem) -> Architecture:
+    """Return an architecture that was found to suit the rows."""
+    architecture = Architecture(model)
+    architecture.maker(row_shape(problem.X), problem.labels.n_outputs)
+    return architecture
+
+
+def _settings(parameters: dict[str, Any], name: str, kind: type) -> Any:
+    """Return an object of settings, by default one without changes."""
+    value = parameters[name]
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be an unbag.{kind.__name__} or None, got {describe(value)}")
+    return kind() if value is None else value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_table(problem: Problem) -> bool:
+    """Return whether rows are a table in memory."""
+    return isinstance(problem.X, Tensor) and problem.X.ndim == 2
 
 
 def _resolve_start(problem: Problem) -> tuple[tuple[Learner, ...], ...]:

@@ -15,8 +15,8 @@ from unbag.learners import Problem
 from unbag.training.excerpts import excerpt
 
 
-def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Context, Context]:
-    """Return what checks of observations receive, and those of rows, which may be an excerpt."""
+def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Context, Context | None]:
+    """Return what checks of observations receive, and those of rows: an excerpt, or None for labels of rows alone."""
     sets = [s.counting() for s in data.caller_sets]
     counted = any(raw.labels is not None or raw.aggregate.has_class_columns for raw in data.raw_sets)
     context = Context(
@@ -31,6 +31,8 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
         columns=columns,
         subjects=data.subjects,
     )
+    if all(raw.labels is not None for raw in data.raw_sets):
+        return context, None
     X, excerpts = excerpt(data.rows, sets)
     whole = len(X) == len(data.rows)
     return context, replace(context, X=X.double(), sets=excerpts, subjects=data.subjects if whole else None)
@@ -38,18 +40,16 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
 
 def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem) -> Context:
     """Return what checks of a fit receive."""
-    held_out = torch.full((len(data.rows), len(data.classes)), torch.nan)
-    held_out[problem.rows] = clf.mixture_.out_of_fold[:, clf.class_order_]
+    mixture, estimate = clf.mixture_, clf.estimated_accuracy_
     by_fold = []
-    if len(clf.mixture_.candidates[0].models) > 1:
-        for log_probs in clf.mixture_.fold_log_probs(problem.X):
-            by_fold.append(torch.full_like(held_out, torch.nan))
-            by_fold[-1][problem.rows] = log_probs[:, clf.class_order_]
-    folds = torch.full((len(data.rows),), -1)
-    for number, rows in enumerate(clf.fold_rows_):
-        folds[rows] = number
-    sample, estimate = clf._predict_rows(data.rows, choose_rows(context.sets)), clf.estimated_accuracy_
-    interval = None if estimate is None else (estimate.low, estimate.high)
+    for fold in range(mixture.n_folds if mixture.n_folds > 1 else 0):
+        by_fold.append(torch.full((len(data.rows), len(data.classes)), torch.nan))
+        by_fold[-1][problem.rows] = mixture.fold_log_probs(problem.X, fold)[:, clf.class_order_]
     return replace(
-        context, log_probs=held_out, fold_log_probs=by_fold, folds=folds, sample_log_probs=sample, interval=interval
+        context,
+        log_probs=problem.per_set(mixture.out_of_fold[:, clf.class_order_])[: len(context.sets)],
+        fold_log_probs=by_fold,
+        folds=clf.row_folds_,
+        sample_log_probs=clf._predict_rows(data.rows, choose_rows(context.sets)),
+        interval=None if estimate is None else (estimate.low, estimate.high),
     )

@@ -32,7 +32,7 @@ def fit_error_rates(problem: Problem, predict_out_of_fold: Callable[[Problem], T
     problem
         Rows and observations.
     predict_out_of_fold
-        Fits quick models to a problem, and returns the held-out log-probabilities of its rows.
+        Fits quick models to a problem, and returns the held-out log-probabilities of its memberships.
     """
     unknown = {n: s.aggregate for n, s in enumerate(problem.sets) if fits_rate(s.aggregate)}
     for n in unknown:
@@ -43,8 +43,8 @@ def fit_error_rates(problem: Problem, predict_out_of_fold: Callable[[Problem], T
             )
     rates: dict[int, float] = {}
     for _ in range(MAX_ROUNDS if unknown else 0):
-        out_of_fold, before = predict_out_of_fold(problem), rates
-        rates = {n: _most_likely_rate(aggregate, problem.sets[n], out_of_fold) for n, aggregate in unknown.items()}
+        out_of_fold, before = problem.per_set(predict_out_of_fold(problem)), rates
+        rates = {n: _most_likely_rate(aggregate, problem.sets[n], out_of_fold[n]) for n, aggregate in unknown.items()}
         sets = [
             replace(s, aggregate=unknown[n].with_rate(rates[n])) if n in rates else s
             for n, s in enumerate(problem.sets)
@@ -60,8 +60,8 @@ def fitted_rate(aggregate: Aggregate) -> float:
     return float(aggregate.rate)  # type: ignore[attr-defined]
 
 
-def _most_likely_rate(aggregate: Noisy, observations: Observations, out_of_fold: Tensor) -> float:
-    members = out_of_fold[observations.groups.members]
+def _most_likely_rate(aggregate: Noisy, observations: Observations, members: Tensor) -> float:
+    """Return the rate that best explains observations by predictions of their members, which are NaN where missing."""
     judged = observations.groups.segments.sum((~members.isfinite().all(1)).long()) == 0
     segments = observations.groups.segments
     inside = segments.expand(judged)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any, Self
@@ -55,6 +55,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     estimated_accuracy_: Estimate | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
+    row_folds_: Tensor | None = None
+    """The fold that held out each row of X, -1 where none did; with models of that fold, it gives out-of-fold
+    predictions of the training rows."""
     fitted_aggregates_: list[Aggregate]
     """The kind of each set of observations, with the error rates that were fitted."""
     bag_model_: BagModel | None
@@ -230,7 +233,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         overwrite
             Whether to replace a model that is there.
         """
-        from unbag.persistence import save  # noqa: PLC0415 (imports this module)
+        from unbag.persistence.saved_models import save  # noqa: PLC0415 (imports this module)
 
         check_is_fitted(self, "mixture_")
         save(self, folder, overwrite=overwrite)
@@ -254,14 +257,16 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_is_fitted(self, "mixture_")
         return self._predict_rows(self._read_rows(X))
 
-    def _predict_rows(self, rows: Rows, which: Tensor | None = None) -> Tensor:
+    def _predict_rows(self, rows: Rows, which: Tensor | None = None, fold: int | None = None) -> Tensor:
+        """Return the log-probabilities of chosen rows, by the models of one fold or of all."""
+        predict = self.mixture_.log_probs if fold is None else partial(self.mixture_.fold_log_probs, fold=fold)
         if isinstance(rows, Tensor):
             rows = rows if which is None else rows[which]
             n, parts = len(rows), iter(rows.split(MAX_ROWS))
         else:
             taken = TakenRows(rows, which)
             n, parts = len(taken.rows), taken.split(MAX_ROWS)
-        log_probs = (self.mixture_.log_probs(scale(self.scaling_, part)) for part in parts)
+        log_probs = (predict(scale(self.scaling_, part)) for part in parts)
         return join((part.double().log_softmax(1) for part in log_probs), n)[:, self.class_order_]
 
     def _has_several_sets(self) -> bool:

@@ -96,3 +96,15 @@ class CrossFitting(BaseEstimator):  # type: ignore[misc]
         self.n_folds = n_folds
         self.validation_fraction = validation_fraction
         self.n_restarts = n_restarts
+
+
+def refuse_parameters(parameters: dict[str, Any]) -> None:
+    """Raise an error for parameters of the estimator that do not exist, with the replacement of those that did."""
+    for name in parameters:
+        for argument, kind in (("training", NetworkTraining), ("validation", CrossFitting)):
+            if name in kind().get_params():
+                setting = f"{argument}=unbag.{kind.__name__}({name}=...)"
+                raise TypeError(f"{name} is no longer a parameter of AggregateClassifier; use {setting}")
+        if name == "ensemble":
+            raise TypeError("ensemble is no longer a parameter of AggregateClassifier, which averages all good models")
+        raise TypeError(f"AggregateClassifier got an unexpected keyword argument {name!r}")

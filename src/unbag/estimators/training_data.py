@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, RowSource, TakenRows, row_shape
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.diagnostics.shift import describe_features
+from unbag.ensemble import Align
+from unbag.estimators.class_matching import match_classes
 from unbag.estimators.inputs import RawObservations, choose_classes, read_rows, read_sets
 from unbag.learners import Problem
 from unbag.training import Observations
@@ -92,6 +95,11 @@ class TrainingData:
         """Return whether it is known which class is which."""
         return self.symmetry == "none" or self.shares_identify_classes
 
+    @property
+    def align(self) -> Align | None:
+        """Return what matches the classes of two models where the observations leave classes unnamed."""
+        return None if self.symmetry == "none" else partial(_align_classes, symmetry=self.symmetry)
+
     def fit_scaling(self, name: str) -> Scaling:
         """Fit the scaling on the rows that belong to groups."""
         check_choice("scaling", name, ("auto", "none", "standard", "table"))
@@ -115,6 +123,11 @@ class TrainingData:
             return None
         table, sets = excerpt(self.rows, self.caller_sets)
         return describe_features(table.numpy(force=True), [s.groups for s in sets])
+
+
+def _align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndarray:
+    """Return which output of the second model matches each class of the first, from probabilities of the same rows."""
+    return match_classes((first.T @ second).numpy(), symmetry)
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from unbag.data.row_source import Rows, TakenRows
 from unbag.learners.problem import Problem
 
+SEEDS_OF_FOLDS = 1_000_003
+"""Distance of the seeds of restarts: larger than the number of folds, whose seeds follow each other."""
 ROWS_AT_ONCE = 8192
 """Rows that models read at a time, which bounds the memory of passes over all rows."""
 
@@ -21,7 +24,9 @@ class Model(Protocol):
     """A fitted model of individual rows.
 
     A model class that can be saved is registered by :func:`register_model`. Its state consists of plain values, which
-    become JSON, and tensors, which become safetensors; ``from_state`` restores an equal model.
+    become JSON, and tensors, which become safetensors. ``from_state(values, tensors, model=None)`` restores an equal model
+    or raises ``ValueError`` for values that do not fit together; ``model`` is the module or function that the caller of
+    ``fit`` passed, which is not saved.
     """
 
     kind: str
@@ -76,6 +81,27 @@ class Learner(Protocol):
             Seed of the random number generators.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """A learner with another random initialisation."""
+
+    learner: Learner
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of the learner, with a number."""
+        return f"{self.learner.name} {self.number + 1}"
+
+    def prepare(self, problem: Problem, seed: int) -> Restarted:
+        """Prepare the learner."""
+        return replace(self, learner=self.learner.prepare(problem, seed))
+
+    def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[Model]:
+        """Yield the path of the learner from another seed."""
+        return self.learner.path(problem, start, seed + SEEDS_OF_FOLDS * self.number)
 
 
 def split_rows(X: Rows, size: int = ROWS_AT_ONCE) -> Iterator[Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from unbag.data.row_source import Rows
 from unbag.learners.base import register_model, split_rows
 from unbag.learners.problem import Problem
+from unbag.learners.tree_text import count_rounds, read_trees
 
 MIN_CURVATURE = 1e-6
 """Hessian of a row at least: LightGBM divides by their sum."""
@@ -48,14 +49,16 @@ class BoostingModel:
         return self.booster.predict(table, raw_score=True, **rounds).reshape(len(X), -1)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return the trees in the text format of LightGBM, and the first logits."""
-        text = self.booster.model_to_string(num_iteration=self.n_rounds)
-        return {"trees": text, "n_rounds": self.n_rounds}, {"base": self.base}
+        """Return the trees as bytes of text, and the first logits."""
+        text = read_trees(self.booster, self.n_rounds).encode()
+        return {}, {"base": self.base, "trees": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
     @classmethod
-    def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor]) -> BoostingModel:
-        """Restore a model."""
-        return cls(import_lightgbm().Booster(model_str=values["trees"]), values["n_rounds"], tensors["base"])
+    def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor], model: Any = None) -> BoostingModel:
+        """Restore a model, and validate the text before LightGBM reads it."""
+        base, text = tensors.pop("base"), tensors.pop("trees").numpy().tobytes().decode("ascii")
+        n_rounds = count_rounds(text, 1 if len(base) == 2 else len(base))
+        return cls(import_lightgbm().Booster(model_str=text), n_rounds, base)
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,9 @@ class _Objective:
         probs = outputs.softmax(1).numpy()
         gradient = weights * probs - self.targets
         curvature = np.maximum(weights * probs * (1 - probs), MIN_CURVATURE)
-        return (gradient[:, 1], curvature[:, 1]) if len(self.base) == 2 else (gradient, curvature)
+        if len(self.base) == 2:
+            return np.ascontiguousarray(gradient[:, 1]), np.ascontiguousarray(curvature[:, 1])
+        return gradient, curvature
 
 
 def _as_logits(raw: np.ndarray, base: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ MAX_ROWS = 8192
 MAX_CLUSTERS = 80
 NEIGHBOURS = (8, 15)
 N_RESOLUTIONS = 5
+MAX_FEATURES = MAX_CLUSTERS * len(NEIGHBOURS) * N_RESOLUTIONS
 
 
 @register_feature_map
@@ -35,6 +36,13 @@ class Clusters(FeatureMap):
     missing: Tensor  # (columns with missing values,)
     reference: Tensor  # (reference rows, inputs)
     labels: Tensor  # (reference rows, clusterings), numbers of features
+
+    def __post_init__(self) -> None:
+        if (
+            self.labels.shape[:-1] != self.reference.shape[:1]
+            or not 0 <= int(self.labels.min()) <= int(self.labels.max()) < MAX_FEATURES
+        ):
+            raise ValueError(f"labels must be numbers from 0 to {MAX_FEATURES - 1}, one row for each reference row")
 
     @classmethod
     def fit(cls, problem: Problem, seed: int) -> Clusters:

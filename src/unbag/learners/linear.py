@@ -40,11 +40,11 @@ class LinearModel:
         return {"features": self.features.kind}, {"weight": self.weight, **tensors}
 
     @classmethod
-    def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor]) -> LinearModel:
+    def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor], model: Any = None) -> LinearModel:
         """Restore a model."""
-        prefix = "features."
-        own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        return cls(FEATURE_MAPS[values["features"]](**own), tensors["weight"])
+        weight, prefix = tensors.pop("weight"), "features."
+        features = FEATURE_MAPS[values["features"]](**{name.removeprefix(prefix): t for name, t in tensors.items()})
+        return cls(features, weight)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,11 @@ from unbag.data.row_source import Rows, gather_rows, put_on, row_shape
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.problem import Problem
 from unbag.objectives.losses import Loss
-from unbag.training.architectures import MLP, MODELS, MakeModel, build
+from unbag.training.architectures import MLP, MakeModel, build, model_names
 from unbag.training.architectures import Model as ModelChoice
+
+MAX_ROW_VALUES = 2**25
+"""Values of a row at most in a saved network: a module of the caller runs on one row to see how many outputs it has."""
 
 
 @dataclass(frozen=True)
@@ -79,20 +82,21 @@ class NetworkModel:
     def from_state(
         cls, values: dict[str, Any], tensors: dict[str, Tensor], model: ModelChoice | None = None
     ) -> NetworkModel:
-        """Restore a model; ``model`` is the module or function from which it was made, which is not saved."""
-        name = values["model"] if model is None else model
-        if name is None:
-            raise ValueError("the network was made from a module or function, which is not saved; pass it to load")
-        if isinstance(name, str) and name not in MODELS:
-            raise ValueError(f"the architecture must be one of {', '.join(MODELS)}, got {name!r}")
-        architecture = Architecture(name, tuple(values["hidden"]))
-        shape, n_outputs = tuple(values["input_shape"]), values["n_outputs"]
-        with RandomState(0).in_place():
+        """Restore a model; a named architecture is made without memory until it has the weights."""
+        name, hidden = values["model"], tuple(values["hidden"])
+        if name is None and model is None:
+            raise ValueError("the network was made from a module or function, which is not saved; pass model= to load")
+        if name is not None and name not in model_names():
+            raise ValueError(f"the architecture must be one of {', '.join(model_names())}, got {name!r}")
+        shape, n_outputs, missing = tuple(values["input_shape"]), values["n_outputs"], tensors.pop("missing")
+        if len(hidden) > len(tensors) or prod(shape) > MAX_ROW_VALUES:  # before any of it is made
+            raise ValueError(f"{len(tensors)} tensors are no network for rows of shape {shape}")
+        architecture = Architecture(model if name is None else name, hidden)
+        weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
+        with RandomState(0).in_place(), nullcontext() if name is None else torch.device("meta"):
             module = architecture.maker(shape, n_outputs)()
-        prefix = "module."
-        weights = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-        module.load_state_dict(weights)
-        return cls(module.eval(), architecture, tensors["missing"], shape, n_outputs)
+        module.load_state_dict(weights, assign=name is not None)
+        return cls(module.eval(), architecture, missing, shape, n_outputs)
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, gather_rows
+from unbag.data.row_source import Rows, TakenRows, gather_rows
+from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
 PRIOR_OF_CONSTANT = 1e-3
 """Penalty on squared logits of the constant model, which keeps those of classes that do not occur finite."""
-
-
 SMALLEST_SHARE = 1e-4
 """Share of a class, relative to the largest, at which the search for the constant model starts at least."""
 
@@ -39,6 +37,33 @@ class Split(NamedTuple):
 
     train: Problem
     held_out: Problem | None
+    members: Tensor
+    """Memberships of the whole problem whose predictions come from this fold, as positions in its ``members``."""
+    rows: Tensor
+    """For each of them, its row in ``held_out``."""
+
+
+def _unlimited() -> float:
+    return math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """What a learner consults that trains to its end within a single step of its path.
+
+    Parameters
+    ----------
+    held_out
+        Groups by which the learner may choose when to stop; None where nothing is held out.
+    seconds_left
+        Returns the time after which training should end; 0 once the fit was interrupted.
+    history
+        The learner appends an entry for each epoch.
+    """
+
+    held_out: Problem | None = None
+    seconds_left: Callable[[], float] = _unlimited
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +81,9 @@ class Problem:
     rows
         Row numbers in the problem from which this one was selected.
     subjects
-        Number of the subject that each row belongs to, shape ``(rows,)``; rows of a subject stay in one fold.
+        Number of the subject that each row belongs to, from 0, shape ``(rows,)``; rows of a subject stay in one fold.
+    watch
+        Held-out groups and the time left, for learners that need them within a step.
     """
 
     X: Rows
@@ -64,6 +91,7 @@ class Problem:
     labels: Categorical
     rows: Tensor
     subjects: Tensor | None = None
+    watch: Watch = field(default_factory=Watch)
 
     @classmethod
     def create(
@@ -79,9 +107,18 @@ class Problem:
         return sum(len(s.groups) for s in self.sets)
 
     @cached_property
+    def members(self) -> Tensor:
+        """Return the row of each membership, the groups of all sets one after the other."""
+        return torch.cat([s.groups.members for s in self.sets])
+
+    def per_set(self, values: Tensor) -> tuple[Tensor, ...]:
+        """Split values of memberships into those of each set."""
+        return values.split([len(s.groups.members) for s in self.sets])
+
+    @cached_property
     def mean_group_size(self) -> float:
         """Return the mean number of members of a group."""
-        return sum(len(s.groups.members) for s in self.sets) / self.n_groups
+        return len(self.members) / self.n_groups
 
     @cached_property
     def group_weights(self) -> Tensor:
@@ -158,14 +195,26 @@ class Problem:
         found = minimize(loss, (start - start.mean()).numpy(), jac=True, method="L-BFGS-B")
         return torch.from_numpy(found.x).log_softmax(0).float()
 
-    def split(self, n_folds: int, seed: int) -> list[Split]:
-        """Split rows into folds; a fold trains on the groups without held-out rows.
+    def assign_folds(self, n_folds: int, seed: int) -> Folds:
+        """Assign groups and rows to folds; see :func:`unbag.learners.folds.assign_folds`."""
+        return assign_folds(self.sets, len(self.rows), self.subjects, n_folds, seed)
 
-        Groups that share rows, and groups that share a subject, stay together as long as that leaves several parts;
-        otherwise single rows are assigned to folds, and each fold uses the groups that lie within one of its parts.
-        """
-        fold = self._assign_folds(n_folds, seed)
-        return [Split(self._within(fold != number), self._within(fold == number)) for number in range(n_folds)]
+    def split(self, n_folds: int, seed: int) -> list[Split]:
+        """Split groups into folds; those in which nothing is held out, or everything, are left out."""
+        folds = self.assign_folds(n_folds, seed)
+        return [
+            self._hold_out(groups, folds.members == number)
+            for number, groups in enumerate(folds.groups)
+            if any(map(torch.any, groups)) and not all(map(torch.all, groups))
+        ]
+
+    def _hold_out(self, groups: Sequence[Tensor], members: Tensor) -> Split:
+        """Return the split without some groups of each set, whose model predicts some memberships."""
+        train = self.select([(~flags).nonzero().flatten() for flags in groups])
+        held_out = self.select([flags.nonzero().flatten() for flags in groups])
+        positions = members.nonzero().flatten()
+        rows = torch.searchsorted(held_out.rows, self.rows[self.members[positions]])
+        return Split(train, held_out, positions, rows)
 
     def select(self, groups: Sequence[Tensor]) -> Problem:
         """Select groups of each set, and only their rows."""
@@ -178,37 +227,22 @@ class Problem:
             s.with_groups(Groups(number[s.groups.members], s.groups.offsets, len(rows), ids=s.groups.ids))
             for s in chosen
         ]
-        subjects = None if self.subjects is None else self.subjects[rows]
-        return Problem(gather_rows(self.X, rows), tuple(local), self.labels, self.rows[rows], subjects)
+        subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
+        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else TakenRows(self.X, rows)
+        return Problem(X, tuple(local), self.labels, self.rows[rows], subjects)
 
-    def _within(self, keep: Tensor) -> Problem:
-        inside = [s.groups.segments.sum((~keep[s.groups.members]).long()) == 0 for s in self.sets]
-        if not any(bool(flags.any()) for flags in inside):
-            raise ValueError("a fold has no complete group; use fewer folds")
-        return self.select([flags.nonzero().flatten() for flags in inside])
+    def unroll(self, members: Tensor) -> Problem | None:
+        """Return the groups all of whose memberships are flagged, with a row without columns for each membership.
 
-    def _assign_folds(self, n_folds: int, seed: int) -> Tensor:
-        """Return the fold of each row."""
-        generator = torch.Generator().manual_seed(seed)
-        part = self._connected_parts()
-        n_parts = int(part.max()) + 1
-        if int(torch.bincount(part).max()) > len(part) / 2 or n_parts < n_folds:  # too few parts: by single rows
-            part, n_parts = torch.arange(len(self.rows)), len(self.rows)
-        return (torch.randperm(n_parts, generator=generator) % n_folds)[part]
-
-    def _connected_parts(self) -> Tensor:
-        """Return the connected part of each row, where rows are linked by groups and subjects."""
-        n_rows = len(self.rows)
-        members = [s.groups.members for s in self.sets]
-        links = [s.groups.segments.index for s in self.sets]
-        if self.subjects is not None:
-            members.append(torch.arange(n_rows))
-            links.append(self.subjects.unique(return_inverse=True)[1])
-        nodes, first = [], n_rows
-        for link in links:
-            nodes.append(link + first)
-            first += int(link.max()) + 1
-        edges = (torch.cat(members).numpy(), torch.cat(nodes).numpy())
-        graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(first, first))
-        part = connected_components(graph, directed=False)[1][:n_rows]
-        return torch.from_numpy(np.unique(part, return_inverse=True)[1])
+        It evaluates predictions that differ between the groups of a row. ``rows`` are the positions of the memberships.
+        """
+        sets, groups, first = [], [], 0
+        for s in self.sets:
+            n = len(s.groups.members)
+            numbers = torch.arange(first, first + n)
+            sets.append(s.with_groups(Groups(numbers, s.groups.offsets, len(self.members), ids=s.groups.ids)))
+            groups.append((s.groups.segments.sum((~members[numbers]).long()) == 0).nonzero().flatten())
+            first += n
+        if not any(map(len, groups)):
+            return None
+        return Problem(torch.empty(first, 0), tuple(sets), self.labels, torch.arange(first)).select(groups)

@@ -1,4 +1,4 @@
-"""Metrics by column: permutation importance on left-out groups, and where predictions are least certain."""
+"""Metrics by column: permutation importance on held-out groups, and where predictions are least certain."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from torch import Tensor
 
 from unbag.data.features import Feature
 from unbag.data.histograms import evenly
-from unbag.out_of_fold import log_likelihoods
-from unbag.report.scored_groups import Judged
+from unbag.report.scored_groups import ScoredGroups, compute_evidence
 from unbag.training import Observations
 
-MOST_COLUMNS = 30
-# Members of sampled groups, and predictions for them over all columns and permutations.
-MOST_MEMBERS = 10_000
-MOST_PREDICTIONS = 500_000
-MOST_PERMUTATIONS = 5
-# Numbers that are read for these predictions, where there are many columns; each is permuted once all the same.
-MOST_NUMBERS = 2**28
-# Of the time limit of a fit, if it had one, at most.
+MAX_COLUMNS = 30
+MAX_MEMBERS = 10_000
+"""Members of the groups on which importance is measured."""
+MAX_PREDICTIONS = 500_000
+"""Predictions of importance, over all columns and permutations."""
+MAX_PERMUTATIONS = 5
+MAX_NUMBERS = 2**28
+"""Numbers that these predictions read; with many columns, each is permuted at least once."""
 SHARE_OF_TIME = 0.1
+"""Share of the time limit of the fit that importance may take."""
 
-# Parts of the rows with low confidence: of so many rows at least, and so many are listed.
-FEWEST_ROWS = 10
-MOST_PARTS = 15
+MIN_ROWS = 10
+MAX_PARTS = 15
 N_QUANTILES = 5
 
 Encoded = tuple[Feature, slice]
-"""A column of the table, and the columns of numbers that are made of it."""
+"""A column of the table, and the numeric columns that encode it."""
 
 
 def encoded_columns(clf: Any) -> list[Encoded]:
@@ -42,34 +41,32 @@ def encoded_columns(clf: Any) -> list[Encoded]:
         return []
     if clf.preparation_ is None:
         return [(Feature(str(name), "number"), slice(j, j + 1)) for j, name in enumerate(clf.get_feature_names_out())]
-    columns, end = [], 0
-    for one in clf.preparation_.features:
-        start, end = end, end + len(one.encoded_names)
-        columns.append((one, slice(start, end)))
-    return columns
+    features = clf.preparation_.features
+    ends = np.cumsum([len(f.encoded_names) for f in features]).tolist()
+    return [(f, slice(end - len(f.encoded_names), end)) for f, end in zip(features, ends, strict=True)]
 
 
-def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]) -> list[Encoded]:
-    """Return the columns whose values correlate most with any predicted probability, where there are many."""
-    if len(columns) <= MOST_COLUMNS:
+def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[Encoded]:
+    """Return the columns that correlate most with any predicted probability, where there are many."""
+    if len(columns) <= MAX_COLUMNS:
         return list(columns)
-    members, probs = _sampled_members(sets)
+    members, probs = _sample_members(sets)
     values = rows[members].double()
     values = values.where(values.isfinite(), values.nanmean(0).nan_to_num())
-    centred, others = values - values.mean(0), probs - probs.mean(0)
-    scale = centred.square().sum(0)[:, None] * others.square().sum(0)
-    strength = ((centred.T @ others).square() / scale).nan_to_num(0).amax(1)  # (encoded columns,)
+    centred, predicted = values - values.mean(0), probs - probs.mean(0)
+    scale = centred.square().sum(0)[:, None] * predicted.square().sum(0)
+    strength = ((centred.T @ predicted).square() / scale).nan_to_num(0).amax(1)  # (encoded columns,)
     strongest = np.maximum.reduceat(strength.numpy(), [encoded.start for _, encoded in columns])
-    return [columns[place] for place in sorted(np.argsort(-strongest, kind="stable")[:MOST_COLUMNS])]
+    return [columns[place] for place in sorted(np.argsort(-strongest, kind="stable")[:MAX_COLUMNS])]
 
 
 def permutation_importance(
-    clf: Any, rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]
+    clf: Any, rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]
 ) -> dict[str, Any] | None:
-    """Return how much log-likelihood per group is lost when the values of a column are permuted among rows.
+    """Compute how much log-likelihood per group is lost when the values of a column are permuted among rows.
 
-    No label is needed. Groups are judged by models that have not seen them, where there are such. Of many groups an
-    even sample is taken; those that the model rules out are left out. Each permutation is one for all columns.
+    No labels are needed. Held-out groups are predicted by models that did not see them. All columns share the same
+    permutations; of many groups, an even sample is used, without impossible observations.
 
     Parameters
     ----------
@@ -78,35 +75,36 @@ def permutation_importance(
     rows
         All rows, as numbers.
     columns
-        Those to permute, all numbers that are made of one together.
+        Columns to permute, with all numeric columns that encode them.
     sets
-        What was observed.
+        Scored groups.
 
     Returns
     -------
     dict or None
-        Of each column ``drop``, the mean over groups by their weights, and ``error``, its standard error over groups;
-        None where there is no column, or groups are too large, or the time limit of the fit too short.
+        For each column ``drop``, the weighted mean over groups, and ``error``, its standard error; None without
+        columns, with groups that are too large, or with a time limit that is too short.
     """
-    sample, folds = _sample(clf, sets)
-    members = torch.cat([one.groups.members for one in sample] or [torch.empty(0, dtype=torch.int64)])
-    if not len(columns) or not 0 < len(members) * len(columns) <= 4 * MOST_PREDICTIONS:
+    sample, folds = _sample_groups(sets)
+    members = torch.cat([s.groups.members for s in sample] or [torch.empty(0, dtype=torch.int64)])
+    cost = len(members) * len(columns)
+    if not 0 < cost <= 4 * MAX_PREDICTIONS:
         return None
-    most = min(MOST_PREDICTIONS, MOST_NUMBERS // rows.shape[1])
-    n_permutations = min(max(most // (len(members) * len(columns)), 1), MOST_PERMUTATIONS)
+    n_permutations = min(max(min(MAX_PREDICTIONS, MAX_NUMBERS // rows.shape[1]) // cost, 1), MAX_PERMUTATIONS)
 
-    def explain(values: Tensor) -> list[Tensor]:
+    def score(values: Tensor) -> list[Tensor]:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
         for fold in folds.unique().tolist():
-            own = folds == fold
-            log_probs[own] = clf._mixed_log_probs(values[own], fold=None if fold < 0 else fold)
-        return log_likelihoods(sample, log_probs.split([len(one.groups.members) for one in sample]))
+            inside = folds == fold
+            log_probs[inside] = clf._predict_rows(values[inside], fold=None if fold < 0 else fold)
+        parts = log_probs.split([len(s.groups.members) for s in sample])
+        return [compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True)]
 
-    given, begun = rows[members], time.monotonic()
-    before = explain(given)
+    permuted, begun = rows[members], time.monotonic()
+    before = score(permuted)
     if clf.time_limit is not None:
-        looks = SHARE_OF_TIME * clf.time_limit / (time.monotonic() - begun)
-        n_permutations = min(n_permutations, int(looks / len(columns)))
+        affordable = SHARE_OF_TIME * clf.time_limit / (time.monotonic() - begun) / len(columns)
+        n_permutations = min(n_permutations, int(affordable))
     if not n_permutations:
         return None
     distinct, places = members.unique(return_inverse=True)
@@ -114,90 +112,87 @@ def permutation_importance(
     donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
     importances = []
     for feature, encoded in columns:
-        drops = [torch.zeros_like(own) for own in before]
         values = rows[:, encoded]
+        drops = [torch.zeros_like(b) for b in before]
         for donor in donors:
-            given[:, encoded] = values[donor]
-            after = explain(given)
-            drops = [drop + (one - two) / len(donors) for drop, one, two in zip(drops, before, after, strict=True)]
-        given[:, encoded] = values[members]
+            permuted[:, encoded] = values[donor]
+            drops = [d + (b - a) / len(donors) for d, b, a in zip(drops, before, score(permuted), strict=True)]
+        permuted[:, encoded] = values[members]
         drop, error = _mean_and_error(sample, drops)
         importances.append({"column": feature.name, "drop": drop, "error": error})
     return {
-        "columns": sorted(importances, key=lambda one: -one["drop"]),
-        "groups": sum(len(one.groups) for one in sample),
+        "columns": sorted(importances, key=lambda column: -column["drop"]),
+        "groups": sum(len(s.groups) for s in sample),
         "rows": len(distinct),
         "permutations": n_permutations,
-        "held_out": all(one.held_out for one in sets),
+        "held_out": all(s.held_out for s in sets),
     }
 
 
-def _sample(clf: Any, sets: Sequence[Judged]) -> tuple[list[Observations], Tensor]:
-    """Return an even sample of the groups judged on, and for each member the fold whose models judge it, or -1."""
-    total = sum(int(one.observations.groups.sizes[one.chosen].sum()) for one in sets)
+def _sample_groups(sets: Sequence[ScoredGroups]) -> tuple[list[Observations], Tensor]:
+    """Return an even sample of the chosen groups, and the fold whose models predict each member."""
+    total = sum(int(s.observations.groups.sizes[s.chosen].sum()) for s in sets)
     sample, folds = [], [torch.empty(0, dtype=torch.int64)]
-    for one in sets:
-        n = len(one.chosen)
-        which = one.chosen[evenly(n, max(2, n * MOST_MEMBERS // max(total, 1)))]
-        which = which[one.log_likelihood[which] > -torch.inf]
+    for s in sets:
+        n = len(s.chosen)
+        which = s.chosen[evenly(n, max(2, n * MAX_MEMBERS // max(total, 1)))]
+        which = which[s.log_likelihood[which] > -torch.inf]
         if len(which):
-            sample.append(one.observations.take(which))
-            own = torch.full((len(which),), -1) if one.folds is None else one.folds[which]
-            own = own.where(torch.isin(own, torch.tensor(clf.model_folds_ or [-1])), -1)
-            folds.append(sample[-1].groups.segments.expand(own))
+            sample.append(s.observations.take(which))
+            folds.append(s.folds[s.observations.groups.segments.take(which)[0]])
     return sample, torch.cat(folds)
 
 
 def _mean_and_error(sample: Sequence[Observations], values: Sequence[Tensor]) -> tuple[float, float]:
-    """Return the mean of a value per group, sets by their weights, and its standard error over groups."""
-    mean, variance, total = 0.0, 0.0, sum(one.weight for one in sample)
-    for one, own in zip(sample, values, strict=True):
-        centre, n = one.mean(own), len(own)
-        mean += one.weight / total * float(centre)
-        scatter = (one.weights * (own - centre)).square().sum() * n / max(n - 1, 1)
-        variance += (one.weight / total) ** 2 * float(scatter / one.weights.sum() ** 2)
+    """Return the weighted mean over sets of a value per group, and its standard error over groups."""
+    mean, variance, total = 0.0, 0.0, sum(s.weight for s in sample)
+    for s, v in zip(sample, values, strict=True):
+        centre, n = s.mean(v), len(v)
+        mean += s.weight / total * float(centre)
+        scatter = (s.weights * (v - centre)).square().sum() * n / max(n - 1, 1)
+        variance += (s.weight / total) ** 2 * float(scatter / s.weights.sum() ** 2)
     return mean, variance**0.5
 
 
-def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Return the values and ranges of columns for whose rows the most likely class is least likely on average."""
-    members, probs = _sampled_members(sets)
+def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[dict[str, Any]]:
+    """Return the values and ranges of columns whose rows have the lowest mean probability of their likeliest class."""
+    members, probs = _sample_members(sets)
     confidence = probs.max(1).values.numpy()
-    fewest = max(FEWEST_ROWS, len(members) // 50)
+    at_least = max(MIN_ROWS, len(members) // 50)
     parts = [
         {"column": feature.name, **part, "members": int(inside.sum()), "confidence": float(confidence[inside].mean())}
         for feature, encoded in columns
-        for part, inside in _parts(feature, rows[:, encoded][members].numpy())
-        if fewest <= inside.sum() < len(members)
+        for part, inside in _split_values(feature, rows[:, encoded][members].numpy())
+        if at_least <= inside.sum() < len(members)
     ]
-    return sorted(parts, key=lambda one: one["confidence"])[:MOST_PARTS]
+    return sorted(parts, key=lambda part: part["confidence"])[:MAX_PARTS]
 
 
-def _sampled_members(sets: Sequence[Judged]) -> tuple[Tensor, Tensor]:
-    """Return an even sample of the members of all groups, by row number, and their class probabilities."""
-    members = torch.cat([one.observations.groups.members for one in sets])
-    some = torch.from_numpy(evenly(len(members), 10 * MOST_MEMBERS))
-    return members[some], torch.cat([one.log_probs for one in sets])[some].exp()
+def _sample_members(sets: Sequence[ScoredGroups]) -> tuple[Tensor, Tensor]:
+    """Return the rows of an even sample of the members of all groups, and their class probabilities."""
+    members = torch.cat([s.observations.groups.members for s in sets])
+    some = torch.from_numpy(evenly(len(members), 10 * MAX_MEMBERS))
+    return members[some], torch.cat([s.log_probs for s in sets])[some].exp()
 
 
-def _parts(feature: Feature, values: np.ndarray) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def _split_values(feature: Feature, values: np.ndarray) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Yield the categories of a column, or ranges of its values between quantiles, and which rows are in each."""
     if feature.kind == "category":
         for j, name in enumerate(feature.values):
             yield {"value": "missing" if name is None else name}, values[:, j] == 1
         return
-    own = values[:, 0]
-    missing = np.isnan(own) | (values[:, 1] == 1 if feature.marked else False)
+    column = values[:, 0]
+    missing = np.isnan(column)
     yield {"value": "missing"}, missing
     if feature.kind == "boolean":
         for name, number in (("false", 0), ("true", 1)):
-            yield {"value": name}, (own == number) & ~missing
+            yield {"value": name}, column == number
     elif not missing.all():
-        edges = np.unique(np.quantile(own[~missing], np.linspace(0, 1, N_QUANTILES + 1), method="nearest"))
+        edges = np.unique(np.quantile(column[~missing], np.linspace(0, 1, N_QUANTILES + 1), method="nearest"))
         for low, high in pairwise(edges):
-            inside = (own >= low) & ((own < high) | (high == edges[-1])) & ~missing
-            yield {"from": _plain(feature, low), "to": _plain(feature, high)}, inside
+            inside = (column >= low) & ((column < high) | (high == edges[-1]))
+            yield {"from": _as_plain(feature, low), "to": _as_plain(feature, high)}, inside
 
 
-def _plain(feature: Feature, value: float) -> float | str:
+def _as_plain(feature: Feature, value: float) -> float | str:
     return str(np.datetime64(int(value), "D")) if feature.kind == "date" else float(value)

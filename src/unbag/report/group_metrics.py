@@ -1,4 +1,4 @@
-"""Metrics of one set of observations: how well it is explained, and what was observed beside what is predicted."""
+"""Metrics of one set of observations: likelihood, observed against predicted values, confidence."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from torch import Tensor
 from unbag.aggregates import Wording
 from unbag.data.histograms import evenly, histogram, histogram_of_sizes, span
 from unbag.published import MISSING, describe_statement, estimate
-from unbag.report.scored_groups import Judged
+from unbag.report.scored_groups import ScoredGroups
 from unbag.training import Observations
 
-# What is drawn or listed one by one stays this small, however many groups there are.
-MOST_POINTS = 1000
-MOST_LISTED = 15
+MAX_POINTS = 1000
+MAX_LISTED = 15
 
 LABELS = Wording("Labels", "its label", "row", "rows")
 
@@ -26,166 +25,122 @@ SHARES = np.linspace(0, 1, 21)
 TENTHS = np.linspace(0, 1, 11)
 
 
-def describe_set(judged: Judged, classes: list[str], *, plain_labels: bool) -> dict[str, Any]:
-    """Return everything about one set that a report shows."""
-    one = judged.observations
-    sizes = one.groups.sizes.numpy()
+def describe_set(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
+    """Return what a report shows of a set."""
+    s = scored.observations
+    sizes = s.groups.sizes.numpy()
+    are_labels = s.aggregate.outcome == "class_counts" and s.groups.max_size == 1
     return {
-        "kind": "labels" if plain_labels else one.aggregate.name,
-        "wording": asdict(LABELS if plain_labels else one.aggregate.wording),
-        "aggregate": repr(one.aggregate),
-        "groups": len(one.groups),
-        "memberships": len(one.groups.members),
-        "rows": len(one.groups.members.unique()),
+        "kind": "labels" if are_labels else s.aggregate.name,
+        "wording": asdict(LABELS if are_labels else s.aggregate.wording),
+        "aggregate": repr(s.aggregate),
+        "groups": len(s.groups),
+        "memberships": len(s.groups.members),
+        "rows": len(s.groups.members.unique()),
         "sizes": {
             "min": int(sizes.min()),
             "median": float(np.median(sizes)),
             "max": int(sizes.max()),
             "histogram": histogram_of_sizes(sizes),
         },
-        "weights": None if one.group_weights is None else [float(one.weights.min()), float(one.weights.max())],
-        "judged": _judged_on(judged),
-        "likelihood": _likelihood(judged),
-        "own_share": own_share(one.take(judged.chosen)),
-        "outcome": _outcome(judged, classes),
-        "confidence": _confidence(judged),
-        "worst": _worst(judged),
-        "unsure": _unsure(judged),
+        "weights": None if s.group_weights is None else [float(s.weights.min()), float(s.weights.max())],
+        "judged": {
+            "held_out": scored.held_out,
+            "folds": int(scored.folds.max()) + 1 if scored.held_out else None,
+            "groups": len(scored.chosen),
+        },
+        "likelihood": _compare_likelihood(scored),
+        "own_share": score_group_shares(s.take(scored.chosen)),
+        "outcome": _compare_outcome(scored, classes),
+        "confidence": _compare_confidence(scored),
+        "worst": _list_worst(scored),
+        "unsure": _list_unsure(scored),
     }
 
 
-def _judged_on(judged: Judged) -> dict[str, Any]:
-    groups = judged.observations.groups
-    shared = 0.0
-    if judged.folds is not None:
-        # Of a row in groups of different folds, no model has left out all.
-        first, last = (
-            torch.full((groups.last_row + 1,), -1).scatter_reduce_(
-                0, groups.members, groups.segments.expand(judged.folds), how, include_self=False
-            )
-            for how in ("amin", "amax")
-        )
-        rows = groups.take(judged.chosen).members
-        shared = (first != last)[rows].double().mean().item()
-    elif judged.held_out:
-        trained_on = torch.ones(len(groups), dtype=torch.bool).index_fill_(0, judged.chosen, False)
-        rows = groups.take(judged.chosen).members
-        shared = torch.isin(rows, groups.take(trained_on).members).double().mean().item()
-    return {
-        "held_out": judged.held_out,
-        "folds": None if judged.folds is None else int(judged.folds.max()) + 1,
-        "groups": len(judged.chosen),
-        "rows_also_trained_on": shared,
-    }
-
-
-def _likelihood(judged: Judged) -> dict[str, Any]:
-    """Compare with the trivial predictor; a group that the model rules out is counted, and in no mean."""
-    model, trivial = judged.log_likelihood[judged.chosen].numpy(), judged.trivial[judged.chosen].numpy()
-    weights, possible = judged.observations.weights[judged.chosen].numpy(), model > -np.inf
-    gain = (model - trivial)[possible]
+def _compare_likelihood(scored: ScoredGroups) -> dict[str, Any]:
+    """Compare with the constant prediction; impossible observations are counted, and left out of means."""
+    model, constant = (values[scored.chosen].numpy() for values in (scored.log_likelihood, scored.constant))
+    weights, possible = scored.observations.weights[scored.chosen].numpy(), model > -np.inf
+    gain = (model - constant)[possible]
     edges = span(gain, n_bins=min(20, 4 + len(gain) // 8))
+
+    def mean(values: np.ndarray) -> float | None:
+        return float(np.average(values[possible], weights=weights[possible])) if possible.any() else None
+
     return {
-        "model": float(np.average(model[possible], weights=weights[possible])) if possible.any() else None,
-        "trivial": float(np.average(trivial[possible], weights=weights[possible])) if possible.any() else None,
+        "model": mean(model),
+        "trivial": mean(constant),
         "impossible": int((~possible).sum()),
-        "better": float(np.average((model > trivial) & possible, weights=weights)),
+        "better": float(np.average((model > constant) & possible, weights=weights)),
         "edges": edges.tolist(),
         "counts": histogram(gain, edges),
     }
 
 
-def own_share(chosen: Observations) -> dict[str, Any] | None:
-    """Say of counts how good it would be to give every member the shares of its own group, which only counts tell.
+def score_group_shares(chosen: Observations) -> dict[str, Any] | None:
+    """Score the prediction that gives every member the class shares of its own group; None where they are unknown.
 
-    ``accuracy`` is that of calling every member by the most frequent class of its group.
+    Only who knows the counts can make it. ``accuracy`` is that of the most frequent class of each group.
     """
     if chosen.aggregate.outcome != "class_counts" or chosen.groups.max_size == 1:
         return None
     counts, sizes = chosen.checked.double(), chosen.groups.sizes.double()
     ways = torch.lgamma(sizes + 1) - torch.lgamma(counts + 1).sum(1)
     log_likelihood = ways + torch.special.xlogy(counts, counts / sizes[:, None]).sum(1)
-    right = chosen.weights @ counts.max(1).values / (chosen.weights @ sizes)
-    return {"log_likelihood": chosen.mean(log_likelihood).item(), "accuracy": right.item()}
+    correct = chosen.weights @ counts.max(1).values / (chosen.weights @ sizes)
+    return {"log_likelihood": chosen.mean(log_likelihood).item(), "accuracy": correct.item()}
 
 
-def _outcome(judged: Judged, classes: list[str]) -> dict[str, Any]:
-    chosen = judged.observations.take(judged.chosen)
-    if chosen.aggregate.outcome in ("class_counts", "published_counts"):
-        members, _ = judged.observations.groups.segments.take(judged.chosen)
-        return _counts(chosen, judged.log_probs[members], classes)
+def _compare_outcome(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
+    chosen = scored.observations.take(scored.chosen)
+    if chosen.aggregate.has_class_columns:
+        members, _ = scored.observations.groups.segments.take(scored.chosen)
+        return _compare_counts(chosen, scored.log_probs[members].exp(), classes)
+    likelihood = scored.log_likelihood[scored.chosen].exp().numpy()
     if chosen.aggregate.is_binary(chosen.groups, chosen.n_classes):
-        return _answers(judged, chosen)
-    seen = judged.log_likelihood[judged.chosen].exp().numpy()
-    return {"form": "other", "edges": TENTHS.tolist(), "counts": histogram(seen, TENTHS)}
+        return _compare_answers(chosen, likelihood)
+    return {"form": "other", "edges": TENTHS.tolist(), "counts": histogram(likelihood, TENTHS)}
 
 
-def _counts(chosen: Observations, log_probs: Tensor, classes: list[str]) -> dict[str, Any]:
-    """Compare counts with those the model expects when it sees the rows alone, from log-probabilities of members."""
-    groups = chosen.groups
-    probs = log_probs.exp()
-    checked, of_rows = chosen.checked.double(), groups.segments.sum(probs)
-    is_published = chosen.aggregate.outcome == "published_counts"
-    observed = (estimate(checked) if is_published else checked).numpy()  # (groups, k)
-    expected = (of_rows + checked[..., MISSING] if is_published else of_rows).numpy()
-    variance = groups.segments.sum(probs * (1 - probs)).numpy()
+def _compare_counts(chosen: Observations, probs: Tensor, classes: list[str]) -> dict[str, Any]:
+    """Compare counts with those expected from the probabilities of the members, shape ``(memberships, classes)``."""
+    segments = chosen.groups.segments
+    checked, expected = chosen.checked.double(), segments.sum(probs)
+    if chosen.aggregate.outcome == "published_counts":
+        checked, expected = estimate(checked), expected + checked[..., MISSING]
+    observed, expected = checked.numpy(), expected.numpy()  # (groups, classes)
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
-    typical = mean(observed)
-    rows = [
-        {
-            "class": name,
-            "observed": float(observed[:, j].sum()),
-            "expected": float(expected[:, j].sum()),
-            "error": float(mean(np.abs(observed[:, j] - expected[:, j]))),
-            "trivial_error": float(mean(np.abs(observed[:, j] - typical[j]))),
-        }
-        for j, name in enumerate(classes)
-    ]
+    error, constant_error = mean(np.abs(observed - expected)), mean(np.abs(observed - mean(observed)))
     sizes = np.rint(expected.sum(1, keepdims=True))
-    drawn = evenly(len(groups), max(1, MOST_POINTS // len(classes)))
-    points = np.stack([observed / sizes, expected / sizes], -1)[drawn].reshape(-1, 2)  # (drawn groups * k, 2)
+    drawn = evenly(len(observed), max(1, MAX_POINTS // len(classes)))
+    points = np.stack([observed / sizes, expected / sizes], -1)[drawn].reshape(-1, 2)
+    # Of two classes, the second implies the first.
+    shown = slice(1, None) if len(classes) == 2 else slice(None)
+    members = np.broadcast_to(segments.sizes.numpy()[:, None], observed.shape)
+    variance = segments.sum(probs * (1 - probs)).numpy()
     return {
         "form": "counts",
-        "classes": rows,
-        "points": points[evenly(len(points), MOST_POINTS)].round(4).tolist(),
+        "classes": [
+            {
+                "class": name,
+                "observed": float(observed[:, j].sum()),
+                "expected": float(expected[:, j].sum()),
+                "error": float(error[j]),
+                "trivial_error": float(constant_error[j]),
+            }
+            for j, name in enumerate(classes)
+        ],
+        "points": points[evenly(len(points), MAX_POINTS)].round(4).tolist(),
         "groups_drawn": len(drawn),
-        "bins": _calibration(observed, expected, variance, groups.sizes.numpy()),
+        "bins": reliability(*(values[:, shown].ravel() for values in (expected, observed, members, variance))),
     }
 
 
-def _calibration(
-    observed: np.ndarray, expected: np.ndarray, variance: np.ndarray, sizes: np.ndarray
-) -> list[dict[str, Any]]:
-    """Compare expected with observed shares, by tenths of the expected ones, with the spread that chance gives them.
-
-    Of two classes the second tells all. Members are taken as independent, and so are classes.
-
-    Examples
-    --------
-    >>> counts, half = np.array([[1.0, 3.0], [3.0, 1.0]]), np.full((2, 2), 2.0)
-    >>> _calibration(counts, half, half / 4, np.array([4, 4]))
-    [{'n': 2, 'predicted': 0.5, 'happened': 0.5, 'spread': 0.125}]
-    """
-    shown = slice(1, None) if observed.shape[1] == 2 else slice(None)
-    members = np.broadcast_to(sizes[:, None], observed[:, shown].shape).ravel()
-    seen, predicted, chance = (one[:, shown].ravel() for one in (observed, expected, variance))
-    tenth = np.minimum((predicted / members * 10).astype(np.int64), 9)
-    return [
-        {
-            "n": int(own.sum()),
-            "predicted": float(predicted[own].sum() / members[own].sum()),
-            "happened": float(seen[own].sum() / members[own].sum()),
-            "spread": float(chance[own].sum() ** 0.5 / members[own].sum()),
-        }
-        for own in (tenth == one for one in np.unique(tenth))
-    ]
-
-
-def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:
-    """Compare answers of yes or no with the probability of yes."""
-    likely = judged.log_likelihood[judged.chosen].exp().numpy()
-    yes = (chosen.z if chosen.z.ndim == 1 else chosen.z[:, 0]).bool().numpy()  # beside a rate of wrong answers
-    predicted = np.where(yes, likely, 1 - likely).clip(0, 1)  # of yes; rounding may leave the range by a hair
+def _compare_answers(chosen: Observations, likelihood: np.ndarray) -> dict[str, Any]:
+    """Compare answers of yes or no with the predicted probability of yes."""
+    yes = (chosen.z if chosen.z.ndim == 1 else chosen.z[:, 0]).bool().numpy()  # a further column is an error rate
+    predicted = np.where(yes, likelihood, 1 - likelihood).clip(0, 1)  # rounding may exceed the range
     mean = partial(np.average, weights=chosen.weights.numpy())
     return {
         "form": "answers",
@@ -198,75 +153,79 @@ def _answers(judged: Judged, chosen: Observations) -> dict[str, Any]:
     }
 
 
-def reliability(predicted: np.ndarray, happened: np.ndarray) -> list[dict[str, Any]]:
-    """Return for each tenth of the range how often what was predicted with such a probability happened.
+def reliability(
+    predicted: np.ndarray, observed: np.ndarray, members: np.ndarray | None = None, variance: np.ndarray | None = None
+) -> list[dict[str, Any]]:
+    """Compare predicted with observed shares, in tenths of the predicted ones.
+
+    Parameters
+    ----------
+    predicted, observed
+        Probabilities and outcomes, or expected and observed counts.
+    members
+        Numbers of members that are counted; None for single cases.
+    variance
+        Variances of the counts if the prediction is right and members are independent, which give each tenth a spread.
 
     Examples
     --------
     >>> reliability(np.array([0.95, 0.99, 0.12]), np.array([True, False, False]))[1]["happened"]
     0.5
+    >>> reliability(np.full(2, 2.0), np.array([3.0, 1.0]), np.array([4, 4]), np.ones(2))
+    [{'n': 2, 'predicted': 0.5, 'happened': 0.5, 'spread': 0.17677669529663687}]
     """
-    place = np.minimum((predicted * 10).astype(np.int64), 9)
-    return [
-        {
-            "n": int((place == tenth).sum()),
-            "predicted": float(predicted[place == tenth].mean()),
-            "happened": float(happened[place == tenth].mean()),
-        }
-        for tenth in np.unique(place)
-    ]
+    members = np.ones(len(predicted)) if members is None else members
+    tenth = np.minimum((predicted / members * 10).astype(np.int64), 9)
+    bins: list[dict[str, Any]] = []
+    for place in np.unique(tenth):
+        inside = tenth == place
+        total = members[inside].sum()
+        shares = {"predicted": predicted[inside].sum() / total, "happened": observed[inside].sum() / total}
+        if variance is not None:
+            shares["spread"] = variance[inside].sum() ** 0.5 / total
+        bins.append({"n": int(inside.sum()), **{name: float(share) for name, share in shares.items()}})
+    return bins
 
 
-def _confidence(judged: Judged) -> dict[str, Any]:
-    """Compare how sure the model is of each member before and after the observation of its group is known."""
-    certain = judged.posterior[~judged.posterior.isnan().any(1)]
-    before = judged.log_probs.exp().max(1).values.numpy()
-    after = certain.max(1).values.numpy().clip(0, 1)
+def _compare_confidence(scored: ScoredGroups) -> dict[str, Any]:
+    """Compare the probability of the most likely class before and after the observation is known."""
+    defined = scored.posterior[~scored.posterior.isnan().any(1)]
+    before, after = (probs.max(1).values.numpy().clip(0, 1) for probs in (scored.log_probs.exp(), defined))
     return {
         "edges": SHARES.tolist(),
-        "before": histogram(before.clip(0, 1), SHARES),
+        "before": histogram(before, SHARES),
         "after": histogram(after, SHARES),
         "mean_before": float(before.mean()),
         "mean_after": float(after.mean()) if len(after) else None,
-        "without": len(judged.posterior) - len(certain),
+        "without": len(scored.posterior) - len(defined),
     }
 
 
-def _worst(judged: Judged) -> list[dict[str, Any]]:
-    """List the groups whose observations the model finds least likely, beside what a constant prediction says."""
-    order = judged.log_likelihood[judged.chosen].argsort(stable=True)
-    return [
-        {
-            **_describe_group(judged.observations, number),
-            "model": judged.log_likelihood[number].item(),
-            "trivial": judged.trivial[number].item(),
-        }
-        for number in judged.chosen[order[:MOST_LISTED]].tolist()
-    ]
+def _list_worst(scored: ScoredGroups) -> list[dict[str, Any]]:
+    """List the groups with the lowest likelihood."""
+    order = scored.log_likelihood[scored.chosen].argsort(stable=True)[:MAX_LISTED]
+    values = {"model": scored.log_likelihood, "trivial": scored.constant}
+    return [_describe_group(scored.observations, number, values) for number in scored.chosen[order].tolist()]
 
 
-def _unsure(judged: Judged) -> list[dict[str, Any]]:
+def _list_unsure(scored: ScoredGroups) -> list[dict[str, Any]]:
     """List the groups whose members have the lowest mean probability of their most likely class."""
-    groups = judged.observations.groups
+    groups = scored.observations.groups
     before, after = (
         groups.segments.sum(probs.max(1).values.double()) / groups.sizes
-        for probs in (judged.log_probs.exp(), judged.posterior)
+        for probs in (scored.log_probs.exp(), scored.posterior)
     )
-    return [
-        {**_describe_group(judged.observations, number), "before": before[number].item(), "after": after[number].item()}
-        for number in before.argsort(stable=True)[:MOST_LISTED].tolist()
-    ]
+    order, values = before.argsort(stable=True)[:MAX_LISTED], {"before": before, "after": after}
+    return [_describe_group(scored.observations, number, values) for number in order.tolist()]
 
 
-def _describe_group(one: Observations, number: int) -> dict[str, Any]:
+def _describe_group(s: Observations, number: int, values: dict[str, Tensor]) -> dict[str, Any]:
+    observed: Any = s.z[number].tolist()
+    if s.aggregate.outcome == "published_counts":
+        observed = [describe_statement(statement) for statement in s.checked[number].tolist()]
     return {
-        "group": str(number if one.groups.ids is None else one.groups.ids[number]),
-        "size": int(one.groups.sizes[number]),
-        "observed": _say_observed(one, number),
+        "group": str(number if s.groups.ids is None else s.groups.ids[number]),
+        "size": int(s.groups.sizes[number]),
+        "observed": observed,
+        **{name: of_groups[number].item() for name, of_groups in values.items()},
     }
-
-
-def _say_observed(one: Observations, number: int) -> Any:
-    if one.aggregate.outcome == "published_counts":
-        return [describe_statement(statement) for statement in one.checked[number].tolist()]
-    return one.z[number].tolist()

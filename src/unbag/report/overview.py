@@ -1,155 +1,168 @@
-"""The top of a report, a few sentences for people who read no further, and all there is to be careful about."""
+"""The top of a report, for readers who read no further, and all its limitations and warnings."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from unbag._utils.pages.tables import NONE, Cell
-from unbag.aggregates import Wording
-from unbag.report.label_section import say_accuracy
-from unbag.report.page_elements import Section, count, in_number, listed, number, table
-from unbag.report.quality import most_frequent, say_failures, say_gain, say_judged
+from unbag.report.elements import Section, count, listed, number, percent, wording
 
-# Findings that the overview repeats with its own words elsewhere.
-TOLD_ELSEWHERE = ("unnamed_classes",)
+LIMITATIONS = "Limitations and warnings"
+MAX_ON_TOP = 3
 
-CAREFUL = "What to be careful about"
-MOST_ON_TOP = 3
+UNNAMED = {
+    "any": "The observations do not name the classes; their names are arbitrary until name_classes assigns them.",
+    "reversal": "The observations do not identify the direction of the order of classes; name_classes assigns it.",
+}
 
 
-def overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
+def make_overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return headings and the sentences below each."""
-    failures, warnings = say_failures(summary), _careful(summary)
-    more = [f"{count(len(warnings) - MOST_ON_TOP, 'more point')} under “{CAREFUL}” below."]
-    return [
-        *([("Warning", failures)] if failures else []),
-        ("What was learned", _learned(summary)),
-        ("How good is it", _good(summary)),
-        (CAREFUL, warnings if len(warnings) <= MOST_ON_TOP + 1 else warnings[:MOST_ON_TOP] + more),
+    failures, found = describe_failures(summary), _find_limitations(summary)
+    if len(found) > MAX_ON_TOP + 1:
+        more = count(len(found) - MAX_ON_TOP, "more point")
+        found = [*found[:MAX_ON_TOP], f"{more} in the section “{LIMITATIONS}” below."]
+    labels = summary["labels"]
+    quality = [
+        describe_estimate(summary) or "The accuracy on new rows was not estimated.",
+        *([] if failures else map(describe_gain, summary["sets"])),
+        describe_labels(labels) if labels else "No labels of rows were available to measure accuracy.",
     ]
+    parts = [("Data", _describe_data(summary)), ("Quality", quality), (LIMITATIONS, found)]
+    return [("Warning", failures), *parts] if failures else parts
 
 
-def careful(summary: dict[str, Any]) -> Section:
-    """List everything to be careful about, and what was noticed of the files."""
-    section = Section("careful", CAREFUL, _careful(summary))
-    if not summary["diagnosis"]:
-        section.text.append("Nothing was found that would keep the classes from being told apart.")
-    columns = {
-        "": lambda one: Cell(one["severity"]),
-        "file": lambda one: Cell(one["file"] or NONE),
-        "row": lambda one: in_number(one["row"]) if one["row"] else Cell(NONE),
-        "column": lambda one: Cell(one["column"] or NONE),
-        "what was noticed": lambda one: Cell(one["message"]),
-    }
-    if noticed := _problems(summary):
-        section.tables.append(table("Warnings and notes on the files, as unbag check gives them", noticed, columns))
+def make_limitations(summary: dict[str, Any]) -> Section:
+    """List all limitations and warnings, and what was noticed in the files."""
+    section = Section("limitations", LIMITATIONS, _find_limitations(summary))
+    if problems := _find_problems(summary):
+        columns = {"severity": "severity", "file": "file", "row": "row#", "column": "column", "message": "message"}
+        section.add_table("Warnings and notes on the files", problems, columns)
     return section
 
 
-def _problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what was noticed of the files, but for findings that are told as such; warnings come first."""
-    findings = [one["message"] for one in summary["diagnosis"]]
-    problems = [one for one in summary.get("problems", []) if not any(own in one["message"] for own in findings)]
-    return sorted(problems, key=lambda one: one["severity"] != "warning")
+def _describe_data(summary: dict[str, Any]) -> list[str]:
+    data = summary["data"]
+    sentences = [
+        f"A classifier of single rows with {count(len(data['classes']), 'class', 'classes')} "
+        f"({listed(data['classes'], 6)}), fitted to {count(data['features'], 'feature')}."
+    ]
+    for s in summary["sets"]:
+        words, low, high = wording(s), s["sizes"]["min"], s["sizes"]["max"]
+        sizes = "" if high == 1 else f" of {high:,} rows" if low == high else f" of {low:,} to {high:,} rows"
+        groups = count(s["groups"], words.group, words.groups)
+        sentences.append(f"{groups}{sizes}. The observation of each {words.group} is {words.observed}.")
+    return [*sentences, *describe_error_rates(summary)]
 
 
-def say_estimate(summary: dict[str, Any]) -> str | None:
-    """Say how often predictions for new rows should be right, as far as groups that were left out tell.
+def _find_limitations(summary: dict[str, Any]) -> list[str]:
+    """Return sentences, those that concern every reader first."""
+    sentences = [describe_scored(s) for s in summary["sets"]]
+    if (symmetry := summary["data"]["symmetry"]) != "none":
+        sentences.append(UNNAMED[symmetry])
+    findings = [f["message"] for f in summary["diagnosis"] if f["kind"] != "unnamed_classes"]
+    sentences += [f"{message[:1].upper()}{message[1:]}." for message in findings]
+    sentences += describe_unfinished(summary)
+    if n_warnings := sum(p["severity"] == "warning" for p in _find_problems(summary)):
+        sentences.append(f"The files have {count(n_warnings, 'warning')}.")
+    return sentences
 
-    None where none were, or where something else than their number is in the way.
-    """
-    estimate = summary.get("estimated_accuracy")
+
+def _find_problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what was noticed in the files, without findings that are listed as such; warnings come first."""
+    findings = [finding["message"] for finding in summary["diagnosis"]]
+    problems = [p for p in summary["problems"] if not any(message in p["message"] for message in findings)]
+    return sorted(problems, key=lambda p: p["severity"] != "warning")
+
+
+def describe_estimate(summary: dict[str, Any]) -> str | None:
+    """Describe the estimated accuracy; None where there is no estimate."""
+    estimate = summary["estimated_accuracy"]
     if estimate is None:
-        left_out = sum(one["judged"]["groups"] for one in summary["sets"] if one["judged"]["held_out"])
-        if not 0 < left_out <= TOO_FEW_TO_JUDGE:
-            return None
-        return (
-            f"{count(left_out, 'left-out group')} cannot tell how often predictions for new rows are right: that takes "
-            f"more than {TOO_FEW_TO_JUDGE}."
-        )
+        return None
     digits = 0 if estimate["high"] - estimate["low"] >= 0.02 else 1
     value, low, high = (f"{100 * estimate[name]:.{digits}f}" for name in ("value", "low", "high"))
-    constant = most_frequent(summary)
-    beside = "" if constant is None else f" Calling all rows {constant[0]} would have {100 * constant[1]:.{digits}f} %."
-    names = "" if summary["data"]["symmetry"] == "none" else " once classes have their names,"
+    named = "" if summary["data"]["symmetry"] == "none" else ", once the classes are named"
+    text = f"Estimated accuracy on rows of new groups: {value} % (95 % interval {low} to {high} %){named}."
+    if frequent := find_most_frequent(summary):
+        text += f" The most frequent class, {frequent[0]}, has {100 * frequent[1]:.{digits}f} %."
+    return text
+
+
+def find_most_frequent(summary: dict[str, Any]) -> tuple[str, float] | None:
+    """Return the class that the observations imply to be the most frequent, and its share."""
+    shares = {row["class"]: row["implied"] for row in summary["balance"]}
+    return None if None in shares.values() else max(shares.items(), key=lambda item: float(item[1]))
+
+
+def describe_error_rates(summary: dict[str, Any]) -> list[str]:
+    """Describe fitted rates of wrong observations."""
+    return [
+        f"Estimated share of wrong observations of the {wording(s).groups}: {100 * s['error_rate']:.1f} %."
+        for s in summary["sets"]
+        if s["error_rate"] is not None
+    ]
+
+
+def describe_labels(labels: dict[str, Any]) -> str:
+    """Describe the accuracy on labelled rows."""
     return (
-        f"Estimated accuracy on new rows: {value} % ({low} to {high} %),{names} from what was observed of groups that "
-        f"were left out of training.{beside}"
+        f"Accuracy on {count(labels['rows'], 'labelled row')}, of which {labels['rows_in_groups']:,} belong to groups "
+        f"of the fit: {percent(labels['accuracy'])}. The most frequent label has {percent(labels['most_common'])}."
     )
 
 
-def _learned(summary: dict[str, Any]) -> list[str]:
-    data = summary["data"]
-    sentences = [
-        f"A classifier of single rows into {count(len(data['classes']), 'class', 'classes')} "
-        f"({listed(data['classes'], 6)}), from {count(data['features'], 'feature')}."
-    ]
-    for one in summary["sets"]:
-        kind, least, most = Wording(**one["wording"]), one["sizes"]["min"], one["sizes"]["max"]
-        size = number(least) if least == most else f"{number(least)} to {number(most)}"
-        of = "" if most == 1 else f" of {size} rows"
-        sentences.append(
-            f"It learned from {count(one['groups'], kind.group, kind.groups)}{of}; all that was known of each was "
-            f"{kind.observed}."
-        )
-    return [*sentences, *say_error_rates(summary)]
-
-
-TOO_FEW_TO_JUDGE = 10
-
-
-def say_error_rates(summary: dict[str, Any]) -> list[str]:
-    """Say how many answers are wrong, where that was fitted."""
-    return [
-        f"{100 * rate:.{0 if rate >= 0.1 else 1}f} % of the {one['groups']:,} answers are wrong, as far as those that "
-        "were left out tell."
-        for one in summary["sets"]
-        if (rate := one.get("error_rate")) is not None
-    ]
-
-
-def _good(summary: dict[str, Any]) -> list[str]:
-    estimate = say_estimate(summary)
-    sentences = [] if estimate is None else [estimate]
-    sentences += [] if say_failures(summary) else [say_gain(one) for one in summary["sets"]]
-    if summary["labels"] is not None:
-        sentences.append(say_accuracy(summary["labels"]))
-    elif estimate is not None:
-        sentences.append("There are no labels of single rows to compare with.")
+def describe_scored(s: dict[str, Any]) -> str:
+    """Describe on which groups quality was measured."""
+    words, weights = wording(s), s["weights"]
+    groups = count(s["judged"]["groups"], words.group, words.groups)
+    if s["judged"]["held_out"]:
+        text = f"Quality was measured on {groups}, predicted by models that did not see their rows."
     else:
-        sentences.append("There are no labels of single rows to compare with, so that no accuracy can be told.")
+        text = f"Quality was measured on the {groups} of the fit, because none was held out; expect less on new ones."
+    if weights is not None:
+        text += f" Means are weighted, with weights from {number(weights[0])} to {number(weights[1])}."
+    return text
+
+
+def describe_gain(s: dict[str, Any]) -> str:
+    """Compare the likelihood of a set with that of a constant prediction."""
+    likelihood, words = s["likelihood"], wording(s)
+    if likelihood["model"] is None:
+        return f"The observations of all {words.groups} are impossible under the model."
+    gain, impossible = likelihood["model"] - likelihood["trivial"], likelihood["impossible"]
+    comparison = "worse than" if impossible or gain < 0 else "better than" if gain > 0 else "as well as"
+    text = f"The model predicts the {words.groups} {comparison} a constant prediction: log-likelihood "
+    text += f"{number(likelihood['model'])} per {words.group}, against {number(likelihood['trivial'])}"
+    if impossible:
+        text += (
+            f"; {count(impossible, 'further observation is', 'further observations are')} impossible under the model"
+        )
+    elif 0 < gain < math.log(1e6):
+        text += f", which makes an observation {number(math.exp(gain))} times as likely"
+    return f"{text}. {percent(likelihood['better'])} of the {words.groups} are predicted better."
+
+
+def describe_failures(summary: dict[str, Any]) -> list[str]:
+    """Describe where the model is no better than a constant prediction, or than the class shares of each group."""
+    sentences, estimate = [], summary["estimated_accuracy"]
+    for s in summary["sets"]:
+        likelihood, shares, words = s["likelihood"], s["own_share"], wording(s)
+        model = likelihood["model"]
+        if likelihood["impossible"] or model is None or not model >= likelihood["trivial"]:
+            sentences.append(f"{describe_gain(s)} Do not rely on it, and check the scale of the features.")
+        if shares is not None and estimate is not None and estimate["value"] <= shares["accuracy"]:
+            sentences.append(
+                f"The estimated accuracy of {percent(estimate['value'])} is not above that of the most frequent class "
+                f"of each {words.group}, {percent(shares['accuracy'])}. For rows in these {words.groups}, disaggregate "
+                "combines both."
+            )
     return sentences
 
 
-def _careful(summary: dict[str, Any]) -> list[str]:
-    """Return sentences, those that concern every reader first."""
-    sentences = [say_judged(one) for one in summary["sets"]]
-    unnamed = {
-        "any": "The observations do not name the classes: which is which is arbitrary until a few labelled rows tell.",
-        "reversal": "The observations do not tell the order of the classes from its reverse: a few labelled rows do.",
-    }
-    if (symmetry := summary["data"]["symmetry"]) != "none":
-        sentences.append(unnamed[symmetry])
-    sentences += [
-        f"{one['message'][:1].upper()}{one['message'][1:]}."
-        for one in summary["diagnosis"]
-        if one["kind"] not in TOLD_ELSEWHERE
-    ]
-    if any(one["likelihood"]["impossible"] for one in summary["sets"]):
-        sentences.append("The model rules out some of the observations altogether; see below.")
-    sentences += say_unfinished(summary)
-    if warned := [one for one in _problems(summary) if one["severity"] == "warning"]:
-        sentences.append(f"The files gave {count(len(warned), 'warning')}.")
-    return sentences
-
-
-def say_unfinished(summary: dict[str, Any]) -> list[str]:
-    """Say if the model was still getting better when the number of epochs, or the time, ended training."""
-    training = summary["training"]
-    converged = training["epochs"] < training["most_epochs"] and summary["settings"].get("time_limit") is None
-    # Where held-out groups share rows with the others, they do not notice when the model has learned enough.
-    shared = any(one["judged"]["rows_also_trained_on"] > 0.5 for one in summary["sets"])
-    if not training["scored"] or shared or converged or training["best_epoch"] + 1 < training["epochs"]:
+def describe_unfinished(summary: dict[str, Any]) -> list[str]:
+    """Say if the held-out log-likelihood was still improving when the time limit ended the fit."""
+    best, n_steps = summary["training"]["best_step"], summary["training"]["steps"]
+    if summary["settings"]["time_limit"] is None or best is None or not 1 < n_steps == best + 1:
         return []
-    timed = training["epochs"] < training["most_epochs"]
-    return [f"The last epoch was the best: {'a longer time limit' if timed else 'training for more epochs'} may help."]
+    return ["The held-out log-likelihood was still improving at the end; a longer time limit may help."]

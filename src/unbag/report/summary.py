@@ -1,4 +1,4 @@
-"""Summary of a fitted classifier: everything a report shows, as JSON can hold it."""
+"""Summary of a fitted classifier: everything a report shows, in values that JSON has."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from unbag._utils.environment import versions
 from unbag._utils.problems import Problem
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.histograms import evenly, plain
-from unbag.diagnostics.constant import best_constant
-from unbag.estimators.inputs import read_rows, read_sets
+from unbag.diagnostics.null_model import best_constant
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
-from unbag.report.label_metrics import judge_labels
-from unbag.report.scored_groups import Judged, judge
+from unbag.report.label_metrics import describe_labels
+from unbag.report.scored_groups import ScoredGroups, find_held_out, predict_out_of_fold, score_groups
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
 
-FORMAT = 1
+FORMAT = 2
 
-MOST_EPOCHS = 500
-MOST_NAMES = 200
+MAX_STEPS = 500
+MAX_NAMES = 200
 
 
 def summarise(
@@ -43,34 +43,33 @@ def summarise(
     labelled_rows: Any = None,
     problems: Sequence[Problem] = (),
 ) -> dict[str, Any]:
-    """Return what there is to say about a fitted classifier and its data; :func:`unbag.report.render` shows it.
+    """Summarise a fitted classifier and its data for :func:`unbag.report.render`.
 
-    The size of what is returned does not grow with the number of rows or groups: of many, it holds counts in bins and
-    samples, and says so.
+    The size of the summary does not grow with the number of rows or groups: of many, it holds histograms and samples.
 
     Parameters
     ----------
     clf
         A fitted :class:`unbag.AggregateClassifier`.
     X, y, groups
-        What it was fitted to. X may have more rows than that, behind those of fit, where these have labels. Of rows on
-        disk, so many are looked at as hold ten million numbers, in groups that were held out or chosen at random.
+        The arguments of ``fit``. X may have further rows at its end, for example those with labels. Of rows on disk, at
+        most ten million numbers are read, in groups that were held out or chosen at random.
     group_weights
-        Of the fit, if it had any: all means over groups are weighted.
+        The weights of groups that ``fit`` received; all means over groups are weighted.
     title
-        What the report is called.
+        Title of the report.
     inputs
-        Where the data come from, for people: file names, columns, whatever helps; names to values.
+        Names and values that describe where the data come from, such as file names.
     labels, labelled_rows
-        Labels of rows, if there are any, that were not learned from; and which rows they are of, None for all.
+        Labels of rows that were not used in the fit, and the numbers of these rows; None for all rows.
     problems
-        What is worth knowing of the files that the data come from.
+        What is worth knowing about the files that the data come from.
 
     Returns
     -------
     dict
-        With an entry ``format``, the number of the form it is written in. An entry ``comparison``, a list of dicts with
-        ``method``, ``accuracy`` and ``seconds``, may be added.
+        With the version of its layout as ``format``. An entry ``comparison``, a list of dicts with ``method``,
+        ``accuracy`` and ``seconds``, may be added.
 
     Examples
     --------
@@ -78,41 +77,29 @@ def summarise(
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> pairs = unbag.Groups.from_tuples(np.arange(40).reshape(20, 2))
     >>> same = (X[::2, 0] > 0) == (X[1::2, 0] > 0)
-    >>> clf = unbag.AggregateClassifier("pairwise_similarity", "mlp", n_classes=2, epochs=2, random_state=0)
+    >>> clf = unbag.AggregateClassifier("pairwise_similarity", "linear", n_classes=2, random_state=0)
     >>> summary = summarise(clf.fit(X, same, groups=pairs), X, same, pairs, title="Pairs", inputs={})
     >>> summary["data"]["rows"], summary["sets"][0]["kind"], summary["sets"][0]["groups"]
     (40, 'pairwise_similarity', 20)
     """
-    # As probabilities, those far below others would be lost.
-    rows = read_rows(clf, X, reset=False)
+    rows = clf._read_rows(X)
     n_rows = len(rows)
-    seen = read_sets(clf.aggregate, y, groups, n_rows, group_weights=group_weights, sampling=clf.sampling)
-    observations = with_rates([one.observations(clf.classes_) for one in seen], clf.error_rates_)
-    left_out = [None if own is None else torch.tensor(own) for own in clf.held_out_]
+    observations = clf._read_observations(y, groups, n_rows, group_weights=group_weights, sampling=clf.sampling)
+    folds = _pad_folds(clf.row_folds_, n_rows)
     if not isinstance(rows, Tensor):
         most = EXCERPT_NUMBERS // math.prod(clf.input_shape_) // len(observations)
-        chosen = [some_groups(one.groups, most, own) for one, own in zip(observations, left_out, strict=True)]
-        left_out = [
-            None if own is None else torch.isin(which, own).nonzero().flatten()
-            for which, own in zip(chosen, left_out, strict=True)
-        ]
+        chosen = [some_groups(s.groups, most, find_held_out(s, folds)) for s in observations]
         taken, rows, observations = take_groups(rows, observations, chosen)
+        folds = folds[taken]
         if labels is not None:
-            labels, labelled_rows = _labels_of(taken.numpy(), labels, labelled_rows)
-    of_models = clf._log_probs_of_models(rows)
-    log_probs = clf._mix(of_models)
+            labels, labelled_rows = _select_labels(taken.numpy(), labels, labelled_rows)
+    log_probs = clf._predict_rows(rows)
+    out_of_fold = predict_out_of_fold(clf, rows, folds, log_probs)
     classes = [str(name) for name in clf.classes_.tolist()]
-    constant, trivial = best_constant(observations)
-    folds = [None] * len(seen) if clf.folds_ is None else [torch.tensor(own) for own in clf.folds_]
-    of_members = clf._out_of_fold_log_probs(of_models, observations)
-    sets = [judge(*own) for own in zip(observations, of_members, trivial, left_out, folds, strict=True)]
+    constant, by_constant = best_constant(observations)
+    sets = [score_groups(s, out_of_fold, folds, c) for s, c in zip(observations, by_constant, strict=True)]
     columns = encoded_columns(clf)
     shown = most_correlated(rows, columns, sets)
-    of_labels = None
-    if labels is not None:
-        of_labels = judge_labels(log_probs, labels, labelled_rows, sets, classes=clf.classes_, symmetry=clf.symmetry_)
-    matches = (one["score"] for one in clf.candidates_ if one["model"] == MATCH)
-    match = next(matches, None) if len(sets) == 1 else None
     return plain(
         {
             "format": FORMAT,
@@ -120,106 +107,86 @@ def summarise(
             "inputs": inputs,
             "data": _describe_data(clf, n_rows, observations, classes),
             "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
-            "training": _describe_training(clf, observations),
+            "training": _describe_training(clf),
             "sets": [
-                describe_set(one, classes, plain_labels=given.labels is not None) | {"match": match, "error_rate": rate}
-                for one, given, rate in zip(sets, seen, clf.error_rates_, strict=True)
+                describe_set(s, classes) | {"error_rate": rate} for s, rate in zip(sets, clf.error_rates_, strict=True)
             ],
             "balance": _balance(sets, classes, constant),
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
             "least_confident": least_confident(rows, shown, sets),
-            "labels": of_labels,
-            "diagnosis": [
-                {"kind": finding.kind, "message": finding.message, "fatal": finding.fatal} for finding in clf.diagnosis_
-            ],
-            "problems": [one.as_dict() for one in problems],
-            "settings": _settings(clf),
+            "labels": None if labels is None else describe_labels(clf, log_probs, labels, labelled_rows, sets),
+            "diagnosis": [asdict(finding) for finding in clf.diagnosis_],
+            "problems": [problem.as_dict() for problem in problems],
+            "settings": {name: _describe_setting(value) for name, value in clf.get_params(deep=False).items()},
             "versions": versions("scikit-learn"),
         }
     )
 
 
-def _labels_of(taken: np.ndarray, labels: Any, labelled_rows: Any) -> tuple[Any, Any]:
-    """Return the labels of those rows that were taken, and their places among these; None where there are none."""
+def _pad_folds(row_folds: Tensor | None, n_rows: int) -> Tensor:
+    """Return the fold that held out each row, -1 for rows that ``fit`` did not receive."""
+    folds = torch.full((n_rows,), -1)
+    if row_folds is not None:
+        folds[: len(row_folds)] = row_folds
+    return folds
+
+
+def _select_labels(taken: np.ndarray, labels: Any, labelled_rows: Any) -> tuple[Any, Any]:
+    """Return the labels of the rows that were read, and the positions of these rows; None where there are none."""
     rows = np.arange(len(labels)) if labelled_rows is None else np.asarray(labelled_rows)
     inside = np.isin(rows, taken)
     return (np.asarray(labels)[inside], np.searchsorted(taken, rows[inside])) if inside.any() else (None, None)
 
 
 def _describe_data(clf: Any, n_rows: int, observations: Sequence[Observations], classes: list[str]) -> dict[str, Any]:
-    given = clf._column_names()
-    names = [] if given is None else [str(name) for name in given]
+    names = clf._column_names()
     return {
         "rows": n_rows,
-        "rows_in_groups": len(torch.cat([one.groups.members for one in observations]).unique()),
+        "rows_in_groups": len(torch.cat([s.groups.members for s in observations]).unique()),
         "features": math.prod(clf.input_shape_),
         "input_shape": list(clf.input_shape_),
-        "feature_names": names[:MOST_NAMES],
+        "feature_names": [] if names is None else [str(name) for name in names[:MAX_NAMES]],
         "classes": classes,
         "symmetry": clf.symmetry_,
     }
 
 
-def _describe_training(clf: Any, observations: Sequence[Observations]) -> dict[str, Any]:
-    """Return the curves of the best replica, thinned where there are many epochs, and the scores of all."""
-    scores = [np.nan if one["score"] is None else one["score"] for one in clf.replicas_]
-    best = int(np.nanargmax(scores)) if not np.isnan(scores).all() else 0
-    settings = read_settings(clf.get_params(deep=False), observations)
-    shown = sorted({*evenly(len(clf.history_), MOST_EPOCHS).tolist(), clf.best_epoch_})
+def _describe_training(clf: Any) -> dict[str, Any]:
+    """Return the candidates, and the steps of the one with the largest weight, thinned where there are many."""
+    scores = [entry.get("score") for entry in clf.history_]
+    best = max((n for n, score in enumerate(scores) if score is not None), key=scores.__getitem__, default=None)
+    shown = {*evenly(len(scores), MAX_STEPS).tolist(), *([] if best is None else [best])}
     return {
-        "epochs": clf.n_iter_,
-        "most_epochs": settings.epochs,
-        "warm_up": settings.warm_up,
-        "best_epoch": clf.best_epoch_,
-        "scored": any(entry["score"] is not None for entry in clf.history_),
-        "seconds": sum(entry["seconds"] for entry in clf.history_),
-        "history": [
-            {
-                "epoch": entry["epoch"],
-                "phase": entry["phase"],
-                "loss": entry["loss"][best],
-                "score": None if entry["score"] is None else entry["score"][best],
-            }
-            for entry in (clf.history_[place] for place in shown)
-        ],
-        "best_replica": best,
-        "replicas": clf.replicas_,
-        "models": len(clf.models_),
-        "parameters": clf.models_[0].n_parameters,
-        "scaling": clf.scaling_,
-        "folds": None if clf.folds_ is None else 1 + max(fold for own in clf.folds_ for fold in own),
+        "seconds": sum(c["seconds"] for c in clf.candidates_),
+        "folds": clf.mixture_.n_folds,
         "candidates": clf.candidates_,
-        "temperature": clf.temperature_,
+        "steps": len(scores),
+        "best_step": best,
+        "history": [clf.history_[place] for place in sorted(shown)],
     }
 
 
-def _balance(sets: Sequence[Judged], classes: list[str], constant: np.ndarray) -> list[dict[str, Any]]:
-    """Compare the shares of the classes: predicted, with observations known, and as the observations tell them.
+def _balance(sets: Sequence[ScoredGroups], classes: list[str], constant: np.ndarray) -> list[dict[str, Any]]:
+    """Compare the shares of the classes: predicted, with observations known, and implied by the observations.
 
-    Where all sets tell them, these are those of the best constant prediction.
+    Where all sets imply them, they are those of the best constant prediction.
     """
-    predicted = torch.cat([one.log_probs for one in sets]).exp()
-    called = torch.bincount(predicted.argmax(1), minlength=len(classes)) / len(predicted)
-    after = torch.cat([one.posterior for one in sets]).nanmean(0)
-    seen = [one.observations for one in sets if one.observations.aggregate.size is None]
-    telling = [one for one in seen if find_symmetry([one]) == "none"]
+    probs = torch.cat([s.log_probs for s in sets]).exp()
+    called = torch.bincount(probs.argmax(1), minlength=len(classes)) / len(probs)
+    known = torch.cat([s.posterior for s in sets]).nanmean(0)
+    candidates = [s.observations for s in sets if s.observations.aggregate.size is None]
+    identifying = [s for s in candidates if find_symmetry([s]) == "none"]
     implied: Sequence[float | None] | np.ndarray = [None] * len(classes)
-    if telling:
-        implied = constant if len(telling) == len(sets) else best_constant(telling)[0]
-    return [
-        {"class": name, "predicted": mean, "called": share, "known": known, "implied": implied_share}
-        for name, mean, share, known, implied_share in zip(
-            classes, predicted.mean(0).tolist(), called.tolist(), after.tolist(), implied, strict=True
-        )
-    ]
+    if identifying:
+        implied = constant if len(identifying) == len(sets) else best_constant(identifying)[0]
+    names = ("class", "predicted", "called", "known", "implied")
+    columns = (classes, probs.mean(0).tolist(), called.tolist(), known.tolist(), implied)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _settings(clf: Any) -> dict[str, Any]:
-    """Return the parameters of the classifier; what is code is told by its name."""
-    given = clf.get_params(deep=False)
-    return {
-        name: getattr(value, "__name__", None)
-        or (type(value).__name__ if callable(value) or hasattr(value, "get_params") else value)
-        for name, value in given.items()
-    }
+def _describe_setting(value: Any) -> Any:
+    """Return a parameter of the classifier as JSON has it; code is described by its name."""
+    if isinstance(value, BaseEstimator):
+        return " ".join(repr(value).split())
+    return getattr(value, "__name__", None) or (type(value).__name__ if callable(value) else value)

@@ -23,6 +23,8 @@ Columns are found by their names, in which capitals, spaces and dashes do not ma
 
 - row ids: ``id``, ``row``, ``instance``, ``item`` (each also with ``_id``), ``key``;
 - group ids: ``group``, ``bag``, ``cohort`` (each also with ``_id``), or the only column that both files share;
+- the person or object that a row is about: ``subject``, ``subject_id``, ``person_id``, ``patient_id``,
+  ``participant_id``;
 - true classes of instances, used for evaluation alone: ``label``, ``true_label``, ``truth``;
 - row ids of pairs and triplets: ``a, b, c``; ``first, second, third``; ``i, j, k``; ``id_1, id_2, id_3``; ``id_a, id_b,
   id_c``; ``row_1, row_2, row_3``; ``left, right``; ``anchor, near, far``;
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from unbag.tables.checking import Checked as Checked
     from unbag.tables.checking import check_tables as check_tables
     from unbag.tables.disaggregate import disaggregate_table as disaggregate_table
+    from unbag.tables.files import read_table as read_table
     from unbag.tables.fit import Learned as Learned
     from unbag.tables.fit import fit_tables as fit_tables
     from unbag.tables.options import Plan as Plan
@@ -54,7 +57,6 @@ if TYPE_CHECKING:
     from unbag.tables.plan import read_config as read_config
     from unbag.tables.predict import predict_table as predict_table
     from unbag.tables.predict_groups import predict_groups_table as predict_groups_table
-    from unbag.tables.read import read_table as read_table
     from unbag.tables.read_tables import Tables as Tables
     from unbag.tables.read_tables import read_tables as read_tables
 
@@ -75,7 +77,7 @@ _MODULES = {
     "predict_groups_table": "unbag.tables.predict_groups",
     "predict_table": "unbag.tables.predict",
     "read_config": "unbag.tables.plan",
-    "read_table": "unbag.tables.read",
+    "read_table": "unbag.tables.files",
     "read_tables": "unbag.tables.read_tables",
 }
 __all__ = list(_MODULES)

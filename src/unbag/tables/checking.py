@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, is_missing
-from unbag.data.features import feature_problems, fit_preparation, kind_of
+from unbag.data.features import NUMERIC_TEXT, feature_problems, fit_preparation, kind_of
 from unbag.data.histograms import histogram_of_sizes
-from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups, read_table
+from unbag.diagnostics import Context, run_checks
+from unbag.diagnostics.diagnosis import read_table
 from unbag.tables.column_roles import kinds_of_size
-from unbag.tables.csv_files import NUMBER
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
 from unbag.tables.load import Gathered, gather
@@ -29,7 +30,13 @@ from unbag.tables.options import Plan
 MOSTLY = 0.9
 
 
+OF_COLUMNS = ("answer_column", "group_column", "missing_columns")
+"""Findings about single columns, which :func:`examine_features` names as they are called in the file."""
+
 OPTIONS = {
+    "interchangeable_classes": "--names COLUMN",
+    "copies": "--subject COLUMN",
+    "near_duplicates": "--subject COLUMN",
     "unnamed_classes": "--names COLUMN",
     "unknown_borders": "--class-shares or --labelled COLUMN",
     "unlikely_answers": "--sampling",
@@ -148,10 +155,14 @@ def examine_rows(gathered: Gathered, looked: Gathered) -> list[Finding]:
 
     ``looked`` is what :func:`look_at` returns.
     """
-    rows, sets = read_table(_encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
-    copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
-    n_groups = sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None)
-    return [*find_few_groups(rows, sets, n_groups), *copies]
+    context = Context(
+        [one.checked.counting() for one in looked.observed if one.checked is not None],
+        gathered.classes,
+        X=read_table(_encode_rows(looked)),
+        n_groups=sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None),
+        subjects=None if looked.subjects is None else torch.from_numpy(looked.subjects),
+    )
+    return [finding for finding in run_checks("rows", context) if finding.kind not in OF_COLUMNS]
 
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:
@@ -211,7 +222,7 @@ def _refuse(gathered: Gathered, name: str, leak: str) -> Problem:
 def _words_among_numbers(gathered: Gathered, name: str) -> Iterator[Problem]:
     """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
     text = gathered.instances.column(name)
-    numeric = pc.match_substring_regex(text, NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+    numeric = pc.match_substring_regex(text, NUMERIC_TEXT).fill_null(True).to_numpy(zero_copy_only=False)
     if name in gathered.plan.categorical or numeric.mean() < MOSTLY:
         return
     if numeric.all():
@@ -235,6 +246,7 @@ def _understood(gathered: Gathered, table: Table) -> dict[str, Any]:
             "id": gathered.columns.id,
             "group": gathered.columns.group,
             "label": gathered.columns.label,
+            **({} if gathered.columns.subject is None else {"subject": gathered.columns.subject}),
             "features": kinds,
         },
         "classes": list(gathered.classes),

@@ -26,9 +26,8 @@ from unbag.data.columns import Table
 from unbag.data.features import Tally
 from unbag.persistence.run_folder import Run
 from unbag.tables.disaggregate import disaggregate_with
-from unbag.tables.parquet_files import ParquetFiles, parts_of
+from unbag.tables.files import ParquetFiles, TableFile, open_table, parts_of
 from unbag.tables.predict import Predicted, Rows, load_run, predict_part, read_rows, shift_notes
-from unbag.tables.read import TableFile, open_table
 
 RETRIES = 10
 """How often a part is done again whose worker has ended."""
@@ -147,9 +146,9 @@ def _read_part(run: Run, part: Path, keys: list[str], device: str) -> Rows:
 def _parts(instances: Path) -> list[Path]:
     """Return the parts of a folder that have rows, or all if none has."""
     with open_table(instances) as file:
-        if not isinstance(file.content, ParquetFiles):
+        if not isinstance(file, ParquetFiles):
             raise fail("workers read the parts of a folder of Parquet; write the table as such", str(instances))
-        parts = file.content.parts_with_rows() or parts_of(instances)
+        parts = file.parts_with_rows() or parts_of(instances)
     return [part.absolute() for part in parts]
 
 

@@ -15,6 +15,7 @@ from unbag.tables.options import Plan, Source
 
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
+SUBJECT = ("subject", "subject_id", "person_id", "patient_id", "participant_id")
 LABEL = ("label", "true_label", "truth")
 SIZE = ("size", "total", "n", "n_members")
 MEMBERS = (
@@ -36,6 +37,8 @@ class InstanceColumns:
     id: str | None
     group: str | None
     label: str | None
+    subject: str | None
+    """The column that identifies the person or object of a row; never a feature."""
     features: tuple[str, ...]
 
 
@@ -80,7 +83,7 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
     label = find_column(names, LABEL, given=plan.label, file=file, option="--label", taken=not_labels)
     group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=named)
     if group is None:
-        others = {*named, own_id, label}
+        others = {*named, own_id, label, plan.subject}
         there = {_plain(name) for own in sources for name in own}
         shared = [name for name in names if name not in others and _plain(name) in there]
         group = shared[0] if len(shared) == 1 else None
@@ -88,6 +91,10 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
         if given is not None:
             _refuse_unknown(given, names, file, option)
     taken = {own_id, label, group, plan.names, plan.labelled}
+    subject = find_column(names, SUBJECT, given=plan.subject, file=file, option="--subject", taken=taken | not_labels)
+    if subject is not None and subject in named:
+        raise fail("the column of subjects cannot be a feature; name another one with --subject", file, None, subject)
+    taken.add(subject)
     for option, columns in (
         ("--features", plan.features or ()),
         ("--exclude", plan.exclude),
@@ -100,7 +107,7 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
     features = tuple(name for name in chosen if name not in plan.exclude)
     if not features:
         raise fail("there is no column to learn from besides ids, groups and labels; name some with --features", file)
-    return InstanceColumns(own_id, group, label, features)
+    return InstanceColumns(own_id, group, label, subject, features)
 
 
 def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:

@@ -16,10 +16,10 @@ from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail, raise_errors
 from unbag.data.columns import Table
 from unbag.persistence.run_folder import Run
+from unbag.tables.files import ROWS_AT_ONCE, TableFile
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.load import gather_opened, open_files
 from unbag.tables.observations import Observed
-from unbag.tables.parquet_files import ROWS_AT_ONCE
 from unbag.tables.predict import (
     Rows,
     check_columns,
@@ -31,7 +31,6 @@ from unbag.tables.predict import (
     with_results,
     writing,
 )
-from unbag.tables.read import TableFile
 
 
 def disaggregate_table(

@@ -25,9 +25,8 @@ from unbag._utils.files import atomic_file, locked, raise_if_input, read_regular
 from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table, as_categories
 from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
+from unbag.tables.files import ParquetFiles, open_table, state_of_parts
 from unbag.tables.load import Gathered, memory_size, with_categories
-from unbag.tables.parquet_files import ParquetFiles, state_of_parts
-from unbag.tables.read import open_table
 from unbag.training import MappedRows
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 
@@ -169,7 +168,12 @@ def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = Non
     learned = (
         None if gathered.learned_labels is None else (gathered.learned_labels[0], position[gathered.learned_labels[1]])
     )
-    return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned)
+    subjects = None
+    if gathered.subjects is not None:
+        kept = position >= 0
+        subjects = np.empty(int(kept.sum()), dtype=np.int64)
+        subjects[position[kept]] = gathered.subjects[kept]
+    return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
 
 
 def _write_rows(gathered: Gathered, preparation: Preparation, position: np.ndarray | None, path: Path) -> None:
@@ -215,8 +219,8 @@ def _no_room(folder: Path, needed: int, free: int) -> Exception:
 
 def _types(gathered: Gathered) -> list[str]:
     with open_table(gathered.plan.instances) as file:
-        assert isinstance(file.content, ParquetFiles)
-        return [f"{name} {kind}" for name, kind in file.content.types.items()]
+        assert isinstance(file, ParquetFiles)
+        return [f"{name} {kind}" for name, kind in file.types.items()]
 
 
 def _digest(numbers: np.ndarray | None) -> str | None:

@@ -74,7 +74,7 @@ def fit_tables(
         from unbag.estimators import AggregateClassifier  # noqa: PLC0415 (slow to import)
         from unbag.learners.choice import is_network  # noqa: PLC0415
         from unbag.report import summarise  # noqa: PLC0415
-        from unbag.report.quality import say_failures  # noqa: PLC0415
+        from unbag.report.overview import describe_failures  # noqa: PLC0415
 
         gathered, looked, problems = read_plan(plan)
         of_rows = examine_rows(gathered, looked)
@@ -125,7 +125,7 @@ def fit_tables(
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
         run.finish(plan.as_dict(), inputs)
         problems += as_problems([*of_rows, *clf.diagnosis_[before:]])
-        problems += [Problem("warning", message) for message in say_failures(summary)]
+        problems += [Problem("warning", message) for message in describe_failures(summary)]
     return Learned(run, summary, problems, resumed and is_network(plan.training.model))
 
 
@@ -137,6 +137,7 @@ def describe_inputs(gathered: Gathered) -> dict[str, Any]:
         "id": gathered.columns.id,
         "group": gathered.columns.group,
         "label": gathered.columns.label,
+        **({} if gathered.columns.subject is None else {"subject": gathered.columns.subject}),
         **({} if gathered.plan.labelled is None else {"labelled": gathered.plan.labelled}),
         **({} if gathered.plan.class_shares is None else {"class shares": ", ".join(gathered.plan.class_shares)}),
         "features": list(gathered.columns.features),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unbag._utils.problems import Problem
-from unbag.tables.csv_files import NUMBER
+from unbag.data.features import NUMERIC_TEXT
 
 # What a formula begins with, also in the wide forms that a spreadsheet understands. Apostrophes in front are counted
 # in, so that taking one away again gives back what was there.
@@ -60,7 +60,7 @@ it out
         if not pa.types.is_string(column.type):
             return column
         # A number is no formula, whatever its sign.
-        number = pc.match_substring_regex(column, NUMBER)
+        number = pc.match_substring_regex(column, NUMERIC_TEXT)
         formula = pc.and_not(pc.match_substring_regex(column, FORMULA), number).fill_null(False)
         if count := pc.sum(formula).as_py():
             self.escaped[name] = self.escaped.get(name, 0) + count

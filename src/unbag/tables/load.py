@@ -18,18 +18,17 @@ import torch
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, fail, failing, in_rows, list_some
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
-from unbag.aggregates.symmetry import symmetry_of
+from unbag.aggregates.symmetry import Symmetry, find_symmetry, symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
-from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered
+from unbag.diagnostics import Context, run_checks
 from unbag.diagnostics.sampling import weights_by_answer
 from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
-from unbag.tables.ids import find, label_texts
+from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
+from unbag.tables.ids import codes_of, find, label_texts
 from unbag.tables.join import Match
 from unbag.tables.observations import Observed, read_observations
 from unbag.tables.options import Plan
-from unbag.tables.parquet_files import ParquetFiles, state_of_parts
 from unbag.tables.proportions import Options
-from unbag.tables.read import TableFile, open_table
 from unbag.training import Observations
 
 
@@ -47,6 +46,8 @@ class Gathered:
     labelled_rows: np.ndarray | None
     learned_labels: tuple[np.ndarray, np.ndarray] | None
     """Classes by name that are learned from, and the rows they are of."""
+    subjects: np.ndarray | None
+    """The number of the subject of each row, ``(rows,)``; a row without a subject has a number of its own."""
     problems: list[Problem]
     on_disk: list[tuple[str, int, int]] | None = None
     """Where features were left in their files, these, as they were before any was read."""
@@ -62,11 +63,22 @@ class Gathered:
     def _diagnose(self, one: Observed, checked: Observations, rates: Any) -> list[Finding]:
         if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
             rates = {0: 1, 1: 1}
-        k, labelled, shares = len(self.classes), self.learned_labels is not None, self.shares
-        findings = diagnose_checked(checked, rates)
-        named = shares is not None and shares.tell(symmetry_of(one.aggregate, k), len(self.instances))
+        shares, symmetry = self.shares, self._symmetry
+        named = shares is not None and shares.tell(symmetry, len(self.instances))
         counted = any(other.columns.classes for other in self.observed)
-        return drop_answered(findings, names=labelled or named, borders=labelled or counted or shares is not None)
+        known = self.learned_labels is not None
+        context = Context(
+            [checked.counting()],
+            self.classes,
+            [rates],
+            classes_named=known or named or symmetry == "none",
+            borders_known=known or counted or shares is not None,
+        )
+        return run_checks("observations", context)
+
+    @cached_property
+    def _symmetry(self) -> Symmetry:
+        return find_symmetry([one.checked.counting() for one in self.observed if one.checked is not None])
 
     @property
     def shares(self) -> ClassShares | None:
@@ -115,12 +127,12 @@ def is_on_disk(plan: Plan, instances: TableFile) -> bool:
     folder is named.
     """
     if plan.disk is not None:
-        if not isinstance(instances.content, ParquetFiles):
+        if not isinstance(instances, ParquetFiles):
             raise fail("rows are read piece by piece from Parquet alone; write the file as such", str(instances.path))
         return True
-    if not isinstance(instances.content, ParquetFiles) or plan.training.model == "trees":
+    if not isinstance(instances, ParquetFiles) or plan.training.model == "trees":
         return False
-    return instances.content.size > memory_size() / 10
+    return instances.size > memory_size() / 10
 
 
 def memory_size() -> float:
@@ -151,7 +163,8 @@ def gather_opened(
         counted = next((one.classes for one in of_sources if one.classes), None)
         within = replace(plan, classes=counted) if counted else plan
         of_sources.append(columns_of_source(own.names, source, within, of_instances))
-    named = {of_instances.id, of_instances.group, of_instances.label, plan.names, plan.labelled}
+    of_rows = (of_instances.id, of_instances.group, of_instances.label, of_instances.subject)
+    named = {*of_rows, plan.names, plan.labelled}
     keys = [name for name in file.names if name in named]
     if read is None:
         instances = with_categories(file.read(as_text=[*keys, *plan.categorical]), plan.categorical)
@@ -180,9 +193,23 @@ def gather_opened(
     if plan.labelled is not None and learned is None:
         raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
     values, rows = (None, None) if labels is None else labels
-    return Gathered(
-        plan, instances, of_instances, observed, classes, values, rows, learned, [*problems, *label_problems, *wrong]
-    )
+    subjects = None if of_instances.subject is None else number_subjects(instances.column(of_instances.subject))
+    problems += [*label_problems, *wrong]
+    return Gathered(plan, instances, of_instances, observed, classes, values, rows, learned, subjects, problems)
+
+
+def number_subjects(column: pa.Array) -> np.ndarray:
+    """Return the number of the subject of each row; a row without a subject has a number of its own.
+
+    Examples
+    --------
+    >>> number_subjects(pa.array(["ann", "ben", None, "ann", None])).tolist()
+    [0, 1, 2, 0, 3]
+    """
+    codes = codes_of(column)
+    missing = codes < 0
+    codes[missing] = codes.max(initial=-1) + 1 + np.arange(missing.sum())
+    return codes
 
 
 def with_categories(table: Table, names: Sequence[str]) -> Table:

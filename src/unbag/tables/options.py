@@ -208,6 +208,10 @@ class Plan:
     id: Annotated[str | None, Column("The column of row ids.")] = None
     group: Annotated[str | None, Column("The column of group ids in the file of instances.")] = None
     label: Annotated[str | None, Column("The column of true classes, used for evaluation alone.")] = None
+    subject: Annotated[
+        str | None,
+        Column("The column of the person or object that a row is about; rows of a subject are held out together."),
+    ] = None
     names: Annotated[
         str | None, Column("A column with the class of a few rows, which name the classes of pairs and triplets.")
     ] = None

@@ -22,11 +22,10 @@ from unbag.data.features import Preparation, Tally
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
 from unbag.tables.column_roles import ID, find_column
-from unbag.tables.csv_files import convert_text, raise_if_text
+from unbag.tables.files import TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.read import TableFile, open_table
 
 Write = Callable[[pa.Table], None]
 
@@ -220,7 +219,7 @@ def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
 
 def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:
     """Return what a finished run notes of itself, and its classifier, which belong together."""
-    from unbag.persistence import load  # noqa: PLC0415 (scikit-learn is slow to import)
+    from unbag.persistence.saved_models import load  # noqa: PLC0415 (scikit-learn is slow to import)
 
     content = run.read_finished()
     # No class of the caller's own is made from what a folder says; for predictions, none is needed.
@@ -282,5 +281,6 @@ def plan_for(
     if published := read_published(groups):  # otherwise it was published as the file of the run
         source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **published})
     names = tuple(map(str, clf.classes_.tolist()))
-    others: dict[str, Any] = {"classes": names, "n_classes": None, "labelled": None, "class_shares": None}
+    others: dict[str, Any] = {"classes": names, "n_classes": None}
+    others |= {"labelled": None, "class_shares": None, "subject": None}
     return replace(plan, instances=instances, sources=(source,), **others), place

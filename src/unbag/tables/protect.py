@@ -16,9 +16,9 @@ from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_error
 from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.column_roles import GROUP, SIZE, find_column
+from unbag.tables.files import open_table
 from unbag.tables.predict import check_format, open_writer
 from unbag.tables.published_files import publish
-from unbag.tables.read import open_table
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class Tables:
     labels: np.ndarray | None
     """True classes, used for evaluation alone, of the rows with these numbers."""
     labelled_rows: np.ndarray | None
+    subjects: np.ndarray | None
+    """The number of the subject of each row, ``subjects=`` of fit."""
     instances: pa.Table
     """All columns of the instances."""
     problems: list[Problem]
@@ -128,4 +130,5 @@ def as_tables(gathered: Gathered, problems: list[Problem], X: Any = None) -> Tab
         "class_shares": plan.shares,
     }
     X = gathered.instances.data.select(gathered.columns.features) if X is None else X
-    return Tables(X, y, groups, parameters, gathered.labels, gathered.labelled_rows, gathered.instances.data, problems)
+    labelled = gathered.labels, gathered.labelled_rows
+    return Tables(X, y, groups, parameters, *labelled, gathered.subjects, gathered.instances.data, problems)

@@ -27,9 +27,8 @@ from torch import nn
 from unbag.data.columns import Table
 from unbag.data.features import Preparation
 from unbag.tables import cluster, disaggregate_table, predict_table
-from unbag.tables.parquet_files import ROWS_AT_ONCE
+from unbag.tables.files import ROWS_AT_ONCE, open_table
 from unbag.tables.predict import load_run
-from unbag.tables.read import open_table
 from unbag.training import MappedRows, Observations, Processes, Rows, Scaling
 from unbag.training.architectures import MLP
 from unbag.training.launching import Launcher

@@ -1,0 +1,166 @@
+"""Networks by Algorithm 1 of the paper: each step of the training loop visits a batch of groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from unbag._utils.random_state import RandomState
+from unbag.data.missing import fill_missing, find_missing
+from unbag.data.row_source import Rows, Views, put_on, row_shape
+from unbag.learners.base import split_rows
+from unbag.learners.network import Architecture, NetworkModel
+from unbag.learners.problem import Problem, Watch
+from unbag.training import Checkpoint, Observations, Patience, Processes, Settings, held_out_likelihood, train
+from unbag.training.architectures import MakeModel
+from unbag.training.best import Best, StoppingRule, never
+from unbag.training.identity import digest
+from unbag.training.launching import Launcher
+from unbag.training.optimisation import MakeOptimiser, MakeSchedule
+
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The path is a single network, trained to its end; held-out groups choose the epoch.
+
+    Parameters
+    ----------
+    name
+        Name under which results are reported.
+    architecture
+        What the networks look like.
+    settings
+        Settings of the training loop.
+    optimiser, schedule, stopping, views
+        Hooks of the training loop; see :func:`unbag.training.train`.
+    launcher
+        Starts several processes that train one network together.
+    checkpoint
+        Folder from which an interrupted run is resumed, one subfolder for each run.
+    device
+        Device on which the network is trained.
+    """
+
+    name: str = "network"
+    architecture: Architecture = field(default_factory=Architecture)
+    settings: Settings = field(default_factory=Settings)
+    optimiser: MakeOptimiser | None = None
+    schedule: MakeSchedule | None = None
+    stopping: StoppingRule | None = None
+    views: Views | None = None
+    launcher: Launcher = field(default_factory=Launcher)
+    checkpoint: Path | None = None
+    device: str = "cpu"
+
+    def prepare(self, problem: Problem, seed: int) -> Algorithm:
+        """Return the learner as it is."""
+        return self
+
+    def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
+        """Yield the network at the epoch with the best held-out score, or at the last one where nothing is held out."""
+        missing = find_missing(split_rows(problem.X))
+        shape, n_outputs = row_shape(problem.X), problem.labels.n_outputs
+        if len(missing):
+            shape = (shape[0] + len(missing),)
+        maker = self.architecture.maker(shape, n_outputs)
+        watch, problem = problem.watch, replace(problem, watch=Watch())
+        run = partial(self._train, maker, missing, problem, watch.held_out, seed)
+        if self.launcher.several:
+            state, history = self.launcher.run(partial(_state_of, run, watch.seconds_left()))
+            with RandomState(0).in_place():
+                module = maker()
+            module.load_state_dict(state)
+            module.to(self.launcher.device)
+        else:
+            module, history = run(lambda rule: _UntilTimeIsUp(rule, watch.seconds_left), Processes(device=self.device))
+        watch.history.extend({**entry, "loss": entry["loss"][0], "score": _first(entry["score"])} for entry in history)
+        yield NetworkModel(module.eval(), self.architecture, missing, tuple(shape), n_outputs)
+
+    def _train(  # noqa: PLR0917 (called by processes)
+        self,
+        maker: MakeModel,
+        missing: Tensor,
+        problem: Problem,
+        held_out: Problem | None,
+        seed: int,
+        limit: Callable[[StoppingRule], StoppingRule],
+        processes: Processes,
+    ) -> tuple[nn.Module, list[dict[str, Any]]]:
+        """Train one network in this process, perhaps together with others."""
+        rows, observations = _move(problem, missing, processes.device)
+        score = None if held_out is None else held_out_likelihood(*_move(held_out, missing, processes.device))
+        rule = self.stopping
+        if rule is None:
+            patience = None if held_out is None else self.settings.patience
+            rule = never if patience is None else Patience(patience, self.settings.patient_from)
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = self._checkpoint(maker, problem, held_out, seed)
+        trained = train(
+            maker,
+            rows,
+            observations,
+            self.settings,
+            seeds=[seed],
+            score=score,
+            checkpoint=checkpoint,
+            optimiser=self.optimiser,
+            schedule=self.schedule,
+            stopping=limit(rule),
+            views=self.views,
+            processes=processes,
+        )
+        return trained.models[0], trained.history
+
+    def _checkpoint(self, maker: MakeModel, problem: Problem, held_out: Problem | None, seed: int) -> Checkpoint:
+        """Return the place of this run: a fold must not be resumed from another one."""
+        parts = {
+            "settings": self.settings,
+            "seed": seed,
+            "rows": [p and p.X for p in (problem, held_out)],
+            "observations": [p and p.sets for p in (problem, held_out)],
+            "model": maker,
+            "hooks": (self.optimiser, self.schedule, self.stopping, self.views),
+        }
+        digests = {name: digest(part, f"the {name}") for name, part in parts.items()}
+        return Checkpoint(Path(self.checkpoint or ".") / digest(digests)[:16], seconds=SECONDS_BETWEEN_CHECKPOINTS)
+
+
+@dataclass(frozen=True, eq=False)
+class _UntilTimeIsUp:
+    """The rule that follows another one until no time is left."""
+
+    _derived_attributes = ("seconds_left",)  # a run that is resumed has another clock
+
+    rule: StoppingRule
+    seconds_left: Callable[[], float] = field(repr=False)
+
+    def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
+        return True if self.seconds_left() <= 0 else self.rule(best, history)
+
+
+def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Observations]]:
+    """Return rows without missing values, and the observations, on a device."""
+    rows = put_on(problem.X, device)
+    if isinstance(rows, Tensor):  # rows on disk have no missing values
+        rows = fill_missing(rows, missing)
+    return rows, [s.to(device) for s in problem.sets]
+
+
+def _state_of(run: Callable, seconds: float, processes: Processes) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """Train in one of several processes, and return what can be sent to the one that started them."""
+    end = time.monotonic() + seconds
+    module, history = run(lambda rule: _UntilTimeIsUp(rule, lambda: end - time.monotonic()), processes)
+    return {name: tensor.cpu() for name, tensor in module.state_dict().items()}, history
+
+
+def _first(scores: list[float] | None) -> float | None:
+    return None if scores is None else scores[0]
