@@ -57,5 +57,5 @@ def diagnose(
     if sampling is not None:
         weights_by_answer(sampling, s.z)  # an error here, as in a fit
     rows = None if X is None else read_table(X)
-    context = Context([s.counting()], list(range(n_classes)), [sampling], X=rows)
+    context = Context([s.counting()], list(range(n_classes)), sampling=[sampling], X=rows)
     return run_checks("observations", context) + ([] if X is None else run_checks("rows", context))

@@ -31,9 +31,11 @@ class Context:
     Parameters
     ----------
     sets
-        Sets of observations of groups, without groups of weight zero; labels of rows are groups of one.
+        Sets of observations of groups, without groups of weight zero.
     classes
         Names of the classes.
+    labels
+        For each set, whether it consists of labels of rows.
     sampling
         For each set, how groups were selected by their observation, or None.
     class_shares
@@ -62,6 +64,7 @@ class Context:
 
     sets: Sequence[Observations]
     classes: Sequence[Any]
+    labels: Sequence[bool] = ()
     sampling: Sequence[Any] = ()
     class_shares: Tensor | None = None
     classes_named: bool = False

@@ -22,7 +22,8 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
     context = Context(
         sets,
         data.classes.tolist(),
-        [raw.sampling for raw in data.raw_sets],
+        labels=[raw.labels is not None for raw in data.raw_sets],
+        sampling=[raw.sampling for raw in data.raw_sets],
         class_shares=None if data.class_shares is None else data.class_shares.shares,
         classes_named=data.classes_are_named,
         borders_known=counted or data.class_shares is not None,
@@ -31,7 +32,7 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
         columns=columns,
         subjects=data.subjects,
     )
-    if all(raw.labels is not None for raw in data.raw_sets):
+    if all(context.labels):
         return context, None
     X, excerpts = excerpt(data.rows, sets)
     whole = len(X) == len(data.rows)

@@ -70,7 +70,7 @@ class Gathered:
         context = Context(
             [checked.counting()],
             self.classes,
-            [rates],
+            sampling=[rates],
             classes_named=known or named or symmetry == "none",
             borders_known=known or counted or shares is not None,
         )
