@@ -56,7 +56,7 @@ def make_table(seed: int) -> CleanTable:
     group = np.repeat(np.arange(len(sizes)), sizes)
     shares = r.dirichlet(np.full(k, r.choice([0.7, 2, 20])), len(sizes))
     y = np.array([r.choice(k, p=shares[g]) for g in group])
-    centres = r.choice([0, 0.5, 2, 5]) * r.normal(size=(k, d))
+    centres = r.choice([0, 0.3, 1]) * r.normal(size=(k, d))
     X = centres[y] + r.normal(size=(n, d)) + r.choice([0, 0, 0.5, 2]) * r.normal(size=(len(sizes), d))[group]
     shape = list(SHAPES)[seed % len(SHAPES)]
     return CleanTable(shape, SHAPES[shape](r, X), y, Groups.from_ids(group), k)

@@ -24,8 +24,11 @@ MIN_OBJECTS = 20
 """Rows with near-duplicates must be so many different ones, or four for each class: classes are no duplicates."""
 MIN_VALUES = 20
 """Columns with fewer values have no scale: rows agree in them by chance."""
-MIN_MEAN_EXPONENT = 2.0
-"""Of all rows; 1 is expected. On 1,500 clean tables it was at most 1.5, on tables of copies with noise at least 2.2."""
+MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT = 2.0, 1.5
+"""Of all rows; 1 is expected, and it is the same for any number of neighbours."""
+MIN_GAP = 1.3
+"""Distance to the next row less that to the last of j near-duplicates, in parts of the j-th of the latter; on a curved
+surface distances grow faster, but without a gap."""
 MIN_EXPONENT = 12.0
 MIN_SHARE = 0.05
 """A share of the rows with this exponent is enough: chance makes e^-12 of them so."""
@@ -87,13 +90,16 @@ def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) ->
     growth = float(np.median(log_distance[:, -1] - log_distance[:, MAX_COPIES]))
     dimension = log(2 * MAX_COPIES / (MAX_COPIES + 1)) / max(growth, 1e-9)
     most = max(1, min(MAX_COPIES, n // max(MIN_OBJECTS, 4 * n_classes)))
-    steps = np.diff(log_distance[:, : most + 1], axis=1)  # (queries, neighbours)
-    exponent = steps * dimension * np.arange(1, most + 1)
-    last = int(exponent.mean(0).argmax())
-    if exponent.mean(0)[last] < MIN_MEAN_EXPONENT and (exponent.max(1) > MIN_EXPONENT).mean() < MIN_SHARE:
+    steps = np.diff(log_distance[:, : MAX_COPIES + 1], axis=1)  # (queries, neighbours)
+    exponent = steps * dimension * np.arange(1, MAX_COPIES + 1)
+    mean, usual = exponent.mean(0)[:most], np.median(exponent.mean(0))
+    last = int(mean.argmax())
+    many = (exponent[:, :most].max(1) > MIN_EXPONENT * max(usual, 1)).mean() >= MIN_SHARE
+    if mean[last] < max(MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT * usual) and not many:
         return None
     clear = exponent[:, last] > 3
-    return NearDuplicates(last + 1, float(clear.mean()), exp(float(np.median(steps[clear, last]))))
+    ratio = exp(float(np.median(steps[clear, last]))) if clear.any() else 1.0
+    return NearDuplicates(last + 1, float(clear.mean()), ratio) if ratio > 1 + MIN_GAP / (last + 1) else None
 
 
 def check_near_duplicates(context: Context) -> Iterator[Finding]:

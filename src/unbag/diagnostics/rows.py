@@ -85,7 +85,7 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
     with a variance of p (1 - p) / m, less what differences between the rows of a group explain. A column that is closer
     to the shares although it hardly varies within groups was computed from the counts.
     """
-    from scipy.stats import chi2  # noqa: PLC0415 (slow to import)
+    from scipy.stats import f  # noqa: PLC0415 (slow to import)
 
     for s in context.sets:
         n, k, groups = len(s.groups), s.n_classes, s.groups
@@ -93,12 +93,13 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
             continue
         m = groups.sizes.double()[:, None]
         shares = s.checked.double() / m  # (groups, classes)
-        variance = _mean(shares * (1 - shares) * m / (m - 1), m)  # of the label of a row in a group
+        freedom = len(groups.members) - n
+        variance = (m * shares * (1 - shares)).sum(0) / freedom  # of the label of a row in a group
         log_limit = np.log(CHANCE / context.table.shape[1] / k)
         for columns in torch.arange(context.table.shape[1]).split(max(1, NUMBERS_AT_ONCE // len(groups.members))):
             values = context.table[:, columns][groups.members].double().nan_to_num()
             means = groups.segments.sum(values) / m
-            within = _mean(groups.segments.sum((values - groups.segments.expand(means)).square()) / (m - 1), m)
+            within = (values - groups.segments.expand(means)).square().sum(0) / freedom
             centred = means - _mean(means, m)
             reported = torch.zeros(len(columns), dtype=torch.bool)
             for label in range(k):
@@ -107,7 +108,8 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
                 residual = (m * (y - slope * centred).square()).sum(0)
                 explained = slope.square() * within
                 unexplained = (variance[label] - explained).clamp(min=1e-300)
-                unlikely = torch.from_numpy(chi2.logcdf((residual / unexplained).numpy(), n - 2)) < log_limit
+                ratio = (residual / (n - 2) / unexplained).numpy()
+                unlikely = torch.from_numpy(f.logcdf(ratio, n - 2, freedom)) < log_limit
                 held = unlikely & (explained < MAX_WITHIN * variance[label]) & ~reported
                 reported |= held
                 for place in held.nonzero().flatten().tolist():
