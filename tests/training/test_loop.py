@@ -282,7 +282,7 @@ def test_refuses_sets_that_disagree_about_the_classes():
         observe("PairwiseSimilarity", labels % 3, drawn(15, 4, 2), 3),
         observe("PairwiseSimilarity", labels, drawn(15, 4, 2), 4),
     ]
-    with pytest.raises(ValueError, match="must be of the same number of classes; got 3, 4"):
+    with pytest.raises(ValueError, match="must have the same number of classes; got 3, 4"):
         train(partial(network, 4), X, sets)
 
 
@@ -312,7 +312,7 @@ def test_refuses_losses_of_another_shape():
 
 def test_refuses_sets_for_another_number_of_replicas():
     X, seen = pairs_problem()
-    with pytest.raises(ValueError, match="one for all 3 replicas, or one for each; got 2"):
+    with pytest.raises(ValueError, match="shared by all 3 replicas or have an entry for each; got 2"):
         train(partial(network, 3), X, [[seen, seen]], seeds=[0, 1, 2])
     with pytest.raises(ValueError, match="one for all 2 replicas"):
         train(partial(network, 3, partial(nn.BatchNorm1d, 6)), X, [[seen, seen, seen]], seeds=[0, 1])

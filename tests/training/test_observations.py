@@ -73,7 +73,7 @@ def test_impossible_shares_are_refused(share):
 @pytest.mark.parametrize("share", [0.1, 0.9])
 def test_sides_without_groups_are_refused(share):
     with pytest.raises(
-        ValueError, match=f"a share of {share} of 3 groups leaves nothing on one side; give more groups"
+        ValueError, match=f"a share of {share} of 3 groups leaves one side empty; use more groups or another share"
     ):
         Observations(PairwiseSimilarity(), PAIRS, [1, 0, 1], 2).split(share, torch.Generator())
 

@@ -1,4 +1,4 @@
-"""What a model is trained on: sets of observed groups."""
+"""Sets of observed groups, from which models learn."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from unbag.data.weights import read_group_weights
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """One set of observations: what kind, of which rows, what was seen, and how much the set counts.
+    """A set of observations of one kind, with its groups and weights.
 
-    Several sets can share one model: counts of some groups, pairs of some rows, labels of a few (groups of one).
+    Several sets can train one model: counts of some groups, pairs of some rows, labels of a few (groups of one).
 
     Parameters
     ----------
     aggregate
-        What was observed of each group.
+        Kind of the observations.
     groups
-        Which rows of the table form which group.
+        Rows of each group.
     z
-        One observation per group.
+        Observation of each group.
     n_classes
-        How many classes there are.
+        Number of classes.
     weight
-        How much the mean over the groups of a step counts beside those of other sets. A set with fewer groups than an
-        epoch has steps is part of so many steps only; give it a larger weight where it should count as much.
+        Weight of the mean over the groups of a step, relative to other sets. A set with fewer groups than an epoch has
+        steps takes part in only as many steps; a larger weight compensates for that.
     group_weights
-        How much each group counts beside the others of this set, not negative; None: all the same. A group of weight 2
-        is as good as two that are alike, and one of weight 0 is left out, even where its observation is impossible.
+        Weight of each group within this set, not negative; None is 1 for all. A group of weight 2 counts as two equal
+        groups, and a group of weight 0 is ignored, even if its observation is impossible.
 
     Examples
     --------
@@ -60,9 +60,9 @@ class Observations:
     weight: float = 1.0
     group_weights: Any = None
     checked: Tensor = field(init=False, repr=False)
-    """The observations as :meth:`Aggregate.infer` takes them."""
+    """The validated observations, for :meth:`Aggregate.infer`."""
     columns: list[Any] | None = field(init=False, repr=False)
-    """The names of the columns of ``z``; None where they have none. The order is that of the classes."""
+    """Names of the columns of ``z``, in the order of the classes; None for arrays."""
 
     def __post_init__(self) -> None:
         check_n_classes(self.n_classes)
@@ -84,13 +84,13 @@ class Observations:
 
     @property
     def weights(self) -> Tensor:
-        """How much each group counts, in float64; 1 where no weights were given."""
+        """The weight of each group, in float64."""
         if self.group_weights is None:
             return torch.ones(len(self.groups), dtype=torch.float64, device=self.groups.device)
         return self.group_weights
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of one value per group, by their weights; a group of weight zero does not count."""
+        """Return the weighted mean of one value per group."""
         weights = self.weights
         return (values.double() * weights).masked_fill(weights == 0, 0).sum() / weights.sum()
 
@@ -99,90 +99,86 @@ class Observations:
         return self.aggregate.named_evidence(member_logits(logits, self.groups), self.groups, self.checked)
 
     def counting(self) -> Observations:
-        """Return the groups that count, which are all but those of weight zero."""
-        counts = self.weights > 0
-        return self if bool(counts.all()) else self.take(counts)
+        """Return the observations without groups of weight zero."""
+        positive = self.weights > 0
+        return self if bool(positive.all()) else self.take(positive)
 
     def for_training(self) -> Observations:
-        """Return the same to learn by; see :meth:`unbag.Aggregate.for_training`."""
-        return self._seen_by(self.aggregate.for_training())
-
-    def _seen_by(self, aggregate: Aggregate) -> Observations:
-        other = self.with_groups(self.groups)
-        object.__setattr__(other, "aggregate", aggregate)
-        return other
+        """Return the observations with the aggregate for training; see :meth:`unbag.Aggregate.for_training`."""
+        copy = self.with_groups(self.groups)
+        object.__setattr__(copy, "aggregate", self.aggregate.for_training())
+        return copy
 
     def take(self, which: Tensor) -> Observations:
-        """Return the chosen groups and what was seen of them."""
-        return self._unchecked(self.groups.take(which), lambda of_groups: of_groups[which])
+        """Return the chosen groups with their observations."""
+        return self._unchecked(self.groups.take(which), lambda values: values[which])
 
     def to(self, device: torch.device | str) -> Observations:
-        """Return the same on another device."""
-        return self._unchecked(self.groups.to(device), lambda of_groups: of_groups.to(device))
+        """Return the observations on another device."""
+        return self._unchecked(self.groups.to(device), lambda values: values.to(device))
 
     def with_groups(self, groups: Groups) -> Observations:
-        """Return the same of groups that are alike but for the numbers of their rows."""
-        return self._unchecked(groups, lambda of_groups: of_groups)
+        """Return the observations for groups that differ only in the numbers of their rows."""
+        return self._unchecked(groups, lambda values: values)
 
     def with_weights(self, group_weights: Any) -> Observations:
-        """Return the same with other weights of groups, or None."""
-        other = self.with_groups(self.groups)
+        """Return the observations with new weights of groups, or None."""
+        copy = self.with_groups(self.groups)
         weights = None if group_weights is None else self._read_weights(group_weights)
-        other.__dict__["group_weights"] = weights
-        return other
+        copy.__dict__["group_weights"] = weights
+        return copy
 
     def _unchecked(self, groups: Groups, change: Callable[[Tensor], Tensor]) -> Observations:
-        """Skip the checks where the pieces come from checked observations."""
+        """Return a copy with changed groups, without validating it again."""
         weights = None if self.group_weights is None else change(self.group_weights)
-        other = object.__new__(Observations)
+        copy = object.__new__(Observations)
         changed = {"groups": groups, "z": change(self.z), "checked": change(self.checked), "group_weights": weights}
-        other.__dict__.update(vars(self) | changed)
-        return other
+        copy.__dict__.update(vars(self) | changed)
+        return copy
 
     def split(self, share: float, generator: torch.Generator) -> tuple[Observations, Observations]:
-        """Set a share of the groups aside, at random; never a part of a group.
+        """Hold out a share of the groups at random.
 
-        A row that is in groups of both sides tells the one something about the other; split such sets by hand where
-        that matters.
+        Rows that are in several groups may be on both sides; split such sets yourself if that matters.
         """
         kept, held_out = self.split_indices(share, generator)
         return self.take(kept), self.take(held_out)
 
     def split_indices(self, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the groups on either side of such a split, in their order, of those that count."""
+        """Return the sorted numbers of the groups on each side of a split, without groups of weight zero."""
         if not 0 < share < 1:
             raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
-        counting = self.weights.nonzero().flatten()
-        n = len(counting)
+        positive = self.weights.nonzero().flatten()
+        n = len(positive)
         held_out = round(share * n)
         if not 0 < held_out < n:
-            raise ValueError(f"a share of {share} of {n} groups leaves nothing on one side; give more groups")
-        order = counting[torch.randperm(n, generator=generator).to(self.groups.device)]
+            raise ValueError(f"a share of {share} of {n} groups leaves one side empty; use more groups or another share")
+        order = positive[torch.randperm(n, generator=generator).to(self.groups.device)]
         return order[held_out:].sort().values, order[:held_out].sort().values
 
 
 def check_sets(sets: Sequence[Sequence[Observations]], X: Rows, n_replicas: int) -> None:
-    """Refuse sets that cannot train one model together; each is one for all replicas, or one for each."""
+    """Raise an error for sets that cannot train one model; each holds one entry, or one for each replica."""
     if not sets:
         raise ValueError("observations is empty: there is nothing to learn from")
-    classes = sorted({one.n_classes for given in sets for one in given})
+    classes = sorted({s.n_classes for replicas in sets for s in replicas})
     if len(classes) > 1:
         raise ValueError(
-            f"all sets of observations must be of the same number of classes; got {', '.join(map(str, classes))}"
+            f"all sets of observations must have the same number of classes; got {', '.join(map(str, classes))}"
         )
-    for given in sets:
-        if len(given) not in (1, n_replicas):
+    for replicas in sets:
+        if len(replicas) not in (1, n_replicas):
             raise ValueError(
-                f"a set of observations must be one for all {n_replicas} replicas, or one for each; got {len(given)}"
+                f"each set must be shared by all {n_replicas} replicas or have an entry for each; got {len(replicas)}"
             )
-        if len({(repr(one.aggregate), one.weight) for one in given}) > 1:
-            raise ValueError("a set of observations with one for each replica must have the same aggregate and weight")
-        for one in given:
-            check_rows(one.groups, X)
+        if len({(repr(s.aggregate), s.weight) for s in replicas}) > 1:
+            raise ValueError("the entries of a set for different replicas must have the same aggregate and weight")
+        for s in replicas:
+            check_rows(s.groups, X)
 
 
 def check_rows(groups: Groups, X: Any) -> None:
-    """Refuse groups of other rows than those of X, or on another device than these."""
+    """Raise an error for groups whose rows are not those of X, or are on another device."""
     if isinstance(X, Rows) and groups.device != X.device:
         raise ValueError(f"X is on {X.device}, but the groups are on {groups.device}; move one of them")
     if groups.n_rows is not None and groups.n_rows != len(X):

@@ -75,6 +75,11 @@ def describe_aggregate(aggregate: Any) -> dict[str, Any] | None:
     return {"kind": type(aggregate).name, "arguments": arguments}
 
 
+def is_registered(kind: str) -> bool:
+    """Return whether there is a kind of observation of a name that can be restored."""
+    return kind in _savable_kinds()
+
+
 def restore_aggregate(kind: str, arguments: Mapping[str, Any]) -> Aggregate:
     """Return the aggregate that :func:`describe_aggregate` has described; only registered kinds are made.
 
@@ -83,13 +88,8 @@ def restore_aggregate(kind: str, arguments: Mapping[str, Any]) -> Aggregate:
     >>> restore_aggregate("ordinal_rank", {"relation": ">"})
     OrdinalRank(relation='>')
     """
-    kinds = _savable_kinds()
-    if kind not in kinds:
-        raise ValueError(
-            f"the aggregate {kind!r} is not registered; import the module that registers it, then load again"
-        )
     try:
-        return kinds[kind](**arguments)
+        return _savable_kinds()[kind](**arguments)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"the arguments of the aggregate {kind!r} are not valid: {error}") from error
 

@@ -1,10 +1,9 @@
-"""The folder of a run: its files and their names, the manifest with their digests, the lock."""
+"""The folder of a run of ``unbag fit``: its files, a record of them with their digests, and a lock."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +22,17 @@ from unbag._utils.files import (
     sha256,
     write_atomic,
 )
+from unbag.persistence.strict_json import compute_digest, parse_json
 
-FORMAT = 3
+FORMAT = 4
 
 SUMMARY, REPORT = "summary.json", "report.html"
 FILES = (SUMMARY, "model/model.json", REPORT)
-"""What a run writes beside its head, the weights of the model, and checkpoints while it goes on."""
+"""Files of a run besides its record, the arrays of the model, and checkpoints while it is not finished."""
 
 
 class RunError(ValueError):
-    """A run that cannot be used: not finished, damaged or altered."""
+    """A run that cannot be used: not finished, damaged, altered, or of another version."""
 
 
 @dataclass(frozen=True)
@@ -43,234 +43,217 @@ class Run:
 
     @property
     def head(self) -> Path:
-        """What was asked for and how far it is, as JSON."""
+        """The record of the run: its plan, its inputs and its state."""
         return self.folder / "run.json"
 
     @property
     def model(self) -> Path:
-        """Where the classifier is saved."""
+        """The folder of the saved classifier."""
         return self.folder / "model"
 
     @property
     def checkpoint(self) -> Path:
-        """Where training is saved while it goes on."""
+        """The folder of checkpoints of a run that is not finished."""
         return self.folder / "checkpoint"
 
     @property
     def rows(self) -> Path:
-        """Where rows that stay on disk are kept, unless a folder is named: beside the run, for others to reuse."""
+        """The default folder of rows that stay on disk, beside the run, so that other runs can use it."""
         return self.folder.with_name(f"{self.folder.name}-rows")
 
     @property
     def summary(self) -> Path:
-        """What the report shows."""
+        """The content of the report."""
         return self.folder / SUMMARY
 
     @property
     def report(self) -> Path:
-        """Where the page is written, unless another place is named."""
+        """The default file of the report."""
         return self.folder / REPORT
 
     @property
     def inputs(self) -> list[Path]:
-        """What is read of a run, and must not be written over; of a demonstration, its summary alone."""
+        """The files that commands read, which must not be overwritten; of a demonstration, its summary alone."""
         if not self.head.exists():
             return [self.summary]
         return [self.head, self.folder / LOCK, *(self.folder / name for name in self.read()["files"] if name != REPORT)]
 
     @contextmanager
     def opened(self, plan: dict[str, Any], *, force: bool) -> Iterator[bool]:
-        """Have the folder to oneself to run a plan; tell whether there is an unfinished run of it to go on with.
+        """Lock the folder to run a plan, and tell whether it holds an unfinished run of the same plan.
 
-        Where the run is not even started, the folder is left as it was. With ``force``, start anew, whatever the folder
-        holds of earlier runs.
+        If nothing is started, the folder is left as it was. ``force`` starts anew, whatever earlier runs have left.
         """
         lock = self.folder / LOCK
         self._read_earlier()  # a folder of other files is refused before anything is made in it
         new = not lock.exists()
-        made = [one for one in (self.folder, *self.folder.parents) if not one.exists()]
+        made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self.folder):
                 try:
-                    yield self._check_free(plan, force=force)
+                    yield self._can_resume(plan, force=force)
                 finally:
                     if new and not self.head.exists():
-                        with suppress(OSError):  # where an open file cannot be removed, it does no harm
+                        with suppress(OSError):  # some systems cannot remove an open file; it does no harm
                             lock.unlink()
         finally:
             remove_empty(made)
 
-    def _read_earlier(self) -> dict[str, Any] | None:
-        """Return what an earlier run in the folder notes of itself, None where there was none; refuse other files."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise FileExistsError(f"{self.folder} is a file; name a folder for the run")
-        ignored = {self.folder / LOCK, *(self.folder / one.name for one in drafts(self.head))}
-        if not self.folder.exists() or not {*self.folder.iterdir()} - ignored:
-            return None
-        if not self.head.exists():
-            raise FileExistsError(f"{self.folder} holds other files and no run; name another folder with --out")
-        return self.read()
+    @contextmanager
+    def training(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> Iterator[None]:
+        """Mark the run as unfinished during training, and then remove the files of an earlier one.
 
-    def _check_free(self, plan: dict[str, Any], *, force: bool) -> bool:
-        """Return whether there is an unfinished run of the same plan to go on with; refuse to overwrite any other."""
-        content = self._read_earlier()
-        if content is None:
-            return False
-        if force:
-            if altered := [name for name in self._altered(content) if (self.folder / name).exists()]:
-                raise FileExistsError(
-                    f"{self.folder / altered[0]} is not what the run there has written; move it elsewhere, or name "
-                    "another folder with --out"
-                )
-            return False
-        if content["status"] == "finished":
-            raise FileExistsError(
-                f"{self.folder} holds a finished run; name another folder with --out, or replace it with --force"
-            )
-        if (differ := _differences(content["plan"], json.loads(json.dumps(plan)))) is not None:
-            raise FileExistsError(
-                f"{self.folder} holds an unfinished run with another {differ}; ask for the same to go on with it, name "
-                "another folder with --out, or start anew with --force"
-            )
-        return True
-
-    def start(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> None:
-        """Note what is going to be done; what an earlier run has left is removed, and no other file.
-
-        Its checkpoint stays where it is gone on with.
+        A resumed run keeps its checkpoint. If training fails before a checkpoint was saved, the folder is left as it
+        was.
         """
         remove_drafts(self.head)
+        before = self.head.read_bytes() if self.head.exists() else None
         if not resumed:
-            earlier = self.read()["files"] if self.head.exists() else {}
-            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+            earlier = {} if before is None else self.read()["files"]
             self._remove_checkpoint()
-        self._remove(self.read()["files"])
+            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+        try:
+            yield
+        except BaseException:
+            if not any(self.checkpoint.rglob("*.safetensors")):
+                self._remove_checkpoint()
+                if before is None:
+                    self.head.unlink()
+                else:
+                    write_atomic(self.head, before)
+            raise
+        for name in self.read()["files"]:
+            remove_drafts(self.folder / name)
+            (self.folder / name).unlink(missing_ok=True)
+        remove_empty([self.model])
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
-        """Note that all is done, with a digest of each file, and remove what was only kept to go on from."""
-        weights = json.loads(read_regular(self.model / "model.json", MAX_JSON_BYTES))["content"]["weights"]
-        written = [*FILES, *(f"{self.model.name}/{one['file']}" for one in weights)]
-        written.remove(REPORT)
-        files = {name: sha256(self.folder / name) for name in written}
-        self._write("finished", plan, inputs, {**files, REPORT: None})
+        """Record that the run is finished, with the digest of each file, and remove its checkpoint."""
+        arrays = json.loads(read_regular(self.model / "model.json", MAX_JSON_BYTES))["content"]["arrays"]["file"]
+        names = [name for name in (*FILES, f"{self.model.name}/{arrays}") if name != REPORT]
+        self._write("finished", plan, inputs, {**{name: sha256(self.folder / name) for name in names}, REPORT: None})
         self._remove_checkpoint()
 
     def read(self) -> dict[str, Any]:
-        """Return what the run notes of itself; refuse what no run has written."""
+        """Return the record of the run, or raise an error for one that no run of this version has written."""
         if not self.head.exists():
-            raise FileNotFoundError(
-                f"there is no run in {self.folder}: {self.head.name} is missing; make one with unbag fit"
-            )
+            raise FileNotFoundError(f"{self.folder} has no run, because {self.head.name} is missing; run unbag fit")
         try:
-            content = dict(json.loads(read_regular(self.head, MAX_JSON_BYTES)))
-            written, noted = content["format"], content.pop("sha256", None)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise self._refusal(f"the file is cut short or was altered, or is no run of unbag: {error!r}") from error
-        if written != FORMAT:
-            raise self._refusal("the file was written by another version of unbag")
-        if noted != _digest(content) or not all(self._may_write(name) for name in content["files"]):
-            raise self._refusal("the file was altered after unbag wrote it, or is no run of unbag")
+            content = dict(parse_json(read_regular(self.head, MAX_JSON_BYTES).decode()))
+            version, digest = content["format"], content.pop("sha256", None)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._error(f"the file is damaged, or no run of unbag ({error!r})") from error
+        if version != FORMAT:
+            raise self._error("the run was saved by another version of unbag, such as 0.2.0")
+        if digest != compute_digest(content) or not all(map(_is_file_of_run, content["files"])):
+            raise self._error("the file was altered after it was written")
         return content
 
     def read_finished(self) -> dict[str, Any]:
-        """Return the same of a run that can be used; refuse one that is not finished."""
+        """Return the record of a finished run."""
         content = self.read()
         if content["status"] != "finished":
-            raise RunError(
-                f"the run in {self.folder} is not finished; go on with it by the same unbag fit that began it"
-            )
+            raise RunError(f"the run in {self.folder} is not finished; resume it by the unbag fit that started it")
         return content
 
     def read_summary(self) -> dict[str, Any]:
-        """Return the summary of a finished run, or of a demonstration, which leaves no more than that."""
-        if not self.folder.exists():
-            raise FileNotFoundError(
-                f"{self.folder} does not exist; give the folder of a run, as unbag fit --out has written it"
-            )
+        """Return the summary of a finished run, or of a demonstration, which has no record."""
         if not self.folder.is_dir():
-            raise NotADirectoryError(
-                f"{self.folder} is a file; give the folder of a run, as unbag fit --out has written it"
+            what, kind = (
+                ("is a file", NotADirectoryError) if self.folder.exists() else ("does not exist", FileNotFoundError)
             )
+            raise kind(f"{self.folder} {what}; name the folder of a run, the --out of unbag fit")
         content = self.read_finished() if self.head.exists() else None
         if not self.summary.exists():
             raise FileNotFoundError(
-                f"{self.folder} is no run of unbag: {SUMMARY} is missing; give a folder as unbag fit --out has written "
-                "it"
+                f"{self.folder} has no run, because {SUMMARY} is missing; name the --out of unbag fit"
             )
         try:
-            summary = json.loads(read_regular(self.summary, MAX_JSON_BYTES))
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{self.summary} is damaged: {error}; make it again with unbag fit --force") from error
-        if not isinstance(summary, dict):
-            raise RunError(f"{self.summary} is not as unbag writes it; make it again with unbag fit --force")
+            summary = parse_json(read_regular(self.summary, MAX_JSON_BYTES).decode())
+            if not isinstance(summary, dict):
+                raise ValueError("it is no object")
+        except ValueError as error:
+            raise RunError(f"{self.summary} is damaged: {error}; repeat the run with unbag fit --force") from error
         if content is not None:
             self.check_files(content)
         return summary
 
     def check_files(self, content: dict[str, Any]) -> None:
-        """Refuse files that are not those of the run; call this once they are read, in case one was replaced."""
-        if altered := self._altered(content):
+        """Raise an error if files of the run were replaced; to be called after they were read."""
+        if altered := self._find_altered(content):
             raise RunError(
-                f"{self.folder / altered[0]}: the file is not the one that the run has written: it was altered, "
-                "replaced or removed; fit the run again"
+                f"{self.folder / altered[0]} is not the file that the run has written: it was altered, replaced or "
+                "removed; repeat the run"
             )
 
-    def _altered(self, content: dict[str, Any]) -> list[str]:
-        files = {name: noted for name, noted in content["files"].items() if noted is not None}
-        return [
-            name
-            for name, noted in files.items()
-            if not (self.folder / name).is_file() or sha256(self.folder / name) != noted
-        ]
+    def _read_earlier(self) -> dict[str, Any] | None:
+        """Return the record of an earlier run in the folder, or None; refuse a folder with other files."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise FileExistsError(f"{self.folder} is a file; name a folder for the run")
+        ignored = {self.folder / LOCK, *(self.folder / path.name for path in drafts(self.head))}
+        if not self.folder.exists() or not {*self.folder.iterdir()} - ignored:
+            return None
+        if not self.head.exists():
+            raise FileExistsError(f"{self.folder} has other files and no run; name another folder with --out")
+        return self.read()
 
-    def _may_write(self, name: str) -> bool:
-        folder, _, file = name.rpartition("/")
-        return name in FILES or (folder == self.model.name and WEIGHTS.fullmatch(file) is not None)
+    def _can_resume(self, plan: dict[str, Any], *, force: bool) -> bool:
+        """Return whether the folder has an unfinished run of the same plan; refuse to overwrite any other."""
+        content = self._read_earlier()
+        if content is None:
+            return False
+        if force:
+            if altered := [name for name in self._find_altered(content) if (self.folder / name).exists()]:
+                raise FileExistsError(
+                    f"{self.folder / altered[0]} was altered since the run wrote it; move it elsewhere, or name "
+                    "another folder with --out"
+                )
+            return False
+        if content["status"] == "finished":
+            raise FileExistsError(
+                f"{self.folder} has a finished run; name another folder with --out, or replace the run with --force"
+            )
+        if (difference := _differences(content["plan"], json.loads(json.dumps(plan)))) is not None:
+            raise FileExistsError(
+                f"{self.folder} has an unfinished run with another {difference}; use the same to resume it, name "
+                "another folder with --out, or start anew with --force"
+            )
+        return True
 
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            path = self.folder / name
-            remove_drafts(path)
-            path.unlink(missing_ok=True)
-        remove_empty([self.model])
+    def _find_altered(self, content: dict[str, Any]) -> list[str]:
+        paths = {name: self.folder / name for name, digest in content["files"].items() if digest is not None}
+        return [n for n, path in paths.items() if not path.is_file() or sha256(path) != content["files"][n]]
 
     def _remove_checkpoint(self) -> None:
-        from unbag.training.checkpoints import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
+        from unbag.training.checkpoint import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
 
         remove_checkpoints(self.checkpoint)
 
-    def _refusal(self, why: str) -> Exception:
-        return RunError(f"{self.head}: {why}; fit the run again, into another folder")
+    def _error(self, reason: str) -> RunError:
+        return RunError(f"{self.head}: {reason}; repeat the run with unbag fit in another folder")
 
     def _write(self, status: str, plan: dict[str, Any], inputs: dict[str, Any], files: dict[str, str | None]) -> None:
-        content = {
-            "format": FORMAT,
-            "status": status,
-            "plan": plan,
-            "inputs": inputs,
-            "files": files,
-            "versions": versions("pyarrow"),
-            "date": date(),
-        }
-        content = json.loads(json.dumps(content))  # as it will be read
-        write_atomic(self.head, json.dumps({**content, "sha256": _digest(content)}, indent=1).encode())
+        content = {"format": FORMAT, "status": status, "plan": plan, "inputs": inputs, "files": files}
+        content = json.loads(json.dumps({**content, "versions": versions("pyarrow"), "date": date()}))
+        write_atomic(self.head, json.dumps({**content, "sha256": compute_digest(content)}, indent=1).encode())
 
 
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _is_file_of_run(name: str) -> bool:
+    folder, _, file = name.rpartition("/")
+    return name in FILES or (folder == "model" and WEIGHTS.fullmatch(file) is not None)
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Name the first setting in which two plans differ."""
-    old, new = ({**plan, **plan["training"]} for plan in (old, new))
-    for name in sorted({*old, *new} - {"training", "devices", "nodes"}):  # any number of processes goes on
+    old, new = ({**plan, **plan["training"], **(plan["training"]["network"] or {})} for plan in (old, new))
+    for name in sorted({*old, *new} - {"training", "network", "devices", "nodes", "jobs"}):  # any number of processes can resume
         if old.get(name) != new.get(name):
-            what = {"sources": "file of observations"}.get(name, name)
-            return f"{what} ({_short(old.get(name))} there, {_short(new.get(name))} now)"
+            label = {"sources": "file of observations"}.get(name, name)
+            return f"{label} ({_shorten(old.get(name))} there, {_shorten(new.get(name))} now)"
     return None
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 60 else f"{text[:57]}..."

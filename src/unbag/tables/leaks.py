@@ -22,7 +22,7 @@ from unbag.diagnostics.leakage import (
     screen_columns,
 )
 from unbag.tables.ids import codes_of
-from unbag.tables.load import Gathered
+from unbag.tables.load import LoadedTables
 
 MIN_ROWS = 10
 """In fewer rows, any column may have another value in every one."""
@@ -44,7 +44,7 @@ class Candidate:
     ``group`` is the number of the group of each row, -1 for none; None if there is no column of groups.
     """
 
-    gathered: Gathered
+    gathered: LoadedTables
     name: str
     group: np.ndarray | None
 
@@ -126,7 +126,7 @@ class Candidate:
                 )
 
 
-def measured_columns(gathered: Gathered, group: np.ndarray | None) -> set[str]:
+def measured_columns(gathered: LoadedTables, group: np.ndarray | None) -> set[str]:
     """Return features that need no further look, because they are measured: numbers that are not whole, none of them
     missing, in which the detector would find nothing."""
     table, columns = gathered.instances, gathered.columns

@@ -1,0 +1,253 @@
+"""From a fitted classifier to plain values and arrays, and back; each kind of model knows its own state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag._utils.environment import versions
+from unbag.aggregates import Aggregate
+from unbag.aggregates.noisy import fits_rate
+from unbag.aggregates.registry import describe_aggregate, find_aggregate, is_registered, restore_aggregate
+from unbag.data.features import Preparation
+from unbag.data.labels import Categorical
+from unbag.data.scaling import Scaling, scaling_shape
+from unbag.diagnostics.shift import STATISTICS
+from unbag.ensemble import Candidate, Mixture
+from unbag.estimators import AggregateClassifier, CrossFitting, NetworkTraining
+from unbag.estimators.bags import BagModel
+from unbag.estimators.predictor import Predictor
+from unbag.learners import MODELS
+from unbag.persistence import schema
+
+LOCAL = ("device", "devices", "nodes", "checkpoint", "optimiser", "schedule", "stopping", "views")
+"""Parameters that describe one machine, or are code that only training runs; they are not saved."""
+COPIED = ("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "candidates", "history")
+"""Attributes, without the underscore at their end, that the JSON file holds as they are."""
+SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
+
+Arrays = dict[str, dict[str, Tensor]]
+"""Tensors by owner and name; the owners are ``"classifier"``, mixtures, and the models of their candidates."""
+
+
+class CodeError(ValueError):
+    """Code that ``load`` needs was not passed, or code that it does not need was passed."""
+
+
+def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays]:
+    """Return what the JSON file holds but the name of the file of arrays, and the arrays."""
+    parameters = {name: v for name, v in classifier.get_params(deep=False).items() if name not in LOCAL}
+    if not isinstance(parameters["random_state"], int | np.integer):
+        parameters["random_state"] = None  # a generator has advanced since
+    classes = classifier.classes_
+    names = list(classes) if classes.dtype.kind in "mM" else classes.tolist()
+    if wrong := [name for name in names if not isinstance(name, str | int | float)]:
+        raise TypeError(f"the class {wrong[0]!r} cannot be saved as JSON; name classes by strings or numbers")
+    arrays: Arrays = {"classifier": _describe_arrays(classifier)}
+    bags, preparation = classifier.bag_model_, classifier.preparation_
+    content = {
+        **{name: getattr(classifier, f"{name}_") for name in COPIED},
+        "versions": versions(),
+        "parameters": {name: _describe_parameter(name, value) for name, value in parameters.items()},
+        "classes": {"names": names, "dtype": classes.dtype.str if classes.dtype.kind in "biufU" else "O"},
+        "class_order": classifier.class_order_,
+        "input_shape": classifier.input_shape_,
+        "feature_names": getattr(classifier, "feature_names_in_", None),
+        "features": None if preparation is None else preparation.features,
+        "mixture": _describe_mixture(classifier.mixture_, "mixture", arrays),
+        "bag_mixture": None if bags is None else _describe_mixture(bags.mixture, "bags", arrays),
+    }
+    if bags is not None:
+        arrays["bags"] |= {"shift": bags.scaling.shift, "factor": bags.scaling.factor}
+    return content, arrays
+
+
+def _describe_parameter(name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {"pairs": [(key, _describe_parameter(name, v)) for key, v in value.items()]}
+    if isinstance(value, Aggregate):
+        return describe_aggregate(value) or {"code": "aggregate"}
+    if type(value) in SETTINGS.values():
+        values = {key: v for key, v in value.get_params(deep=False).items() if key not in LOCAL}
+        return {
+            "settings": type(value).__name__,
+            "values": {key: _describe_parameter(key, v) for key, v in values.items()},
+        }
+    if name in ("model", "loss") and not isinstance(value, str):
+        return {"code": name}
+    if isinstance(value, list | tuple):
+        described = [_describe_parameter(name, part) for part in value]
+        return {"code": name} if {"code": name} in described else described
+    return value
+
+
+def _describe_arrays(classifier: Predictor) -> dict[str, Tensor]:
+    """Return the arrays of a classifier that belong to no model."""
+    arrays = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
+    if classifier.feature_statistics_ is not None:
+        arrays |= {name: torch.tensor(classifier.feature_statistics_[name], dtype=torch.float64) for name in STATISTICS}
+    for number, (folds, of_members) in enumerate(zip(classifier.folds_, classifier.member_folds_, strict=True)):
+        arrays[f"folds.{number}"] = torch.as_tensor(folds, dtype=torch.int64)
+        arrays[f"member_folds.{number}"] = of_members
+    return arrays
+
+
+def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str, Any]:
+    """Return plain values, and add the arrays of the mixture and of its models."""
+    arrays[owner] = {"weights": mixture.weights, "sharpness": mixture.sharpness}
+    candidates = []
+    for i, c in enumerate(mixture.candidates):
+        models = []
+        for j, model in enumerate(c.models):
+            if MODELS.get(getattr(model, "kind", "")) is not type(model):
+                raise TypeError(
+                    f"the models of {c.name!r} cannot be saved, because {type(model).__name__} is not registered; "
+                    "decorate the class by unbag.learners.register_model"
+                )
+            values, arrays[f"{owner}.{i}.{j}"] = model.state()
+            models.append({"kind": model.kind, "values": values})
+        record = {name: getattr(c, name) for name in ("name", "step", "n_steps", "score", "seconds", "orders")}
+        candidates.append({**record, "models": models})
+    return {"score": mixture.score, "candidates": candidates}
+
+
+def restore_parameters(content: schema.Content, code: Mapping[str, Any], device: str) -> AggregateClassifier:
+    """Return an unfitted classifier.
+
+    Parameters
+    ----------
+    content
+        Validated content of the JSON file.
+    code
+        What the caller of ``load`` passed in place of parameters that are code.
+    device
+        Device on which to predict.
+    """
+    used = set[str]()
+
+    def take(name: str, what: str) -> Any:
+        used.add(name)
+        if code[name] is None:
+            raise CodeError(f"the classifier was fitted with the {name} {what} pass it: unbag.load(folder, {name}=...)")
+        return code[name]
+
+    def restore(value: Any) -> Any:
+        if isinstance(value, schema.CodeValue):
+            return take(value.code, "of a caller, which is code and was not saved;")
+        if isinstance(value, schema.AggregateValue):
+            if not is_registered(value.kind):
+                return take("aggregate", f"{value.kind!r}, which is not registered; import the module that does it, or")
+            return restore_aggregate(value.kind, {name: restore(v) for name, v in value.arguments.items()})
+        if isinstance(value, schema.SettingsValue):
+            return SETTINGS[value.settings](**{name: restore(v) for name, v in value.values.items()})
+        if isinstance(value, schema.DictValue):
+            return {key: restore(v) for key, v in value.pairs}
+        return [restore(part) for part in value] if isinstance(value, list) else value
+
+    classifier = AggregateClassifier(**{name: restore(v) for name, v in content.parameters.items()}, device=device)
+    for name in {name for name, value in code.items() if value is not None} - used:
+        raise CodeError(f"the {name} was saved with the classifier; leave {name}= out")
+    return classifier
+
+
+def restore_fit(classifier: AggregateClassifier, content: schema.Content, arrays: Arrays, model: Any) -> None:
+    """Set what ``fit`` had found, and remove the arrays that were used.
+
+    Parameters
+    ----------
+    classifier
+        An unfitted classifier, whose attributes are set.
+    content, arrays
+        Validated content of the JSON file, and the arrays.
+    model
+        The module or function of the caller from which networks are made, or None.
+    """
+    own, shape, n_classes = arrays["classifier"], tuple(content.input_shape), len(content.classes.names)
+    for name in (
+        "n_features_in",
+        "symmetry",
+        "error_rates",
+        "diagnosis",
+        "estimated_accuracy",
+        "candidates",
+        "history",
+    ):
+        setattr(classifier, f"{name}_", getattr(content, name))
+    classifier.classes_, classifier.class_order_ = content.classes.restore(), np.array(content.class_order)
+    classifier.input_shape_ = shape
+    if content.feature_names is not None:
+        classifier.feature_names_in_ = np.array(content.feature_names, dtype=object)
+    classifier.preparation_ = None if content.features is None else Preparation(tuple(content.features))
+    kinds = classifier.aggregate if isinstance(classifier.aggregate, list) else [classifier.aggregate]
+    classifier.fitted_aggregates_ = [
+        kind.with_rate(rate) if rate is not None and fits_rate(kind) else kind
+        for kind, rate in zip(map(find_aggregate, kinds), content.error_rates, strict=True)
+    ]
+    classifier.scaling_ = _restore_scaling(own, shape)
+    statistics = {name: _pop_floats(own, name, shape).tolist() for name in STATISTICS if name in own}
+    classifier.feature_statistics_ = statistics or None
+    n_sets = sum(name.startswith("folds.") for name in own)
+    classifier.folds_ = [own.pop(f"folds.{number}").tolist() for number in range(n_sets)]
+    classifier.member_folds_ = [own.pop(f"member_folds.{number}") for number in range(n_sets)]
+    restore = partial(_restore_mixture, arrays=arrays, model=model, device=classifier.device)
+    classifier.mixture_ = restore(content.mixture, "mixture", n_outputs=n_classes, shape=shape)
+    classifier.bag_model_ = None
+    if content.bag_mixture is not None:
+        of_bags = tuple(arrays["bags"]["shift"].shape)
+        scaling = _restore_scaling(arrays["bags"], of_bags)
+        classifier.bag_model_ = BagModel(scaling, restore(content.bag_mixture, "bags", n_outputs=2, shape=of_bags))
+
+
+def _restore_mixture(
+    saved: schema.SavedMixture,
+    owner: str,
+    *,
+    n_outputs: int,
+    shape: tuple[int, ...],
+    arrays: Arrays,
+    model: Any,
+    device: str,
+) -> Mixture:
+    labels, unknown, row = Categorical(n_outputs), torch.empty(0, n_outputs), torch.zeros(1, *shape)
+    candidates = []
+    for i, c in enumerate(saved.candidates):
+        models = []
+        for j, of_fold in enumerate(c.models):
+            if of_fold.kind not in MODELS:
+                raise ValueError(f"models of kind {of_fold.kind!r} are not registered; import the module that does it")
+            restored = MODELS[of_fold.kind].from_state(of_fold.values, arrays.pop(f"{owner}.{i}.{j}", {}), model)
+            outputs = restored.outputs(row)  # what does not fit together shows here
+            if tuple(outputs.shape) != (1, n_outputs) or bool(outputs.isnan().any()):
+                raise ValueError(f"model {j} of {c.name!r} does not predict {n_outputs} numbers for a row of zeros")
+            if hasattr(restored, "module"):
+                restored.module.to(device)
+            models.append(restored)
+        orders = [np.array(order) for order in c.orders]
+        score = math.nan if c.score is None else c.score
+        candidates.append(Candidate(c.name, labels, models, orders, c.step, c.n_steps, score, unknown, c.seconds))
+    weights, sharpness = (_pop_floats(arrays[owner], name, (len(candidates),)) for name in ("weights", "sharpness"))
+    if float(weights.min()) < 0 or abs(float(weights.sum()) - 1) > 1e-3 or float(sharpness.min()) <= 0:
+        raise ValueError(f"weights of {owner} must add up to 1, and its inverse temperatures must be positive")
+    return Mixture(labels, candidates, weights, sharpness, unknown, math.nan if saved.score is None else saved.score)
+
+
+def _restore_scaling(arrays: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
+    expected = scaling_shape(shape)
+    return Scaling(_pop_floats(arrays, "shift", expected), _pop_floats(arrays, "factor", expected))
+
+
+def _pop_floats(arrays: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
+    tensor = arrays.pop(name)
+    if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+        raise ValueError(
+            f"the array {name} must have floats of shape {shape}, got {tensor.dtype} {tuple(tensor.shape)}"
+        )
+    return tensor
