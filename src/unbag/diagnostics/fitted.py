@@ -132,10 +132,11 @@ def check_counts(context: Context) -> Iterator[Finding]:
 @register_check("fit")
 def check_subjects(context: Context) -> Iterator[Finding]:
     """Yield a finding if rows of a subject were in several folds."""
-    if context.subjects is None or context.folds is None:
+    if context.subjects is None or not context.folds:
         return
-    held_out = context.folds >= 0
-    pairs = torch.stack([context.subjects[held_out], context.folds[held_out]], 1).unique(dim=0)
+    folds = torch.cat(list(context.folds))
+    subjects = context.subjects[torch.cat([s.groups.members for s in context.sets])]
+    pairs = torch.stack([subjects, folds], 1)[folds >= 0].unique(dim=0)
     several = int((pairs[:, 0].unique(return_counts=True)[1] > 1).sum())
     if several:
         n = len(context.subjects.unique())

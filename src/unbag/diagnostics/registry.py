@@ -57,7 +57,7 @@ class Context:
     sample_log_probs
         Log-probabilities of some rows by the fitted model.
     folds
-        Number of the fold of each row; -1 where it was not held out.
+        For each set, the number of the fold that predicts each membership; -1 where none does.
     interval
         Interval of the estimated accuracy.
     """
@@ -77,7 +77,7 @@ class Context:
     log_probs: Sequence[Tensor] = ()
     fold_log_probs: Sequence[Tensor] = ()
     sample_log_probs: Tensor | None = None
-    folds: Tensor | None = None
+    folds: Sequence[Tensor] = ()
     interval: tuple[float, float] | None = None
 
     @cached_property

@@ -50,7 +50,10 @@ def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Proble
         context,
         log_probs=problem.per_set(mixture.out_of_fold[:, clf.class_order_])[: len(context.sets)],
         fold_log_probs=by_fold,
-        folds=clf.row_folds_,
+        folds=[
+            folds[raw.groups.segments.expand(raw.weights > 0)]
+            for raw, folds in zip(data.caller_sets, clf.member_folds_, strict=True)
+        ],
         sample_log_probs=clf._predict_rows(data.rows, choose_rows(context.sets)),
         interval=None if estimate is None else (estimate.low, estimate.high),
     )
