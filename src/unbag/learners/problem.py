@@ -210,8 +210,8 @@ class Problem:
 
         def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
             outputs = torch.from_numpy(values).requires_grad_()
-            log_likelihood = self.log_likelihood(outputs.expand(len(self.rows), -1))
-            value = -(log_likelihood @ self.group_weights) / self.group_weights.sum()
+            log_likelihood = self.smooth_log_likelihood(outputs.expand(len(self.rows), -1))
+            value = -log_likelihood / self.group_weights.sum()
             value = value + PRIOR_OF_CONSTANT * outputs.square().mean()
             value.backward()
             return value.item(), outputs.grad.numpy()  # type: ignore[union-attr]
