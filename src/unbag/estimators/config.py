@@ -54,7 +54,7 @@ class Thresholds:
     """Where groups share rows, a fold holds out all groups of its rows, of pairs 23 % in each of 8 folds and 44 % in
     each of 4."""
     patience: int = 2
-    min_step_gain: float = 0.002
+    min_step_gain: float = 0.003
     min_relative_gain: float = 0.7
     ridges: tuple[float, ...] = (1000, 100, 10, 1)
     ridges_of_clusters: tuple[float, ...] = (30, 3, 0.3, 0.03)
