@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, is_missing
-from unbag.data.features import NUMERIC_TEXT, feature_problems, fit_preparation, kind_of
+from unbag.data.features import feature_problems, find_number_texts, fit_preparation, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups, read_table
 from unbag.tables.ids import codes_of
@@ -24,10 +22,6 @@ from unbag.tables.load import load_tables as gather
 from unbag.tables.observations import ObservationTable as Observed
 from unbag.tables.options import Plan
 from unbag.tables.roles import kinds_of_size
-
-# From this share on, a column of text looks like numbers with a few words among them.
-MOSTLY = 0.9
-
 
 OPTIONS = {
     "unnamed_classes": "--names COLUMN",
@@ -184,8 +178,9 @@ def _suspicious(gathered: Gathered, name: str, group: np.ndarray | None) -> Iter
             "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
         )
         return
-    if pa.types.is_string(column.type):
-        yield from _words_among_numbers(gathered, name)
+    if name not in gathered.plan.categorical:
+        numbers = find_number_texts(table, name, f"say --categorical {name}")
+        yield from [] if numbers is None else [numbers]
     if (leak := next(candidate.leaks(), None)) is not None:
         yield _refuse(gathered, name, leak)
     elif candidate.constant_within_groups():
@@ -206,23 +201,6 @@ def _refuse(gathered: Gathered, name: str, leak: str) -> Problem:
         return Problem("warning", f"{leak}; {advice}", gathered.instances.file, None, name)
     advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
     return Problem("error", f"{leak}; {advice}", gathered.instances.file, None, name)
-
-
-def _words_among_numbers(gathered: Gathered, name: str) -> Iterator[Problem]:
-    """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
-    text = gathered.instances.column(name)
-    numeric = pc.match_substring_regex(text, NUMERIC_TEXT).fill_null(True).to_numpy(zero_copy_only=False)
-    if name in gathered.plan.categorical or numeric.mean() < MOSTLY:
-        return
-    if numeric.all():
-        message, row = "the column is text, but looks like numbers; write them as such, with a decimal point", None
-    else:
-        row = int((~numeric).argmax()) + 1
-        message = (
-            f"the column is read as categories because of {text[row - 1].as_py()!r}, but {numeric.mean():.0%} are "
-            f"numbers; mend it or leave it empty, or say --categorical {name}"
-        )
-    yield Problem("warning", message, gathered.instances.file, row, name)
 
 
 def _understood(gathered: Gathered, table: Table) -> dict[str, Any]:
