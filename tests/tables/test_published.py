@@ -466,7 +466,7 @@ def test_counts_of_which_nothing_is_known_cannot_be_learned_from(tmp_path):
     write(tmp_path / "wards.csv", "ward,ill,well\nw0,*,\nw1,*,\nw2,<3,\nw3,<3,>0\n")
     result = call("check", tmp_path / "people.csv", tmp_path / "wards.csv")
     assert result.exit_code == 2
-    assert "a model that calls every row class 1 explains all 4 observations" in result.stdout
+    assert re.search("a model that .* class 1 .*explains all 4 observations", " ".join(result.stdout.split()))
 
 
 def test_classes_that_cannot_occur_are_named(tmp_path):
