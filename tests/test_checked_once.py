@@ -10,9 +10,9 @@ from problems_of_groups import blobs
 import unbag
 from unbag import Groups
 from unbag.persistence.run_folder import Run
-from unbag.tables.disaggregate import disaggregate_table
 from unbag.tables.fit import fit_tables
 from unbag.tables.plan import make_plan
+from unbag.tables.predict import disaggregate_table
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 N_GROUPS = 40

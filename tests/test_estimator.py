@@ -14,11 +14,16 @@ import torch
 from problems_of_groups import FAST, blobs, count, fast, tuples
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from torch import nn
 
 import unbag
-from unbag import AggregateClassifier, Groups, UnbagWarning
+from unbag import AggregateClassifier, CrossFitting, Groups, NetworkTraining, UnbagWarning
+from unbag.data.labels import Categorical
+from unbag.estimators.config import Thresholds, resolve_settings
+from unbag.learners import Problem
+from unbag.training import Observations
 
 IDS = np.repeat(np.arange(50), 4)
 
@@ -33,12 +38,11 @@ def test_digits_from_proportions_are_within_two_points_of_all_labels():
     X, X_test, y, y_test = train_test_split(images, labels, test_size=0.25, stratify=labels, random_state=0)
     groups = tuples(len(X), len(X) // 2, 6)
     counts = unbag.LabelProportions().observe(y, groups, 10)
-    # A fifth of the default number of epochs is enough.
-    from_counts = AggregateClassifier(model="mlp", epochs=40, random_state=0).fit(X, counts, groups=groups)
-    from_labels = AggregateClassifier(model="mlp", epochs=40, random_state=0).fit(X, y)
+    settings = {"model": "mlp", "training": NetworkTraining(40), "random_state": 0}  # a fifth of the default epochs
+    from_counts = AggregateClassifier(**settings).fit(X, counts, groups=groups)
+    from_labels = AggregateClassifier(**settings).fit(X, y)
     assert from_labels.score(X_test, y_test) > 0.96
     assert from_counts.score(X_test, y_test) > from_labels.score(X_test, y_test) - 0.02
-    assert from_counts.scaling_ in ("standard", "table")
     inside = from_counts.disaggregate(X, counts, groups=groups).argmax(1)
     assert (inside == y[groups.members]).mean() > 0.99
 
@@ -72,7 +76,7 @@ def test_posteriors_of_a_target_stand_beside_their_rows():
 def test_every_kind_of_observation(name, k, size, n, method):
     X, labels = blobs(k=k)
     groups = tuples(len(X), n, size)
-    classifier = AggregateClassifier(name, method=method, n_classes=k, n_restarts=2, **FAST)
+    classifier = AggregateClassifier(name, method=method, n_classes=k, validation=CrossFitting(n_restarts=2), **FAST)
     aggregate = unbag.aggregates.registry.find_aggregate(name)
     z = aggregate.observe(labels, groups, k)
     with pytest.warns(UnbagWarning, match="where one") if "ordinal" in name else nullcontext():
@@ -96,33 +100,27 @@ def test_every_kind_of_observation(name, k, size, n, method):
 
 
 def test_settings_of_the_paper_follow_the_kind_of_observation():
-    from unbag.fit_settings import read_settings  # noqa: PLC0415
-
-    from unbag.training import Observations  # noqa: PLC0415
-
     groups = Groups.from_tuples([[0, 1], [1, 2]])
     pairs = Observations(unbag.PairwiseSimilarity(), groups, [1, 0], 2)
     bags = Observations(unbag.MultipleInstance(), groups, [1, 0], 2)
     counts = Observations(unbag.LabelProportions(), groups, [[1, 1], [2, 0]], 2)
     labels = Observations(unbag.LabelProportions(), Groups.from_sizes([1, 1]), [[1, 0], [0, 1]], 2)
 
-    def settings(one, **choices):
-        return read_settings(AggregateClassifier(**{"epochs": 200, **choices}).get_params(), [one])
+    def settings(observations, method="auto", **choices):
+        problem = Problem.create(torch.zeros(3, 1), [observations], Categorical(observations.n_classes))
+        return resolve_settings(NetworkTraining(**choices), method, problem, Thresholds())
 
     assert (settings(pairs).warm_up, settings(pairs).phase(100)) == (100, "remembered weights")
     assert (settings(bags).warm_up, settings(bags).phase(0)) == (0, "current weights")
     assert (settings(counts).warm_up, settings(counts).phase(0)) == (0, "remembered weights")
     assert settings(labels).phase(0) == "current weights"
-    own_pairs = Observations(unbag.FromFunction(lambda labels: labels[0] == labels[1]), groups, [1, 0], 3)
-    assert settings(own_pairs).warm_up == 100
+    equal = Observations(unbag.FromFunction(lambda labels: labels[0] == labels[1]), groups, [1, 0], 3)
+    assert settings(equal).warm_up == 100
     assert {settings(pairs, method="likelihood").phase(epoch) for epoch in range(200)} == {"likelihood"}
     assert settings(counts, weights="current", warm_up=7).phase(7) == "current weights"
     assert settings(bags, weights="remembered").phase(0) == "remembered weights"
-    large = Observations(unbag.LabelProportions(), Groups.from_sizes([33, 2]), [[30, 3], [2, 0]], 2)
+    large = Observations(unbag.LabelProportions(), Groups.from_tuples([[0, 1, 2] * 11]), [[30, 3]], 2)
     assert settings(large).phase(0) == "current weights"
-    by_progress = settings(large, epochs="auto")
-    assert {by_progress.phase(epoch) for epoch in range(by_progress.epochs)} == {"likelihood"}
-    assert settings(counts, epochs="auto", loss="gce").phase(0) == "remembered weights"
 
 
 def test_targets_in_any_order_of_rows_and_groups_of_unequal_sizes():
@@ -186,9 +184,7 @@ def test_several_sets_at_once():
     pairs, few = tuples(len(X), 400, 2), Groups.from_tuples([[int((labels == k).argmax())] for k in range(3)])
     similar = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
     names = np.array(["b", "c", "a"])
-    classifier = AggregateClassifier(
-        ["pairwise_similarity", "label_proportions"], classes=["a", "b", "c"], n_restarts=2, **FAST
-    )
+    classifier = AggregateClassifier(["pairwise_similarity", "label_proportions"], classes=["a", "b", "c"], **FAST)
     # The labels of three rows name the classes that pairs leave unnamed.
     classifier.fit(X, [similar, names[:3]], groups=[pairs, few])
     assert classifier.symmetry_ == "none"
@@ -282,9 +278,7 @@ def test_images():
     labels = random.integers(0, 2, 80)
     images = (random.random((80, 12, 12)) * 99 + 99 * labels[:, None, None]).astype(np.uint8)
     model = nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv2d(1, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(256, 2))
-    classifier = AggregateClassifier(**FAST | {"model": model, "scaling": "auto", "epochs": 5}).fit(images, labels)
-    assert classifier.scaling_ == "standard"
-    assert len(classifier.replicas_) == 1
+    classifier = AggregateClassifier(**fast(epochs=5) | {"model": model}).fit(images, labels)
     assert accuracy(classifier, torch.from_numpy(images), labels) > 0.95
     with pytest.raises(ValueError, match=r"rows of shape \(12, 10\), but those of fit had \(12, 12\)"):
         classifier.predict(images[:, :, :10])
@@ -297,25 +291,22 @@ def test_own_modules_and_functions():
         first, again = (AggregateClassifier(**{**FAST, "model": model}).fit(X, labels) for _ in range(2))
         assert accuracy(first, X, labels) > 0.95
         np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
-    loss = AggregateClassifier(loss=lambda logits: unbag.objectives.losses.gce(logits, q=0.5), **FAST).fit(X, labels)
-    assert accuracy(loss, X, labels) > 0.95
+    robust = AggregateClassifier(**fast(loss=lambda logits: unbag.losses.gce(logits, q=0.5))).fit(X, labels)
+    assert accuracy(robust, X, labels) > 0.95
 
 
-def test_scaling_is_chosen_by_held_out_groups():
+def test_columns_are_scaled_each_by_itself_and_images_together():
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, 400)
-    # The column that tells is tiny beside one that does not: only a scaling of columns shows it.
+    # The informative column is tiny beside one that is not: only a scaling of columns shows it.
     X = np.stack([0.001 * (labels + 0.1 * random.normal(size=400)), 1000 * random.normal(size=400)], 1)
-    ids = np.arange(400) // 4
-    y = unbag.target(ids, count(labels, ids, 2))
-    classifier = AggregateClassifier(**{**FAST, "scaling": "auto"}).fit(X, y)
-    assert [one["scaling"] for one in classifier.replicas_] == ["standard", "table"]
-    assert classifier.scaling_ == "standard"
-    assert accuracy(classifier, X, labels) > 0.95
-    assert classifier.replicas_[0]["score"] > classifier.replicas_[1]["score"] + 0.3
-    # Replicas side by side are what each would be alone.
-    alone = AggregateClassifier(**{**FAST, "scaling": "standard"}).fit(X, y)
-    assert alone.replicas_[0]["score"] == pytest.approx(classifier.replicas_[0]["score"], abs=1e-3)
+    y = unbag.target(ids := np.arange(400) // 4, count(labels, ids, 2))
+    by_scaling = {
+        scaling: accuracy(AggregateClassifier(**FAST, scaling=scaling).fit(X, y), X, labels)
+        for scaling in ("auto", "standard", "table")
+    }
+    assert by_scaling["auto"] == by_scaling["standard"] > 0.95
+    assert by_scaling["table"] < 0.7
 
 
 def with_dropout():
@@ -328,8 +319,8 @@ def test_fits_in_threads_are_those_alone():
     before = torch.get_rng_state()
 
     def fit(seed):
-        choices = {**FAST, "model": with_dropout if seed % 2 else "mlp", "scaling": "auto", "epochs": 3}
-        return AggregateClassifier(**{**choices, "random_state": seed}).fit(X, y).predict_proba(X)
+        choices = {"model": with_dropout if seed % 2 else "mlp", "random_state": seed}
+        return AggregateClassifier(**fast(epochs=3) | choices).fit(X, y).predict_proba(X)
 
     alone = [fit(seed) for seed in range(8)]
     with ThreadPoolExecutor(4) as threads:
@@ -337,56 +328,58 @@ def test_fits_in_threads_are_those_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_history_and_the_best_epoch():
+def test_the_history_has_the_epochs_of_the_first_fold():
     X, labels = blobs()
-    classifier = AggregateClassifier(n_restarts=2, **FAST).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
-    assert classifier.n_iter_ == len(classifier.history_) == 30
-    assert {"epoch", "loss", "score", "seconds"} <= set(classifier.history_[0])
-    best = max(classifier.replicas_, key=lambda one: one["score"])
-    assert classifier.best_epoch_ == best["best_epoch"]
-    scores = np.array([entry["score"] for entry in classifier.history_])
-    assert scores.max() == best["score"]
-    assert np.unravel_index(scores.argmax(), scores.shape)[0] == classifier.best_epoch_
+    classifier = AggregateClassifier(**FAST).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
+    assert len(classifier.history_) == 30
+    assert {"epoch", "phase", "loss", "score", "seconds"} == set(classifier.history_[0])
+    (candidate,) = classifier.candidates_
+    assert candidate["score"] == pytest.approx(max(entry["score"] for entry in classifier.history_), abs=1e-6)
 
 
 def test_patience_stops_early():
     X, labels = blobs(spread=0.5)  # hardly to be learned
     y = unbag.target(IDS, count(labels, IDS, 3))
-    stopped = AggregateClassifier(**{**FAST, "epochs": 300, "patience": 3}).fit(X, y)
-    assert stopped.n_iter_ == stopped.best_epoch_ + 4 < 300
+    scores = [e["score"] for e in AggregateClassifier(**fast(epochs=300, patience=3)).fit(X, y).history_]
+    assert len(scores) == int(np.argmax(scores)) + 4 < 300
 
 
 def test_few_groups_are_all_trained_on():
     X, labels = blobs(n=80)
     ids = np.arange(80) // 4
-    classifier = AggregateClassifier(**{**FAST, "scaling": "auto"}, n_restarts=2)
-    classifier.fit(X, unbag.target(ids, count(labels, ids, 3)))
-    assert classifier.scaling_ == "standard"
+    y = unbag.target(ids, count(labels, ids, 3))
+    classifier = AggregateClassifier(**FAST).fit(X, y)
+    assert classifier.history_[-1]["epoch"] == 29
     assert classifier.history_[0]["score"] is None
-    assert classifier.best_epoch_ == 29
-    assert len(classifier.replicas_) == 2
-    assert all(np.isfinite(one["score"]) for one in classifier.replicas_)
+    assert classifier.folds_ == [[-1] * 20]
+    assert classifier.estimated_accuracy_ is None
     assert accuracy(classifier, X, labels) > 0.9
+    on_request = AggregateClassifier(**FAST, validation=CrossFitting(2)).fit(X, y)
+    assert {*on_request.folds_[0]} == {0, 1}
+
+
+def test_several_folds_and_restarts_are_averaged():
+    X, labels = blobs()
+    y = unbag.target(IDS, count(labels, IDS, 3))
+    classifier = AggregateClassifier(**FAST, validation=CrossFitting(3, n_restarts=2)).fit(X, y)
+    assert {*classifier.folds_[0]} == {0, 1, 2}
+    assert [c["model"] for c in classifier.candidates_] == ["network", "network 2"]
+    assert accuracy(classifier, X, labels) > 0.95
+    assert classifier.estimated_accuracy_.low <= 1
 
 
 def test_nothing_is_held_out_on_request():
     X, labels = blobs()
-    classifier = AggregateClassifier(validation_fraction=0, **FAST).fit(X, labels)
+    classifier = AggregateClassifier(validation=CrossFitting(None, validation_fraction=0), **FAST).fit(X, labels)
     assert classifier.history_[0]["score"] is None
 
 
-def test_ensembles_of_unnamed_classes_agree_on_names():
-    X, labels = blobs()
-    pairs = tuples(len(X), 600, 2)
-    z = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
-    classifier = AggregateClassifier("pairwise_similarity", n_classes=3, n_restarts=4, ensemble=True, **fast(epochs=60))
-    classifier.fit(X, z, groups=pairs)
-    assert len(classifier.models_) == 4
+def test_restarts_of_unnamed_classes_agree_on_names():
+    classifier, X, labels, *_ = fitted_on_pairs(validation=CrossFitting(2, n_restarts=2))
+    assert len(classifier.candidates_) == 2
     few = [int((labels == label).argmax()) for label in range(3)]
     assert accuracy(classifier.name_classes(X[few], labels[few]), X, labels) > 0.95
     np.testing.assert_allclose(classifier.predict_proba(X).sum(1), 1)
-    averaged = np.mean([one.exp().numpy() for one in classifier._log_probs_of_models(torch.from_numpy(X))], 0)
-    np.testing.assert_allclose(classifier.predict_proba(X), averaged, atol=1e-6)
 
 
 def test_fits_are_the_same_with_the_same_random_state_and_leave_that_of_torch_alone():
@@ -394,7 +387,7 @@ def test_fits_are_the_same_with_the_same_random_state_and_leave_that_of_torch_al
     torch.manual_seed(3)
     before = torch.get_rng_state()
     first, again, other = (
-        AggregateClassifier(**{**FAST, "epochs": 3, "random_state": seed}).fit(X, labels).predict_proba(X)
+        AggregateClassifier(**fast(epochs=3) | {"random_state": seed}).fit(X, labels).predict_proba(X)
         for seed in (0, 0, 1)
     )
     assert torch.equal(before, torch.get_rng_state())
@@ -404,7 +397,7 @@ def test_fits_are_the_same_with_the_same_random_state_and_leave_that_of_torch_al
 
 def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
     X, labels = blobs()
-    settings = {**FAST, "epochs": 4, "checkpoint": tmp_path}
+    settings = fast(epochs=4, checkpoint=tmp_path)
     y = unbag.target(IDS, count(labels, IDS, 3))
     first = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
     with caplog.at_level(logging.INFO, logger="unbag"):
@@ -413,11 +406,11 @@ def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
         caplog.clear()
         for fold in (X + 1, X[:100]):  # as a fold of cross-validation would
             AggregateClassifier(**settings).fit(fold, y[: len(fold)])
-        AggregateClassifier(**{**settings, "learning_rate": 0.1}).fit(X, y)
+        AggregateClassifier(**fast(epochs=4, learning_rate=0.1, checkpoint=tmp_path)).fit(X, y)
         assert "going on with" not in caplog.text
     np.testing.assert_array_equal(first, again)
     with pytest.raises(ValueError, match="checkpoint needs a random_state that is a whole number, got None"):
-        AggregateClassifier(checkpoint=tmp_path).fit(X, y)
+        AggregateClassifier(training=NetworkTraining(checkpoint=tmp_path)).fit(X, y)
 
 
 def test_a_bar_is_shown_in_terminals_only(capfd):
@@ -429,11 +422,11 @@ def test_a_bar_is_shown_in_terminals_only(capfd):
 # Naming
 
 
-def fitted_on_pairs(**settings):
+def fitted_on_pairs(epochs=30, **settings):
     X, labels = blobs()
     pairs = tuples(len(X), 600, 2)
     z = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
-    classifier = AggregateClassifier("pairwise_similarity", **{"n_classes": 3, "n_restarts": 2, **FAST, **settings})
+    classifier = AggregateClassifier("pairwise_similarity", **{"n_classes": 3, **fast(epochs=epochs), **settings})
     return classifier.fit(X, z, groups=pairs), X, labels, pairs, z
 
 
@@ -454,7 +447,7 @@ def test_names_of_ordered_classes():
     triplets = tuples(len(X), 900, 3)
     z = unbag.OrdinalTriplet().observe(labels, triplets, 3)
     names = np.array(["small", "medium", "large"])
-    classifier = AggregateClassifier("ordinal_triplet", classes=names, n_restarts=3, **FAST).fit(X, z, groups=triplets)
+    classifier = AggregateClassifier("ordinal_triplet", classes=names, validation=CrossFitting(n_restarts=3), **FAST).fit(X, z, groups=triplets)
     classifier.name_classes(X[:30], names[labels[:30]])
     assert classifier.classes_.tolist() == names.tolist()
     assert accuracy(classifier, X, names[labels]) > 0.9
@@ -483,7 +476,7 @@ def test_naming_refuses(settings, names, said):
 def test_named_classes_are_not_renamed():
     X, labels = blobs()
     classifier = AggregateClassifier(**fast(epochs=1)).fit(X, unbag.target(IDS, count(labels, IDS, 3)))
-    with pytest.raises(ValueError, match="the observations name the classes"):
+    with pytest.raises(ValueError, match="the observations identify the classes"):
         classifier.name_classes(X, labels)
 
 
@@ -504,7 +497,7 @@ def test_findings_become_warnings_or_errors():
 def test_unnamed_classes_are_no_reason_to_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        classifier, *_ = fitted_on_pairs(epochs=1)
+        classifier, *_ = fitted_on_pairs()
     assert [found.kind for found in classifier.diagnosis_] == ["unnamed_classes"]
 
 
@@ -518,7 +511,7 @@ def test_beside_other_sets_a_set_may_tell_nothing():
 
 def test_a_model_that_is_worse_than_a_constant_one_is_warned_of():
     X, target = target_of_blobs()
-    settings = {**FAST, "epochs": 2, "scaling": "none", "learning_rate": 1e6}
+    settings = fast(epochs=2, learning_rate=1e6) | {"scaling": "none"}
     with pytest.warns(unbag.DivergenceWarning, match="worse than a constant prediction: log-lik") as caught:
         AggregateClassifier(**settings).fit(X, target)
     assert caught[0].filename == __file__
@@ -544,19 +537,23 @@ def target_of_blobs(k: int = 3):
         ({"aggregate": []}, "aggregate is an empty list"),
         ({"model": "forest"}, "model must be one of linear, logistic, mlp"),
         ({"method": "em"}, "method must be one of 'auto', 'uum', 'likelihood', got 'em'"),
-        ({"weights": "old"}, "weights must be one of 'auto', 'current', 'remembered', got 'old'"),
         ({"scaling": "minmax"}, "scaling must be one of 'auto', 'none', 'standard', 'table', got 'minmax'"),
-        ({"loss": "hinge"}, "loss must be one of"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
-        ({"warm_up": "some"}, "warm_up must be a whole number"),
-        ({"n_folds": 1}, "n_folds must be a whole number of at least 2, or None, got 1"),
-        ({"n_folds": "many"}, "n_folds must be a whole number of at least 2, or None, got 'many'"),
-        ({"n_folds": None}, r'model="auto" chooses by left-out groups: give n_folds of at least 2, or name a model'),
-        ({"n_restarts": 0}, "n_restarts must be a whole number of at least 1, got 0"),
-        ({"validation_fraction": 1}, "validation_fraction must be at least 0 and less than 1, got 1"),
-        ({"batch_size": "large"}, "batch_size must be a whole number of at least 1, got 'large'"),
-        ({"patience": 0}, "patience must be a whole number of at least 1, got 0"),
-        ({"learning_rate": 0}, "learning_rate must be a positive number"),
+        ({"training": NetworkTraining(weights="old")}, "weights must be one of .*'remembered', got 'old'"),
+        ({"training": NetworkTraining(loss="hinge")}, "loss must be one of"),
+        ({"training": NetworkTraining(0)}, "epochs must be a whole number of at least 1, got 0"),
+        ({"training": NetworkTraining(warm_up="some")}, "warm_up must be a whole number"),
+        ({"training": NetworkTraining(batch_size="large")}, "batch_size must be a whole number .*, got 'large'"),
+        ({"training": NetworkTraining(patience=0)}, "patience must be a whole number of at least 1, got 0"),
+        ({"training": NetworkTraining(learning_rate=0)}, "learning_rate must be a positive number"),
+        ({"training": NetworkTraining(devices=0)}, "devices must be a whole number of at least 1"),
+        ({"training": NetworkTraining(), "model": "trees"}, r"settings of networks, but model='trees' is none; leave"),
+        ({"method": "uum", "model": LogisticRegression()}, "settings of networks, but LogisticRegression is none"),
+        ({"validation": CrossFitting(1)}, 'n_folds must be a whole number of at least 2, "auto" or None; got 1'),
+        ({"validation": CrossFitting("many")}, "n_folds must be a whole number of at least 2, .*; got 'many'"),
+        ({"validation": CrossFitting(n_restarts=0)}, "n_restarts must be a whole number of at least 1, got 0"),
+        ({"validation": CrossFitting(validation_fraction=1)}, "validation_fraction must be .* less than 1, got 1"),
+        ({"time_limit": 0}, "time_limit must be a positive number of seconds, or None; got 0"),
+        ({"n_jobs": 0}, "n_jobs must be a whole number other than 0"),
         ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
         ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),
         ({"classes": ["a", "b", "b"]}, "classes must differ from each other"),
@@ -566,6 +563,29 @@ def test_settings_that_are_refused(settings, said):
     X, y = target_of_blobs()
     with pytest.raises(ValueError, match=said):
         AggregateClassifier(**settings).fit(X, [] if settings.get("aggregate") == [] else y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"epochs": 3}, r"epochs is no longer a parameter .*; use training=unbag.NetworkTraining\(epochs=\.\.\.\)"),
+        ({"checkpoint": "here"}, r"use training=unbag.NetworkTraining\(checkpoint=\.\.\.\)"),
+        ({"n_folds": 3}, r"use validation=unbag.CrossFitting\(n_folds=\.\.\.\)"),
+        ({"ensemble": True}, "ensemble is no longer a parameter"),
+        ({"epoch": 3}, "got an unexpected keyword argument 'epoch'"),
+    ],
+)
+def test_parameters_of_earlier_versions_name_their_replacement(settings, said):
+    with pytest.raises(TypeError, match=said):
+        AggregateClassifier(**settings)
+
+
+def test_settings_of_another_type_are_refused():
+    X, y = target_of_blobs()
+    with pytest.raises(TypeError, match=r"training must be an unbag.NetworkTraining or None, got dict"):
+        AggregateClassifier(training={"epochs": 3}).fit(X, y)
+    with pytest.raises(TypeError, match=r"validation must be an unbag.CrossFitting or None, got int"):
+        AggregateClassifier(validation=4).fit(X, y)
 
 
 def test_missing_values_of_arrays_are_refused_by_the_numbers_of_their_columns():
@@ -590,7 +610,7 @@ def test_masked_rows_and_labels_are_refused():
         AggregateClassifier().fit(masked, y)
     with pytest.raises(ValueError, match="y has no value at place 5"):
         AggregateClassifier().fit(X, np.ma.array(np.arange(200) % 2, mask=np.arange(200) == 5))
-    classifier = AggregateClassifier(model="mlp", epochs=1).fit(np.ma.array(X), y)
+    classifier = AggregateClassifier(**fast(epochs=1)).fit(np.ma.array(X), y)
     with pytest.raises(ValueError, match="X has no value at place 3"):
         classifier.predict(masked)
 
@@ -605,8 +625,8 @@ def test_columns_that_float32_cannot_hold_are_named():
     said = r"varies too little for float32 in column 2 \(weight\), and is taken for constant there; measure in a sma"
     for small in (1e-300, 1e-40):
         with pytest.warns(UnbagWarning, match=said):
-            AggregateClassifier(model="mlp", epochs=1).fit(table * [1, 1, small], y)
-    AggregateClassifier(model="mlp", epochs=1).fit(table * [1, 1, 1e-30], y)  # which is large enough
+            AggregateClassifier(**fast(epochs=1)).fit(table * [1, 1, small], y)
+    AggregateClassifier(**fast(epochs=1)).fit(table * [1, 1, 1e-30], y)  # which is large enough
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch):
@@ -626,7 +646,7 @@ def test_rows_in_no_group_are_counted():
     X, labels = blobs()
     pairs = Groups.from_tuples(np.arange(100).reshape(50, 2))  # which does not know how many rows there are
     similar = unbag.PairwiseSimilarity().observe(labels, pairs, 3)
-    settings = {**FAST, "epochs": 1, "n_classes": 3}
+    settings = fast(epochs=1) | {"n_classes": 3}
     with pytest.warns(
         UnbagWarning, match="the groups hold 100 of 200 rows; the others take no part in training"
     ) as seen:
@@ -726,12 +746,13 @@ def test_observations_of_many_values_are_asked_for_by_value():
     probs = np.stack([classifier.predict_groups(X, groups, z=[value] * 50) for value in range(5)], 1)
     np.testing.assert_allclose(probs.sum(1), 1)
     np.testing.assert_allclose(classifier.predict_groups(X, groups), probs @ np.arange(5))
-    classifier.aggregate = unbag.Majority()
+    majority = AggregateClassifier(unbag.Majority(), n_classes=3, **fast(epochs=2))
+    majority.fit(X, unbag.Majority().observe(labels, groups, 3), groups=groups)
     with pytest.raises(ValueError, match="Majority may observe many things; say which with z="):
-        classifier.predict_groups(X, groups)
+        majority.predict_groups(X, groups)
 
 
-def test_hooks_of_training_are_handed_on(tmp_path):
+def test_hooks_of_training_are_handed_on():
     X, y = target_of_blobs()
     asked = []
 
@@ -745,12 +766,8 @@ def test_hooks_of_training_are_handed_on(tmp_path):
         "stopping": stop,
         "views": lambda rows: rows + 0.01 * torch.randn_like(rows),
     }
-    clf = AggregateClassifier(model="mlp", epochs=5, random_state=0, **hooks).fit(X, y)
-    assert (clf.n_iter_, asked) == (2, [1, 2])
-    clf.save(tmp_path / "model")
-    loaded = unbag.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
-    assert all(loaded.get_params()[name] is None for name in hooks), "they are of training alone"
+    clf = AggregateClassifier(**fast(epochs=5, **hooks)).fit(X, y)
+    assert (len(clf.history_), asked) == (2, [1, 2])
     for name in hooks:
-        other = AggregateClassifier(model="mlp", epochs=5, random_state=0, **{**hooks, name: None}).fit(X, y)
-        assert not np.array_equal(other.predict_proba(X), clf.predict_proba(X)), name
+        changed = AggregateClassifier(**fast(epochs=5, **{**hooks, name: None})).fit(X, y)
+        assert not np.array_equal(changed.predict_proba(X), clf.predict_proba(X)), name

@@ -105,14 +105,14 @@ def test_a_saved_classifier_reads_tables(fitted, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(in_polars()), fitted.predict_proba(in_pandas()))
 
 
-def test_medians_and_categories_are_those_of_rows_in_groups():
+def test_missing_values_and_categories_are_those_of_rows_in_groups():
     table = pd.DataFrame({"age": [1.0, 3.0, None, 100.0], "town": ["a", "b", "a", "c"]})
     groups = Groups(torch.tensor([0, 1, 2]), torch.tensor([0, 2, 3]), n_rows=4)
     clf = AggregateClassifier(**FAST, n_classes=2)
     with pytest.warns(UnbagWarning):
         clf.fit(table, [[1, 1], [0, 1]], groups=groups)
-    assert clf.get_feature_names_out().tolist() == ["age", "age is missing", "town = a", "town = b"]
-    assert clf.preparation_.features[0].fill == 2.0
+    assert clf.get_feature_names_out().tolist() == ["age", "town = a", "town = b"]
+    assert clf.preparation_.features[0].has_missing
 
 
 def test_what_rows_of_fit_did_not_have_is_told(fitted):
@@ -121,7 +121,7 @@ def test_what_rows_of_fit_did_not_have_is_told(fitted):
         fitted.predict(new)
     assert [str(one.message) for one in caught] == [
         "X, column town: 2 values are categories that training rows did not have",
-        "X, column income: 1 missing values were filled in; training rows had none missing",
+        "X, column income: 1 values are missing, but no training row had a missing value here",
     ]
 
 

@@ -11,10 +11,10 @@ from table_files import BAGS, PAIRS, PEOPLE, WARDS, call, write
 
 import unbag
 from unbag import Groups
-from unbag.tables.predict_groups import round_counts
+from unbag.tables.predict import round_counts
 
 PAIR, BAG = "pairwise_similarity", "multiple_instance"
-QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
+QUICK = ["--model", "linear", "--n-folds", 2, "--jobs", 1]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def predict(folder, groups, *kind):
 def known(folder, aggregate, groups, z=None):
     """Return the same from the estimator."""
     clf = unbag.load(folder / "run" / "model")
-    clf.aggregate = aggregate
+    clf.aggregate, clf.fitted_aggregates_ = aggregate, [aggregate]
     people = pd.read_csv(folder / "people.csv")[["age", "town"]]
     return clf.predict_groups(people, groups, z)
 
@@ -101,7 +101,7 @@ def test_some_groups_may_be_asked_for_in_any_order(folder):
         ("ward\nw9\n", (), "group 'w9' has no rows in column ward of"),
         ("a,b\np00,p99\n", ("--aggregate", PAIR), "'p99' is not in column id of"),
         ("ward\nw0\n", ("--keep", "age"), "--keep copies columns of rows"),
-        ("ward\nw0\n", ("--aggregate", "ordinal_rank"), "the run has learned from label_proportions, pairwise"),
+        ("ward\nw0\n", ("--aggregate", "ordinal_rank"), "the run was fitted to label_proportions, pairwise"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(folder, content, more, message):

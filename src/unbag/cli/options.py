@@ -1,31 +1,29 @@
-"""Options of the command line, made from :mod:`unbag.tables.options`."""
+"""Options of the commands, made from the models in :mod:`unbag.tables.options`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from unbag.tables.options import Plan, Source, Training, option_of, options_of, plain_type, words_of
+from unbag.tables.options import NetworkOptions, Option, Plan, Source, Training, options_of
 
-OF_FILES = {**options_of(Source), **options_of(Plan)}
-OPTIONS = {**OF_FILES, **options_of(Training)}
-DEFAULTS = {field.name: field.default for kind in (Source, Plan, Training) for field in fields(kind)}
+FILE_OPTIONS = {**options_of(Source), **options_of(Plan)}
+OPTIONS = {**FILE_OPTIONS, **options_of(Training), **options_of(NetworkOptions)}
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def takes(names: Iterable[str]) -> Callable[[Command], Command]:
-    """Give a command options by name, in place of its ``**options``; those that are not given are None."""
+def with_options(names: Iterable[str]) -> Callable[[Command], Command]:
+    """Add options by name to the signature of a command, which receives them as ``**options``; None if not passed."""
 
     def decorate(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
-        last = [one for one in own if one.kind is one.KEYWORD_ONLY]
+        parameters = inspect.signature(command, eval_str=True).parameters.values()
+        first = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        last = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         made = [last[0].replace(name=name, default=None, annotation=_as_typer(name, OPTIONS[name])) for name in names]
         command.__signature__ = inspect.Signature([*first, *made, *last])  # type: ignore[attr-defined]
         return command
@@ -33,17 +31,17 @@ def takes(names: Iterable[str]) -> Callable[[Command], Command]:
     return decorate
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, lists as lists."""
+def passed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were passed; those with several values as lists."""
     return {
-        name: split(value) if name in OPTIONS and plain_type(OPTIONS[name]) is tuple else value
+        name: split(value) if name in OPTIONS and OPTIONS[name].type is tuple else value
         for name, value in options.items()
         if value is not None
     }
 
 
 def split(names: str) -> list[str]:
-    """Return what stands between commas.
+    """Split text at commas.
 
     Examples
     --------
@@ -53,29 +51,30 @@ def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _as_typer(name: str, hint: Any) -> Any:
-    option, kind, default = option_of(hint), plain_type(hint), DEFAULTS.get(name)
-    assert option is not None
-    flags = [f"--{name.replace('_', '-')}", *([option.flag] if option.flag else [])]
-    shown = False if default in (None, ()) or kind is bool else str(default)
-    words = words_of(hint)
+def _as_typer(name: str, option: Option) -> Any:
+    kind = option.type
     extra: dict[str, Any] = {"metavar": "<str,...>"} if kind is tuple else {}
-    if words:
-        extra = {"parser": partial(_read, kind, words), "metavar": f"<{'|'.join([kind.__name__, *words])}>"}
+    if option.words:
+        extra = {"parser": partial(_parse, option), "metavar": f"<{'|'.join([kind.__name__, *option.words])}>"}
+    help = f"{option.help}: {', '.join(option.choices)}." if option.choices else option.help
+    if option.default not in (None, ()) and kind is not bool:
+        help += f" Default: {option.default}."
     info = typer.Option(
-        *flags,
-        help=f"{option.help}: {', '.join(option.choices)}." if option.choices else option.help,
+        f"--{name.replace('_', '-')}",
+        *([option.flag] if option.flag else []),
+        help=help,
         rich_help_panel=option.panel,
-        show_default=shown,
+        show_default=False,
         autocompletion=(lambda: list(option.choices)) if option.choices else None,
         **extra,
     )
     return Annotated[(str if kind is tuple else kind) | None, info]
 
 
-def _read(kind: type, words: Sequence[str], text: Any) -> Any:
-    """Return the number that was written, or the word in its place."""
+def _parse(option: Option, text: Any) -> Any:
+    """Return a number, or one of the words that may replace it."""
     try:
-        return text if text in words else kind(text)
+        return text if text in option.words else option.type(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither {' nor '.join([f'of type {kind.__name__}', *words])}") from None
+        kinds = " nor ".join([f"of type {option.type.__name__}", *option.words])
+        raise typer.BadParameter(f"{text!r} is neither {kinds}") from None

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from unbag._utils.terminal import Terminal, visible
-from unbag.cli.options import OF_FILES, OPTIONS, given, split, takes
+from unbag.cli.options import FILE_OPTIONS, OPTIONS, passed, split, with_options
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
+from unbag.cli.tables_shown import show_checked, show_columns, show_fit, show_problems
 from unbag.persistence.run_folder import Run
 from unbag.tables.options import WHERE
 
@@ -46,7 +46,7 @@ Also = Annotated[
 ]
 
 
-@takes(OF_FILES)
+@with_options(FILE_OPTIONS)
 def check(
     ctx: typer.Context,
     instances: Instances,
@@ -65,7 +65,7 @@ def check(
     Exit code 0: nothing is; 1: there are warnings, with --strict; 2: there are errors.
     """
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also)}
-    options = given({**options, **files})
+    options = passed({**options, **files})
     with plain_errors(debug=ctx.obj):
         from unbag.tables import check_tables, make_plan  # noqa: PLC0415
 
@@ -82,7 +82,7 @@ def check(
         raise typer.Exit(1)
 
 
-@takes(OPTIONS)
+@with_options(OPTIONS)
 def fit(
     ctx: typer.Context,
     instances: Annotated[Path | None, typer.Argument(help=INSTANCES)] = None,
@@ -109,7 +109,7 @@ def fit(
     A run that was interrupted goes on when it is asked for again.
     """
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
-    options = given({**options, **files})
+    options = passed({**options, **files})
     with plain_errors(debug=ctx.obj):
         from unbag._utils.problems import fail  # noqa: PLC0415
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
@@ -122,36 +122,37 @@ def fit(
             raise fail("name the folder to keep the run in, with --out or as out = ... in the file of settings")
         run = Run(Path(options["out"]))
         plan = make_plan(options)
+        network = plan.training.network
+        launcher = None if network is None else Launcher(network.devices, network.nodes, plan.training.device)
         if engine == "ray":
             from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
 
-            n = (1 if plan.training.devices == "auto" else plan.training.devices) * plan.training.nodes
-            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), n, plan.training.device), nl=False)
+            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), network, plan.training.device), nl=False)
             return
-        if not Launcher(plan.training.devices, plan.training.nodes, plan.training.device).first:
+        if launcher is not None and not launcher.first:
             with TemporaryDirectory() as folder:  # the first process keeps the run
                 fit_tables(plan, Run(Path(folder)), rows=run.rows)
             return
         try:
-            learned = fit_tables(
-                plan, run, force=force, verbose=not as_json, say_read=_no_words if as_json else _say_read
+            fitted = fit_tables(
+                plan, run, force=force, verbose=not as_json, on_read=(lambda loaded: None) if as_json else _show_read
             )
         except KeyboardInterrupt:
-            _say_how_to_go_on(run)
+            _show_how_to_resume(run)
             raise typer.Exit(130) from None
         except ProcessLost:
-            _say_how_to_go_on(run)
+            _show_how_to_resume(run)
             raise
         if as_json:
-            problems = [one.as_dict() for one in learned.problems]
-            content = {"run": str(run.folder), "summary": learned.summary, "problems": problems}
+            problems = [one.as_dict() for one in fitted.problems]
+            content = {"run": str(run.folder), "summary": fitted.summary, "problems": problems}
             typer.echo(json.dumps(content, indent=1))
         else:
-            show_problems(Terminal(stderr=True), learned.problems)
-            show_learned(Terminal(), learned)
+            show_problems(Terminal(stderr=True), fitted.problems)
+            show_fit(Terminal(), fitted)
 
 
-@takes(("id", "group", "aggregate", "device"))
+@with_options(("id", "group", "aggregate", "device"))
 def predict(
     ctx: typer.Context,
     run: RunFolder,
@@ -184,11 +185,11 @@ def predict(
 
             if groups is not None:
                 raise fail("--engine ray predicts rows; leave --groups out, or predict groups with --engine local")
-            rows, problems = predict_on_cluster(Run(run), instances, out, keep=split(keep or ""), **given(options))
+            rows, problems = predict_on_cluster(Run(run), instances, out, keep=split(keep or ""), **passed(options))
             say_written(rows, "rows", out, problems, as_json)
             return
         check_writable(out)
-        arguments: dict[str, Any] = {"raw_text": raw_text, **given(options)}
+        arguments: dict[str, Any] = {"raw_text": raw_text, **passed(options)}
         if groups is not None:
             if keep is not None:
                 raise fail("--keep copies columns of rows, which are not written with --groups; leave it out")
@@ -201,7 +202,7 @@ def predict(
         say_written(rows, "rows", out, problems, as_json)
 
 
-@takes(("aggregate", "drop_unmatched", "device"))
+@with_options(("aggregate", "drop_unmatched", "device"))
 def disaggregate(
     ctx: typer.Context,
     run: RunFolder,
@@ -222,17 +223,13 @@ def disaggregate(
             from unbag.tables import disaggregate_table as write  # noqa: PLC0415
 
         check_writable(out)
-        rows, problems = write(Run(run), instances, groups, out, raw_text=raw_text, **given(options))
+        rows, problems = write(Run(run), instances, groups, out, raw_text=raw_text, **passed(options))
         say_written(rows, "lines", out, problems, as_json)
 
 
-def _say_read(gathered: Any) -> None:
-    for one in gathered.observed:
-        show_columns(Terminal(stderr=True), one.table.file, [read._asdict() for read in one.read])
-
-
-def _no_words(gathered: Any) -> None:
-    """Print nothing: the output is for machines."""
+def _show_read(loaded: Any) -> None:
+    for observed in loaded.observed:
+        show_columns(Terminal(stderr=True), observed.table.file, [read._asdict() for read in observed.read])
 
 
 def _as_one_of_several(arguments: list[str]) -> list[str]:
@@ -250,15 +247,14 @@ def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
     return [{"aggregate": parts[1], "file": parts[2]} for parts in matches if parts is not None]
 
 
-def _say_how_to_go_on(run: Run) -> None:
+def _show_how_to_resume(run: Run) -> None:
     console = Terminal(stderr=True, soft_wrap=True, highlight=False, markup=False)
     if not run.head.exists() or run.read()["status"] == "finished":
-        console.print("Stopped before training began; nothing was written.")
+        console.print("Stopped before anything was saved; nothing was written.")
         return
-    saved = any(run.checkpoint.rglob("*.safetensors"))
-    where = "from where it was last saved" if saved else "from the beginning, because nothing was saved yet"
     command = visible(shlex.join(["unbag", *sys.argv[1:]]))
-    console.print(f"Stopped. The run in {visible(run.folder)} is not finished; to go on with it, {where}:\n  {command}")
+    folder = visible(run.folder)
+    console.print(f"Stopped. The run in {folder} is not finished; to resume it from the last checkpoint:\n  {command}")
 
 
 def say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
@@ -36,10 +37,8 @@ class Feature:
     kind
         ``"number"``, ``"boolean"`` and ``"date"``, in days since 1970, become one column, ``"category"`` one of 0 and 1
         for each of its values, ``"array"``, a list of numbers in each row, one for each of them.
-    fill
-        The number that stands for a missing one: the median of the training rows; None leaves it missing, as NaN.
-    marked
-        Whether a further column is 1 where the number is missing.
+    has_missing
+        Whether a number is missing in a training row. Missing numbers stay NaN, which all models read.
     values
         The categories of the training rows, as text; None among them where some are missing.
     width
@@ -48,8 +47,7 @@ class Feature:
 
     name: str
     kind: Kind
-    fill: float | None = 0.0
-    marked: bool = False
+    has_missing: bool = False
     values: tuple[str | None, ...] = ()
     width: int = 0
 
@@ -60,7 +58,7 @@ class Feature:
             return [f"{self.name}[{place}]" for place in range(self.width)]
         if self.kind == "category":
             return [f"{self.name} is missing" if value is None else f"{self.name} = {value}" for value in self.values]
-        return [self.name, f"{self.name} is missing"] if self.marked else [self.name]
+        return [self.name]
 
 
 @dataclass
@@ -70,12 +68,17 @@ class Tally:
     unknown: dict[str, int] = field(default_factory=dict)
     """Categories that no training row has: all columns of the feature are 0."""
     filled: dict[str, int] = field(default_factory=dict)
-    """Missing numbers in a column that had none: the median stands for them, and nothing marks it."""
+    """Missing numbers in a column in which training rows had none, so that models could not learn what that means."""
 
     def count(self, which: dict[str, int], name: str, number: int) -> None:
         """Add to a count."""
         if number:
             which[name] = which.get(name, 0) + number
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            dict(Counter(self.unknown) + Counter(other.unknown)), dict(Counter(self.filled) + Counter(other.filled))
+        )
 
     def as_problems(self, file: str) -> list[Problem]:
         """Return what was met, as notes."""
@@ -85,7 +88,7 @@ class Tally:
         ]
         filled = [
             Problem(
-                "note", f"{count:,} missing values were filled in; training rows had none missing", file, None, name
+                "note", f"{count:,} values are missing, but no training row had a missing value here", file, None, name
             )
             for name, count in self.filled.items()
         ]
@@ -106,11 +109,11 @@ class Preparation:
     >>> table = Table(Path("people.csv"), pa.table({"age": [30, None, 50], "town": ["Bonn", "Ulm", "Bonn"]}))
     >>> preparation = fit_preparation(table, ["age", "town"])
     >>> preparation.encoded_names
-    ['age', 'age is missing', 'town = Bonn', 'town = Ulm']
+    ['age', 'town = Bonn', 'town = Ulm']
     >>> preparation.encode(table)
-    array([[30.,  0.,  1.,  0.],
-           [40.,  1.,  0.,  1.],
-           [50.,  0.,  1.,  0.]])
+    array([[30.,  1.,  0.],
+           [nan,  0.,  1.],
+           [50.,  1.,  0.]])
     """
 
     features: tuple[Feature, ...]
@@ -165,15 +168,12 @@ def _as_plain(one: Feature) -> dict[str, Any]:
     return own | {"values": list(one.values)} if one.values else own
 
 
-def fit_preparation(
-    table: Table, names: Sequence[str], rows: np.ndarray | None = None, *, keep_missing: bool = False
-) -> Preparation:
+def fit_preparation(table: Table, names: Sequence[str], rows: np.ndarray | None = None) -> Preparation:
     """Learn from training rows how to turn columns into numbers, in which :func:`feature_problems` finds no error.
 
     ``rows`` are those that are trained on, None for all.
-    ``keep_missing`` leaves missing numbers as they are, for a model that reads NaN.
     """
-    return Preparation(tuple(_fit(table, name, rows, keep_missing) for name in names))
+    return Preparation(tuple(_fit(table, name, rows) for name in names))
 
 
 def kind_of(column: pa.Array | pa.Field) -> Kind:
@@ -242,22 +242,16 @@ def as_numbers(column: pa.Array) -> np.ndarray:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _fit(table: Table, name: str, rows: np.ndarray | None, keep_missing: bool) -> Feature:
+def _fit(table: Table, name: str, rows: np.ndarray | None) -> Feature:
     column = table.column(name)
     if is_array(column.type):
-        return Feature(name, "array", None, width=read_arrays(column[:1], None, table.file, 0, name).shape[1])
+        return Feature(name, "array", width=read_arrays(column[:1], None, table.file, 0, name).shape[1])
     kind = kind_of(column)
+    column = column if rows is None else column.take(pa.array(rows))
     if kind == "category":
-        column = column if rows is None else column.take(pa.array(rows))
         values: list[str | None] = sorted(column.drop_null().unique().to_pylist())
         return Feature(name, kind, values=(*values, *([None] if column.null_count else [])))
-    if keep_missing:
-        return Feature(name, kind, None)
-    numbers = as_numbers(column)
-    ordered = np.sort(numbers if rows is None else numbers[rows])  # NaN comes last
-    n = len(ordered) - int(np.isnan(ordered).sum())
-    fill = float(ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n else 0.0  # the median, without the cost of a call
-    return Feature(name, kind, fill, marked=n < len(ordered))
+    return Feature(name, kind, has_missing=bool(is_missing(column).any()))
 
 
 def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
@@ -297,15 +291,9 @@ def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row
             first_row + row + 1,
             one.name,
         )
-    if one.fill is None:
-        out[:, 0] = numbers
-        return
-    missing = np.isnan(numbers)
-    out[:, 0] = np.where(missing, one.fill, numbers)
-    if one.marked:
-        out[:, 1] = missing
-    else:
-        tally.count(tally.filled, one.name, int(missing.sum()))
+    out[:, 0] = numbers
+    if not one.has_missing:
+        tally.count(tally.filled, one.name, int(np.isnan(numbers).sum()))
 
 
 def _parse_dates(text: pa.Array) -> pa.Array:

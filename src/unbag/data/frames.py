@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,33 @@ from unbag._utils.problems import NAMED
 from unbag.data.columns import Table, plain_types
 from unbag.data.features import Preparation, Tally, feature_problems, fit_preparation
 from unbag.data.groups import Groups
+from unbag.data.row_source import Rows, gather_rows
 
 X_FILE = Path("X")
 """What a table is called in sentences; its rows are counted from 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows of a table that a preparation has turned into numbers, in memory or on disk; the estimator accepts them.
+
+    Parameters
+    ----------
+    rows
+        The numbers, shape ``(rows, columns)``; NaN where one is missing.
+    preparation
+        The encoding. A classifier that was fitted to encoded rows predicts tables by it.
+    """
+
+    rows: Rows
+    preparation: Preparation
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, which: np.ndarray) -> EncodedRows:
+        """Return some of the rows, in memory."""
+        return EncodedRows(gather_rows(self.rows, torch.from_numpy(which)), self.preparation)
 
 
 def read_frame(X: Any) -> Table | None:
@@ -49,16 +74,10 @@ def fit_frame(estimator: Any, X: Any, table: Table, groups: Sequence[Groups], *,
     if errors := list(islice(filter(None, firsts), NAMED)):
         raise ValueError("; ".join(map(str, errors)))
     members = np.unique(np.concatenate([one.members.numpy(force=True) for one in groups]))
-    estimator.preparation_ = fit_preparation(table, table.names, members, keep_missing=True)
+    estimator.preparation_ = fit_preparation(table, table.names, members)
     rows = torch.from_numpy(estimator.preparation_.encode(table))
     estimator.input_shape_ = tuple(rows.shape[1:])
     return rows
-
-
-def adopt_preparation(estimator: Any, preparation: Preparation) -> None:
-    """Take tables from now on, by a preparation that was fitted elsewhere, where fit has seen numbers."""
-    estimator.preparation_, estimator.n_features_in_ = preparation, len(preparation.names)
-    estimator.feature_names_in_ = np.array(preparation.names, dtype=object)
 
 
 def encode_frame(estimator: Any, X: Any) -> Tensor:

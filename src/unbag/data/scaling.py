@@ -58,8 +58,8 @@ def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Sca
     Parameters
     ----------
     X
-        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``; finite. Or rows on
-        disk that were checked.
+        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``. NaN in a table is
+        ignored. Or rows on disk that were checked.
     scaling
         ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
         float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
@@ -78,7 +78,7 @@ def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Sca
     if not isinstance(X, Tensor | TakenRows) or len(X.shape) < 2 or math.prod(X.shape) == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     if isinstance(X, Tensor):
-        check_finite(X)
+        check_finite(X.masked_fill(X.isnan(), 0) if X.ndim == 2 and bool(X.isnan().any()) else X)
     shape = scaling_shape(X.shape[1:])
     channels = shape[0]
     if scaling == "none":
@@ -182,11 +182,19 @@ def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tens
     def parts() -> Iterator[Tensor]:  # so that there is no second table in float64, and no first of rows on disk
         return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
 
-    count, n_parts = math.prod(X.shape) // columns, -(-X.shape[0] // ROWS_AT_ONCE)
-    moments = join(
-        (torch.stack([part.double().sum((0, 2)), part.amin((0, 2)), part.amax((0, 2))])[None] for part in parts()),
-        n_parts,
-    )  # (parts, 3, columns)
-    mean = moments[:, 0].sum(0) / count  # (columns,)
-    squares = join(((part.double() - mean[:, None]).square().sum((0, 2))[None] for part in parts()), n_parts)
-    return mean, (squares.sum(0) / count).sqrt(), moments[:, 1].amin(0), moments[:, 2].amax(0)
+    n_parts = -(-X.shape[0] // ROWS_AT_ONCE)
+    count, total, low, high = join((_summarise(part)[None] for part in parts()), n_parts).unbind(1)  # (parts, columns)
+    count = count.sum(0).clamp_min(1)
+    mean = total.sum(0) / count  # (columns,)
+    squares = join(((part.double() - mean[:, None]).square().nansum((0, 2))[None] for part in parts()), n_parts)
+    return mean, (squares.sum(0) / count).sqrt(), low.amin(0), high.amax(0)
+
+
+def _summarise(values: Tensor) -> Tensor:
+    """Return number, sum, minimum and maximum of the values of each column that are not NaN, shape ``(4, columns)``."""
+    known = ~values.isnan()
+    if bool(known.all()):
+        count = torch.full((values.shape[1],), values.shape[0] * values.shape[2], device=values.device)
+        return torch.stack([count, values.double().sum((0, 2)), values.amin((0, 2)), values.amax((0, 2))])
+    low, high = (values.masked_fill(~known, limit) for limit in (math.inf, -math.inf))
+    return torch.stack([known.sum((0, 2)), values.double().nansum((0, 2)), low.amin((0, 2)), high.amax((0, 2))])

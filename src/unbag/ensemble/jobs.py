@@ -7,9 +7,12 @@ depend on how many jobs run at a time.
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from typing import Any, NamedTuple
@@ -146,12 +149,32 @@ def fit_candidates(problem: Problem, schedule: Schedule, align: Align | None = N
     with schedule.progress:
         schedule.progress.begin(sum(map(len, schedule.stages)) * len(runner.splits))
         try:
-            for stage in schedule.stages:
-                runner.run_stage(stage, candidates)
+            with _first_interrupt_sets(runner.interrupted):
+                for stage in schedule.stages:
+                    runner.run_stage(stage, candidates)
         except KeyboardInterrupt:
             if not candidates:
                 raise
     return candidates
+
+
+@contextmanager
+def _first_interrupt_sets(event: Event) -> Iterator[None]:
+    """Let the first interrupt from the keyboard set an event; the second one raises an exception as usual."""
+    usual = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, usual)
+        event.set()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 @dataclass(eq=False)
@@ -212,13 +235,9 @@ class _Runner:
             torch.set_num_threads(n_threads)  # also the number with which new threads begin
 
     def _wait(self, future: Future) -> Any:
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            if self.interrupted.is_set() or future.done():
-                raise
-            self.interrupted.set()
-            return future.result()
+        while not future.done():  # the handler of signals runs between calls
+            wait([future], timeout=0.5)
+        return future.result()
 
     def _seconds_until(self, deadline: float) -> float:
         return 0.0 if self.interrupted.is_set() else deadline - self.schedule.clock()

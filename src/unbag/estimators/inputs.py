@@ -20,7 +20,7 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.class_shares import count_of_shares
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.alignment import align, is_numbering, match_columns, split_columns
-from unbag.data.frames import encode_frame
+from unbag.data.frames import EncodedRows, encode_frame
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, RowSource, TakenRows, row_shape
 from unbag.data.scaling import check_finite
@@ -95,6 +95,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
     """
     if reset:
         estimator.preparation_ = None
+    if isinstance(X, EncodedRows):
+        return _read_encoded(estimator, X, reset=reset)
     if isinstance(X, RowSource) and not isinstance(X, Tensor):  # numbers already
         return _read_source(estimator, X, reset=reset)
     if estimator.preparation_ is not None:
@@ -122,6 +124,17 @@ def _check_row_shape(estimator: Any, shape: tuple[int, ...], *, reset: bool) -> 
         raise ValueError(f"X has rows of shape {shape}, but those of fit had {estimator.input_shape_}")
 
 
+def _read_encoded(estimator: Any, X: EncodedRows, *, reset: bool) -> Rows:
+    rows = X.rows if isinstance(X.rows, Tensor) else _read_source(estimator, X.rows, reset=reset)
+    _check_row_shape(estimator, row_shape(rows), reset=reset)
+    if reset:
+        estimator.preparation_, estimator.n_features_in_ = X.preparation, len(X.preparation.names)
+        estimator.feature_names_in_ = np.array(X.preparation.names, dtype=object)
+    elif X.preparation != estimator.preparation_:
+        raise ValueError("X was encoded in another way than the rows of fit; encode it by the preparation_ of the model")
+    return rows
+
+
 def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
     shape = row_shape(X)
     _check_row_shape(estimator, shape, reset=reset)
@@ -131,7 +144,7 @@ def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
         estimator.n_features_in_ = shape[0]
         vars(estimator).pop("feature_names_in_", None)
         for part in TakenRows(X).split(ROWS_AT_ONCE):
-            check_finite(part)
+            check_finite(part, missing=len(shape) == 1)
     return X
 
 

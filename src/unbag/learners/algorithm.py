@@ -19,10 +19,10 @@ from unbag.learners.network import Architecture, NetworkModel
 from unbag.learners.problem import Problem, Watch
 from unbag.training import Checkpoint, Observations, Patience, Processes, Settings, held_out_likelihood, train
 from unbag.training.architectures import MakeModel
-from unbag.training.best import Best, StoppingRule, never
-from unbag.training.identity import digest
+from unbag.training.identity import identify
 from unbag.training.launching import Launcher
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule
+from unbag.training.stopping import Best, StoppingRule, never
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
@@ -130,8 +130,8 @@ class Algorithm:
             "model": maker,
             "hooks": (self.optimiser, self.schedule, self.stopping, self.views),
         }
-        digests = {name: digest(part, f"the {name}") for name, part in parts.items()}
-        return Checkpoint(Path(self.checkpoint or ".") / digest(digests)[:16], seconds=SECONDS_BETWEEN_CHECKPOINTS)
+        run = identify({name: identify(part, name) for name, part in parts.items()}, "run")
+        return Checkpoint(Path(self.checkpoint or ".") / run, seconds=SECONDS_BETWEEN_CHECKPOINTS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,7 +77,10 @@ def _groups_with(observations: Observations, rows: Tensor) -> Tensor:
 
 
 def _connect(sets: Sequence[Observations], n_rows: int, subjects: Tensor | None) -> Tensor:
-    """Return the connected part of each row, where rows are linked by groups and subjects."""
+    """Return the connected part of each row, where rows are linked by groups and subjects.
+
+    Parts are numbered by their first group, so that folds do not depend on the order of rows.
+    """
     members = [s.groups.members for s in sets]
     links = [s.groups.segments.index for s in sets]
     if subjects is not None:
@@ -89,5 +92,8 @@ def _connect(sets: Sequence[Observations], n_rows: int, subjects: Tensor | None)
         first += int(link.max()) + 1
     edges = (torch.cat(members).numpy(), torch.cat(nodes).numpy())
     graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(first, first))
-    part = connected_components(graph, directed=False)[1][:n_rows]
-    return torch.from_numpy(np.unique(part, return_inverse=True)[1])
+    parts = connected_components(graph, directed=False)[1]
+    distinct, first = np.unique(parts[torch.cat([*members, torch.arange(n_rows)]).numpy()], return_index=True)
+    number = np.empty(parts.max() + 1, dtype=np.int64)
+    number[distinct[first.argsort()]] = np.arange(len(distinct))
+    return torch.from_numpy(number[parts[:n_rows]])

@@ -100,13 +100,29 @@ class Run:
         finally:
             remove_empty(made)
 
-    def start(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> None:
-        """Record that a run has begun, and remove the files of an earlier one; a resumed run keeps its checkpoint."""
+    @contextmanager
+    def training(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> Iterator[None]:
+        """Mark the run as unfinished during training, and then remove the files of an earlier one.
+
+        A resumed run keeps its checkpoint. If training fails before a checkpoint was saved, the folder is left as it
+        was.
+        """
         remove_drafts(self.head)
+        before = self.head.read_bytes() if self.head.exists() else None
         if not resumed:
-            earlier = self.read()["files"] if self.head.exists() else {}
-            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+            earlier = {} if before is None else self.read()["files"]
             self._remove_checkpoint()
+            self._write("unfinished", plan, inputs, dict.fromkeys([*FILES, *earlier]))
+        try:
+            yield
+        except BaseException:
+            if not any(self.checkpoint.rglob("*.safetensors")):
+                self._remove_checkpoint()
+                if before is None:
+                    self.head.unlink()
+                else:
+                    write_atomic(self.head, before)
+            raise
         for name in self.read()["files"]:
             remove_drafts(self.folder / name)
             (self.folder / name).unlink(missing_ok=True)
@@ -210,7 +226,7 @@ class Run:
         return [n for n, path in paths.items() if not path.is_file() or sha256(path) != content["files"][n]]
 
     def _remove_checkpoint(self) -> None:
-        from unbag.training.checkpoints import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
+        from unbag.training.checkpoint import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
 
         remove_checkpoints(self.checkpoint)
 
@@ -230,8 +246,8 @@ def _is_file_of_run(name: str) -> bool:
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Name the first setting in which two plans differ."""
-    old, new = ({**plan, **plan["training"]} for plan in (old, new))
-    for name in sorted({*old, *new} - {"training", "devices", "nodes"}):  # any number of processes can resume
+    old, new = ({**plan, **plan["training"], **(plan["training"]["network"] or {})} for plan in (old, new))
+    for name in sorted({*old, *new} - {"training", "network", "devices", "nodes", "jobs"}):  # any number of processes can resume
         if old.get(name) != new.get(name):
             label = {"sources": "file of observations"}.get(name, name)
             return f"{label} ({_shorten(old.get(name))} there, {_shorten(new.get(name))} now)"

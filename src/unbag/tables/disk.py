@@ -25,12 +25,13 @@ from unbag._utils.files import atomic_file, locked, raise_if_input, read_regular
 from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table, as_categories
 from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
+from unbag.data.frames import EncodedRows
 from unbag.tables.files import ParquetFiles, open_table, state_of_parts
-from unbag.tables.load import Gathered, memory_size, with_categories
+from unbag.tables.load import LoadedTables, memory_size, with_categories
 from unbag.training import MappedRows
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 
-FORMAT = 1
+FORMAT = 2
 EXAMINED_ROWS = 100_000
 """Rows that are looked at for columns that tell the answer, the row or the group, which takes a while."""
 RELEASED = 1 << 26
@@ -57,54 +58,58 @@ class ColumnTable(Table):
             return next(iter(file.stream([name], {}))).column(name).slice(0, 1).combine_chunks()
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedRows:
-    """Where rows are, how columns were turned into numbers, the rows as such, and the same groups of them."""
-
-    folder: Path
-    preparation: Preparation
-    rows: MappedRows
-    gathered: Gathered
-    position: np.ndarray | None
-    """Where each row of the table is; None: at the same place."""
+def encode_in_memory(loaded: LoadedTables) -> EncodedRows:
+    """Encode the rows of a plan by what the rows in groups show."""
+    preparation = fit_preparation(loaded.instances, loaded.columns.features, loaded.member_rows)
+    return EncodedRows(torch.from_numpy(preparation.encode(loaded.instances)), preparation)
 
 
-def prepare_on_disk(gathered: Gathered, folder: Path) -> PreparedRows:
-    """Write the rows of a plan to a folder, or find them there, and number the rows of all groups by their places."""
-    order = _order_by_group(gathered)
-    position = None if order is None else np.argsort(order, kind="stable")
-    names = list(gathered.columns.features)
-    members = gathered.member_rows
-    rows = None if len(members) == len(gathered.instances) else members
-    key: dict[str, Any] = {"format": FORMAT, "parts": gathered.on_disk, "types": _types(gathered), "features": names}
-    key |= {"categorical": sorted(gathered.plan.categorical), "order": _digest(order), "learned from": _digest(rows)}
+def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, LoadedTables, np.ndarray]:
+    """Write the encoded rows of a plan to a folder, or find them there.
+
+    Returns
+    -------
+    tuple
+        The rows on disk, the data with row numbers by position on disk, and the position of each row of the table.
+    """
+    order = _order_by_group(loaded)
+    position = np.argsort(order, kind="stable")
+    names, members = list(loaded.columns.features), loaded.member_rows
+    plan = loaded.plan
+    with open_table(plan.instances) as file:
+        assert isinstance(file, ParquetFiles)
+        types = [f"{name} {kind}" for name, kind in file.types.items()]
+    key: dict[str, Any] = {"format": FORMAT, "parts": loaded.on_disk, "types": types, "features": names}
+    key |= {"categorical": sorted(plan.categorical), "order": _digest(order), "learned from": _digest(members)}
     place = folder / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    raise_if_input(place, [gathered.plan.instances])
+    path = place / "rows.npy"
+    raise_if_input(place, [plan.instances])
     place.mkdir(parents=True, exist_ok=True)
     with locked(place):
         if not (place / "manifest.json").exists():
-            table = ColumnTable(gathered.plan.instances, gathered.instances.data, gathered.plan.categorical)
-            preparation = fit_preparation(table, names, rows)
-            for one in preparation.features:
-                if len(one.values) > MOST_CATEGORIES:
-                    message = f"the column holds {len(one.values):,} different texts; leave it out with --exclude"
-                    raise fail(f"{message} {one.name}", gathered.instances.file, None, one.name)
+            table = ColumnTable(plan.instances, loaded.instances.data, plan.categorical)
+            preparation = fit_preparation(table, names, members)
+            for feature in preparation.features:
+                if len(feature.values) > MOST_CATEGORIES:
+                    message = f"the column holds {len(feature.values):,} different texts; leave it out with --exclude"
+                    raise fail(f"{message} {feature.name}", loaded.instances.file, None, feature.name)
             write_atomic(place / "preparation.json", json.dumps(preparation.as_plain(), indent=1).encode())
-            _write_rows(gathered, preparation, position, place / "rows.npy")
-            if changed := {*state_of_parts(gathered.plan.instances)} ^ {*(gathered.on_disk or [])}:
-                message = "the part has changed, come or gone while rows were read; begin again once all are complete"
+            _write_rows(loaded, preparation, position, path)
+            if changed := {*state_of_parts(plan.instances)} ^ {*(loaded.on_disk or [])}:
+                message = (
+                    "the part was changed, added or removed while rows were read; start again once all are complete"
+                )
                 raise fail(message, min(changed)[0])
-            written = {**key, "size": (place / "rows.npy").stat().st_size}
-            write_atomic(place / "manifest.json", json.dumps(written, indent=1).encode())
+            write_atomic(place / "manifest.json", json.dumps({**key, "size": path.stat().st_size}, indent=1).encode())
         size = json.loads(read_regular(place / "manifest.json"))["size"]
-        if not (place / "rows.npy").exists() or (place / "rows.npy").stat().st_size != size:
-            raise fail(f"prepared rows are cut short or gone; remove the folder {place}", str(place / "rows.npy"))
+        if not path.exists() or path.stat().st_size != size:
+            raise fail(f"encoded rows are truncated or missing; remove the folder {place}", str(path))
         preparation = Preparation.from_plain(json.loads(read_regular(place / "preparation.json")))
-        prepared = preparation, MappedRows((place / "rows.npy").absolute())
-    return PreparedRows(place, *prepared, gathered if position is None else _renumber(gathered, position), position)
+        rows = EncodedRows(MappedRows(path.absolute()), preparation)
+    return rows, _renumber(loaded, position), position
 
 
-def excerpt_of(gathered: Gathered) -> tuple[Gathered, Problem]:
+def excerpt_of(gathered: LoadedTables) -> tuple[LoadedTables, Problem]:
     """Return the same with some groups and the rows of these alone, with all columns in memory, and a note of it."""
     names = list(gathered.columns.features)
     with open_table(gathered.plan.instances) as file:
@@ -140,22 +145,21 @@ def excerpt_of(gathered: Gathered) -> tuple[Gathered, Problem]:
     return looked, Problem("note", message, gathered.instances.file)
 
 
-def _order_by_group(gathered: Gathered) -> np.ndarray | None:
-    """Return the rows in an order in which those of each group of the first file stand together; None: they do."""
-    groups = gathered.observed[0].groups
-    if groups is None or gathered.observed[0].columns.members:  # a row may be in several pairs
-        return None
+def _order_by_group(loaded: LoadedTables) -> np.ndarray:
+    """Return the rows in an order in which those of each group of the first file are adjacent."""
+    groups = loaded.observed[0].groups
+    unchanged = np.arange(len(loaded.instances))
+    if groups is None or loaded.observed[0].columns.members:  # a row may be in several pairs
+        return unchanged
     members = groups.members.numpy()
     apart = np.diff(members) != 1
     apart[groups.offsets.numpy()[1:-1] - 1] = False
     if not apart.any():
-        return None
-    others = np.ones(len(gathered.instances), dtype=bool)
-    others[members] = False
-    return np.concatenate([members, np.flatnonzero(others)])
+        return unchanged
+    return np.concatenate([members, np.setdiff1d(unchanged, members)])
 
 
-def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = None) -> Gathered:
+def _renumber(gathered: LoadedTables, position: np.ndarray, n_rows: int | None = None) -> LoadedTables:
     observed = []
     for one in gathered.observed:
         checked = one.checked
@@ -176,52 +180,41 @@ def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = Non
     return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
 
 
-def _write_rows(gathered: Gathered, preparation: Preparation, position: np.ndarray | None, path: Path) -> None:
-    shape, kind = (len(gathered.instances), len(preparation.encoded_names)), preparation.dtype
-    row, needed = shape[1] * kind.itemsize, shape[0] * shape[1] * kind.itemsize
-    at_once = shape[0] if position is None else max(1, int(min(shape[0], memory_size() / 2 / row)))
+def _write_rows(loaded: LoadedTables, preparation: Preparation, position: np.ndarray, path: Path) -> None:
+    shape, kind = (len(position), len(preparation.encoded_names)), preparation.dtype
+    size_of_row, needed = shape[1] * kind.itemsize, shape[0] * shape[1] * kind.itemsize
+    in_order = bool((np.diff(position) == 1).all())
+    at_once = shape[0] if in_order else max(1, int(min(shape[0], memory_size() / 2 / size_of_row)))
     remove_drafts(path)
     with atomic_file(path) as draft:
         if (free := shutil.disk_usage(path.parent).free) < needed + (1 << 20):
             raise _no_room(path.parent, needed, free)
         rows = np.lib.format.open_memmap(draft, "w+", kind, shape)
         with open(draft, "r+b") as file:
-            try:  # now, because a page for which there is no room ends the process
+            try:  # now, because writing to a page for which there is no room ends the process
                 getattr(os, "posix_fallocate", lambda *_: None)(file.fileno(), 0, os.fstat(file.fileno()).st_size)
             except OSError as error:
                 raise _no_room(path.parent, needed, free) from error
         for first in range(0, shape[0], at_once):
             done, written = 0, 0
-            with open_table(gathered.plan.instances) as file:
+            with open_table(loaded.plan.instances) as file:
                 for piece in file.stream(preparation.names, preparation.csv_types):
-                    table = Table(gathered.plan.instances, piece)
-                    if done + len(table) > shape[0]:
-                        return  # parts have changed, which the caller tells
-                    X, own = preparation.encode(table, first_row=done), slice(done, done + len(table))
-                    if position is None:
-                        rows[own] = X
-                    else:
-                        inside = (position[own] >= first) & (position[own] < first + at_once)
-                        rows[position[own][inside]] = X[inside]
-                    done, written = done + len(table), written + X.nbytes
+                    X = preparation.encode(Table(loaded.plan.instances, piece), first_row=done)
+                    if done + len(X) > shape[0]:
+                        return  # parts have changed, which the caller reports
+                    places = position[done : done + len(X)]
+                    inside = (places >= first) & (places < first + at_once)
+                    rows[places[inside]] = X[inside]
+                    done, written = done + len(X), written + X.nbytes
                     if written > RELEASED and hasattr(mmap, "MADV_DONTNEED"):
-                        rows._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]  # kept, but not held here
+                        rows._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
                         written = 0
 
 
 def _no_room(folder: Path, needed: int, free: int) -> Exception:
-    return fail(
-        f"the disk is full: prepared rows take {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free; name another "
-        "folder with --disk",
-        str(folder),
-    )
+    message = f"the disk is full: encoded rows take {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free"
+    return fail(f"{message}; name another folder with --disk", str(folder))
 
 
-def _types(gathered: Gathered) -> list[str]:
-    with open_table(gathered.plan.instances) as file:
-        assert isinstance(file, ParquetFiles)
-        return [f"{name} {kind}" for name, kind in file.types.items()]
-
-
-def _digest(numbers: np.ndarray | None) -> str | None:
-    return None if numbers is None else hashlib.blake2b(numbers.astype(np.int64).data).hexdigest()
+def _digest(numbers: np.ndarray) -> str:
+    return hashlib.blake2b(numbers.astype(np.int64).data).hexdigest()

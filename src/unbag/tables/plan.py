@@ -1,4 +1,4 @@
-"""Plan of a run from options: those of the command line and of a TOML file, checked."""
+"""The plan of a run, from the options of the command line and of a TOML file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from pydantic import TypeAdapter, ValidationError
 
 from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
-from unbag.tables.noise_options import check_published
-from unbag.tables.options import RELATIONS, Plan, Source, Training, options_of, plain_type
+from unbag.tables.counts import check_published
+from unbag.tables.options import RELATIONS, NetworkOptions, Option, Plan, Source, Training, options_of
 from unbag.tables.published_files import read_published, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
-"""What a file of settings may have besides options."""
-SOURCE, PLAN, TRAINING = options_of(Source), options_of(Plan), options_of(Training)
+"""Settings of a TOML file that are not options."""
+SOURCE, PLAN, TRAINING, NETWORK = map(options_of, (Source, Plan, Training, NetworkOptions))
+REMOVED = {"ensemble": "models of several folds and restarts are always averaged; use --n-restarts alone"}
+"""Options of earlier versions, and what replaces them."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    r"""Return the options in a TOML file, checked: every key is an option of ``unbag fit``, of the right type.
+    r"""Read the options of ``unbag fit`` from a TOML file and validate their names and types.
 
-    Paths in it are relative to the file itself.
+    Paths in the file are relative to it.
 
     Examples
     --------
@@ -39,42 +41,41 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise fail(f"this is no TOML that can be read: {error}", str(path)) from error
-    check_keys(content, {**FILES, **SOURCE, **PLAN, **TRAINING}, str(path))
-    for one in content.get("also", []):
-        if not isinstance(one, dict) or "file" not in one:
+        raise fail(f"the file is not valid TOML: {error}", str(path)) from error
+    check_keys(content, {**FILES, **SOURCE, **PLAN, **TRAINING, **NETWORK}, str(path))
+    further = content.get("also", [])
+    for entry in further:
+        if not isinstance(entry, dict) or "file" not in entry:
             raise fail("each entry of also needs a file, as in {file = 'pairs.csv', aggregate = '...'}", str(path))
-        check_keys(one, {"file": Path, **SOURCE, "published": Path}, str(path))
-    for one in (content, *content.get("also", [])):
-        one |= {
-            name: str(path.parent / one[name])
-            for name in ("instances", "groups", "out", "file", "published", "disk")
-            if name in one
-        }
+        check_keys(entry, {"file": Path, **SOURCE, "published": Path}, str(path))
+    for entry in (content, *further):
+        names = {"instances", "groups", "out", "file", "published", "disk"} & entry.keys()
+        entry |= {name: str(path.parent / entry[name]) for name in names}
     return content
 
 
 def make_plan(options: dict[str, Any]) -> Plan:
-    """Return the plan of options by name, as they come from the command line and a file of settings together.
+    """Make the plan of a run from options by name; settings of networks select training by Algorithm 1.
 
     Examples
     --------
     >>> plan = make_plan({"instances": "people.csv", "groups": "wards.csv", "epochs": 20})
-    >>> plan.sources[0].file.name, plan.training.epochs
+    >>> plan.sources[0].file.name, plan.training.network.epochs
     ('wards.csv', 20)
     """
     for needed in ("instances", "groups"):
         if options.get(needed) is None:
             raise fail(f"name the file of {needed}, on the command line or as {needed} = ... in the file of settings")
     main = {**options, "file": options["groups"]}
+    network = _pick(options, NETWORK)
     plan = Plan(
         instances=options["instances"],
-        sources=tuple(_make_source(one) for one in (main, *options.get("also", []))),
-        training=Training(**_pick(options, TRAINING)),
+        sources=tuple(_make_source(entry) for entry in (main, *options.get("also", []))),
+        training=Training(**_pick(options, TRAINING), network=NetworkOptions(**network) if network else None),
         **_pick(options, PLAN),
     )
     with failing():
-        plan.shares  # noqa: B018 (as above)
+        plan.shares  # noqa: B018 (raises an error before any file is read)
     return plan
 
 
@@ -82,17 +83,16 @@ def _make_source(options: dict[str, Any]) -> Source:
     file, named = Path(options["file"]), options.get("published")
     published = read_published(file, named and Path(named))
     check_keys(published, SOURCE, str(named or sidecar_path(file)))
-    own = {**published, **_pick(options, SOURCE)}
-    if own.get("epsilon") is not None and own.get("noise") is None:
-        own["noise"] = "laplace"  # as likely as geometric noise of the same scale, but for a constant
-    source = Source(file=options["file"], group=own.pop("group_in_groups", None), **own)
-    if source.aggregate is not None and ":" not in source.aggregate:  # that is imported when it is needed
-        with failing():
-            find_kind(source.aggregate)
-    if source.relation is not None and source.relation not in RELATIONS:
-        raise fail(f"there is no relation {source.relation!r}; choose one of {' '.join(RELATIONS)}")
+    values = {**published, **_pick(options, SOURCE)}
+    if values.get("epsilon") is not None and values.get("noise") is None:
+        values["noise"] = "laplace"  # as likely as geometric noise of the same scale, up to a constant
+    source = Source(file=options["file"], group=values.pop("group_in_groups", None), **values)
     with failing():
-        source.rates  # noqa: B018 (refused here, before any file is read)
+        if source.aggregate is not None and ":" not in source.aggregate:  # those are imported when they are needed
+            find_kind(source.aggregate)
+        if source.relation is not None and source.relation not in RELATIONS:
+            raise ValueError(f"there is no relation {source.relation!r}; choose one of {' '.join(RELATIONS)}")
+        source.rates  # noqa: B018
     check_published(source)
     return source
 
@@ -102,18 +102,18 @@ def _pick(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def check_keys(content: dict[str, Any], allowed: dict[str, Any], file: str) -> None:
-    """Refuse settings that are not among those known, or of another type."""
+    """Raise an error for a setting that is unknown, was removed, or has a value of the wrong type."""
     for name, value in content.items():
+        if name in REMOVED:
+            raise fail(f"the setting {name!r} was removed: {REMOVED[name]}", file)
         if name not in allowed:
             close = difflib.get_close_matches(name, allowed, n=1)
             hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(allowed)}"
             raise fail(f"there is no setting {name!r}; {hint}", file)
+        kind = allowed[name]
+        hint, kind = (kind.hint, kind.type) if isinstance(kind, Option) else (kind, kind)
         try:
-            TypeAdapter(allowed[name]).validate_python(value)
+            TypeAdapter(hint).validate_python(value)
         except ValidationError as error:
-            raise fail(f"{name} must be of type {_name_type(allowed[name])}, got {value!r}", file) from error
-
-
-def _name_type(annotation: Any) -> str:
-    kind = plain_type(annotation)
-    return {float: "float or int", tuple: "list of str", Path: "str"}.get(kind, kind.__name__)
+            expected = {float: "float or int", tuple: "list of str", Path: "str"}.get(kind, kind.__name__)
+            raise fail(f"{name} must be of type {expected}, got {value!r}", file) from error

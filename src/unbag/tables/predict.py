@@ -1,11 +1,11 @@
-"""Predict rows with a finished run, piece by piece."""
+"""Predict rows, groups, and rows in observed groups of files with a finished run; rows are read piece by piece."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,274 +13,480 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+import torch
 
 from unbag._utils.files import atomic_file, raise_if_input, remove_drafts
-from unbag._utils.problems import Problem, fail, list_some
-from unbag.aggregates.registry import is_built_in
-from unbag.data.columns import Table
+from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
+from unbag.aggregates import Aggregate, LabelProportions
+from unbag.aggregates.registry import find_kind, is_built_in, make_aggregate
+from unbag.data.columns import Table, is_missing
 from unbag.data.features import Preparation, Tally
+from unbag.data.frames import EncodedRows
+from unbag.data.groups import Groups
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
-from unbag.tables.column_roles import ID, find_column
-from unbag.tables.files import TableFile, convert_text, open_table, raise_if_text
+from unbag.tables.files import ROWS_AT_ONCE, TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
+from unbag.tables.ids import find, missing_keys, shared_keys
+from unbag.tables.load import match_tables, open_files
+from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
+from unbag.tables.roles import ID, columns_of_instances, find_column, keys_in_source
+from unbag.training import Observations
 
-Write = Callable[[pa.Table], None]
+Result = tuple[int, list[Problem]]
+"""The number of rows that were written, and notes."""
+
+
+@dataclass
+class Seen:
+    """What is known of rows that were read, of a whole table or of its parts, which add up."""
+
+    rows: int = 0
+    tally: Tally = field(default_factory=Tally)
+    moments: Moments | None = None
+    notes: list[Problem] = field(default_factory=list)
+
+    def __add__(self, other: Seen) -> Seen:
+        moments = other.moments if self.moments is None or other.moments is None else self.moments + other.moments
+        return Seen(self.rows + other.rows, self.tally + other.tally, moments, [*self.notes, *other.notes])
+
+    def as_problems(self, clf: Any, file: Path) -> list[Problem]:
+        """Return notes of values that training rows did not have, and warnings of columns with other means."""
+        assert self.moments is not None
+        shifts = find_shift(clf.feature_statistics_, self.moments, clf.preparation_.encoded_names)
+        warnings = [Problem("warning", shift.message, str(file)) for shift in shifts]
+        return [*self.tally.as_problems(str(file)), *self.notes, *warnings]
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
-    """How many rows were predicted, and what was met on the way."""
+class FittedRun:
+    """A finished run: its notes, and its classifier, which belong together."""
 
-    rows: int
-    tally: Tally
-    seen: Moments
-    notes: list[Problem]
+    run: Run
+    content: dict[str, Any]
+    clf: Any
+
+    @classmethod
+    def load(cls, run: Run, device: str = "cpu") -> FittedRun:
+        """Load a run; files that belong to another run are refused."""
+        from unbag.persistence.saved_models import load  # noqa: PLC0415 (scikit-learn is slow to import)
+
+        content = run.read_finished()
+        # Code that a folder names is not imported; predictions do not need it.
+        built_in = all(is_built_in(source["aggregate"]) for source in content["inputs"]["observations"])
+        clf = load(run.model, device=device, aggregate=None if built_in else "label_proportions")
+        run.check_files(content)
+        return cls(run, content, clf)
+
+    @property
+    def preparation(self) -> Preparation:
+        """Return the encoding of columns."""
+        return self.clf.preparation_
+
+    def check_columns(self, names: Sequence[str], file: str, kept: Sequence[str] = ()) -> None:
+        """Raise an error for a file that lacks columns to keep, or columns of the model."""
+        there = {*names}
+        for name in kept:
+            if name not in there:
+                raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
+        if missing := [name for name in self.preparation.names if name not in there]:
+            raise fail(
+                f"{len(missing)} of the columns that the model was fitted on are not there: {list_some(missing)}", file
+            )
+
+    def stream(self, file: TableFile, kept: Sequence[str], seen: Seen) -> Iterator[tuple[pa.Table, EncodedRows]]:
+        """Yield columns to keep and encoded rows piece by piece, and update what was seen."""
+        kinds = self.preparation.csv_types
+        types = {name: kind for name, kind in kinds.items() if name not in kept}
+        for piece in file.stream(list(dict.fromkeys([*kept, *self.preparation.names])), types):
+            table = piece
+            for place, name in enumerate(piece.column_names):  # numbers in columns that are copied as they are written
+                column = piece.column(name).combine_chunks()
+                if name in kept and kinds.get(name, pa.string()) != pa.string() and pa.types.is_string(column.type):
+                    raise_if_text(column, kinds[name], file.path, name, seen.rows)
+                    table = table.set_column(place, name, convert_text(column, kinds[name]))
+            X = self.preparation.encode(Table(file.path, table), seen.tally, seen.rows)
+            moments = Moments.of(X)
+            seen.moments = moments if seen.moments is None else seen.moments + moments
+            seen.rows += len(X)
+            yield piece.select(kept), EncodedRows(torch.from_numpy(X), self.preparation)
+        if not seen.rows:
+            raise fail("there are no rows, only names of columns", str(file.path))
+
+    def plan_for(self, instances: Path, groups: Path, aggregate: str | None) -> tuple[Plan, int]:
+        """Return the plan of the run for other files, and which of its files of observations had this kind."""
+        plan = Plan.from_dict(self.content["plan"])
+        kinds = [source["aggregate"] for source in self.content["inputs"]["observations"]]
+        kind = aggregate or kinds[0]
+        if kind not in kinds:
+            raise fail(f"the run was fitted to {', '.join(kinds)}, not to {kind}")
+        if aggregate is None and not is_built_in(kind):
+            raise fail(f"the run was fitted to {kind}, which is your own code; name it with --aggregate to run it")
+        place = kinds.index(kind)
+        source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
+        if self.clf.error_rates_[place] is not None:
+            source = replace(source, error_rate=self.clf.error_rates_[place])
+        if published := read_published(groups):  # otherwise it was published like the file of the run
+            unset = {**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": ()}
+            source = replace(source, **{**unset, **published})
+        unset = dict.fromkeys(("n_classes", "labelled", "class_shares", "subject", "label", "names"))
+        names = tuple(map(str, self.clf.classes_.tolist()))
+        features = tuple(self.preparation.names)
+        return replace(plan, instances=instances, sources=(source,), classes=names, features=features, **unset), place
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows whose features were predicted: their ids and classes, and the log-probability of each class."""
-
-    keys: Table
-    log_probs: np.ndarray
-    tally: Tally
+def check_format(out: Path) -> None:
+    """Raise an error for a file whose name does not end in a format of tables."""
+    if out.suffix not in (".csv", ".parquet"):
+        raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
 
 
-def predict_table(
-    run: Run,
-    instances: Path,
-    out: Path,
-    *,
-    id: str | None = None,
-    keep: Sequence[str] = (),
-    raw_text: bool = False,
-    device: str = "cpu",
-    progress: Callable[[int], None] = lambda rows: None,
-) -> tuple[int, list[Problem]]:
+def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
+    """Open a file for tables of a schema, in the format of a suffix."""
+    return (pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter)(path, schema)
+
+
+class Output:
+    """A file of predictions, which appears when all rows are written, or not at all."""
+
+    def __init__(self, out: Path, inputs: Sequence[Path], *, raw_text: bool = False) -> None:
+        check_format(out)
+        raise_if_input(out, inputs)
+        self.path = out
+        self.formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[pa.Table], None]]:
+        """Yield a function that writes rows."""
+        remove_drafts(self.path)
+        writer: Any = None
+        with atomic_file(self.path) as draft:
+            try:
+
+                def write(table: pa.Table) -> None:
+                    nonlocal writer
+                    table = self.formulas.escape(table)
+                    writer = writer or open_writer(draft, table.schema, self.path.suffix)
+                    writer.write_table(table)
+
+                yield write
+            finally:
+                if writer is not None:
+                    writer.close()
+
+    @property
+    def notes(self) -> list[Problem]:
+        """Return notes on text that was escaped."""
+        return self.formulas.as_problems(str(self.path))
+
+
+def predict_table(run: Run, instances: Path, out: Path, *, device: str = "cpu", **options: Any) -> Result:
     """Write the class of each row and the probability of each class, in the order of the rows.
 
-    The table is read, predicted and written piece by piece, so that its length does not matter for memory.
+    The table is read, predicted and written piece by piece, so that it may be larger than the memory.
 
     Parameters
     ----------
     run
         A finished run.
     instances
-        Rows with the columns that the run has learned from; others are not read.
+        Rows with the columns that the model was fitted on; others are not read.
     out
-        A file that ends in .csv or .parquet; it is complete or not there.
-    id
-        The column of ids; None: as in fit, or found by its name.
-    keep
-        Further columns to copy.
-    raw_text
-        Write text to CSV as it is, also where a spreadsheet would run it as a formula.
+        A file that ends in .csv or .parquet.
     device
-        Where to predict.
-    progress
-        Is told how many rows are done.
-
-    Returns
-    -------
-    tuple
-        How many rows there were, and notes of what training rows did not have.
+        Device of networks.
+    options
+        As in :func:`predict_part`.
     """
-    content, clf = load_run(run, device)
-    given: dict[str, Any] = {"id": id, "keep": keep, "raw_text": raw_text, "progress": progress}
-    raise_if_input(out, [instances, *run.inputs])
-    predicted = predict_part(content, clf, instances, out, **given)
-    shifts = shift_notes(clf, predicted.seen, instances)
-    return predicted.rows, [*predicted.tally.as_problems(str(instances)), *predicted.notes, *shifts]
+    fitted = FittedRun.load(run, device)
+    seen = predict_part(fitted, instances, out, **options)
+    return seen.rows, seen.as_problems(fitted.clf, instances)
 
 
 def predict_part(
-    content: dict[str, Any],
-    clf: Any,
-    instances: Path,
-    out: Path,
-    *,
-    id: str | None,
-    keep: Sequence[str],
-    raw_text: bool,
-    progress: Callable[[int], None] = lambda rows: None,
-) -> Predicted:
-    """Write what :func:`predict_table` does, given what :func:`load_run` has returned, and return what to say of it."""
-    preparation, of_numbers = clf.preparation_, without_preparation(clf)
-    check_format(out)
+    fitted: FittedRun, instances: Path, out: Path, *, id: str | None = None, keep: Sequence[str] = (),
+    raw_text: bool = False,
+) -> Seen:  # fmt: skip
+    """Write the predictions of :func:`predict_table`, and return what was seen.
+
+    Parameters
+    ----------
+    fitted, instances, out
+        The run and the files.
+    id
+        Column of ids; None: as in the fit, or found by its name.
+    keep
+        Further columns to copy.
+    raw_text
+        Write text to CSV unchanged, even if a spreadsheet would run it as a formula.
+    """
+    output = Output(out, [instances, *fitted.run.inputs], raw_text=raw_text)
     with open_table(instances) as file:
-        names = file.names
-        wanted = id or (content["plan"]["id"] if content["plan"]["id"] in names else None)
-        own_id = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=preparation.names)
-        kept = list(dict.fromkeys([*([own_id] if own_id else []), *keep]))
-        check_columns(names, preparation, kept, str(instances))
-        results = result_names(clf.classes_, kept, str(instances))
-        seen: Moments | None = None
-        tally, done, formulas = Tally(), 0, FormulaEscaper(out.suffix == ".csv" and not raw_text)
-        types = {name: kind for name, kind in preparation.csv_types.items() if name not in kept}
-        with writing(out) as write:
-            for piece in file.stream(list(dict.fromkeys([*kept, *preparation.names])), types):
-                table = Table(instances, _as_numbers(piece, preparation, kept, instances, done))
-                X = preparation.encode(table, tally, done)
-                probs = of_numbers.predict_proba(X)
-                write(formulas.escape(with_results(piece.select(kept), probs, clf.classes_, results)))
-                own = Moments.of(X)
-                seen = own if seen is None else seen + own
-                done += len(table)
-                progress(done)
-            if seen is None:
-                raise fail("there are no rows, only names of columns", str(instances))
-    notes = formulas.as_problems(str(out))
+        names, of_run = file.names, fitted.content["plan"]["id"]
+        wanted = id or (of_run if of_run in names else None)
+        taken = fitted.preparation.names
+        ids = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=taken)
+        kept = list(dict.fromkeys([*([ids] if ids else []), *keep]))
+        fitted.check_columns(names, str(instances), kept)
+        label = _Labeller(fitted.clf.classes_, kept, str(instances))
+        seen = Seen()
+        with output.opened() as write:
+            for texts, X in fitted.stream(file, kept, seen):
+                write(label(texts, fitted.clf.predict_proba(X)))
+    seen.notes += output.notes
     if not kept:
-        message = (
-            "no column of ids was found, so that only the order of lines tells rows apart; name it with --id, or copy"
-        )
-        notes.append(Problem("note", f"{message} columns with --keep", str(instances)))
-    return Predicted(done, tally, seen, notes)
+        message = "there is no column of ids, so that rows are identified by their order; name a column with --id, or "
+        seen.notes.append(Problem("note", f"{message}copy columns with --keep", str(instances)))
+    return seen
 
 
-def shift_notes(clf: Any, seen: Moments, instances: Path) -> list[Problem]:
-    """Return warnings of columns that differ from those of fit."""
-    shifts = find_shift(clf.feature_statistics_, seen, clf.preparation_.encoded_names)
-    return [Problem("warning", shift.message, str(instances)) for shift in shifts]
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Predicted rows: some of their columns, the log-probabilities of classes, and features where they are needed."""
+
+    keys: Table
+    log_probs: np.ndarray
+    X: EncodedRows | None
+    seen: Seen
 
 
-def result_names(classes: Any, kept: Sequence[str], file: str) -> list[str]:
-    """Return what the columns of results are called: predicted, and p_ with the name of each class."""
-    names = ["predicted", *(f"p_{name}" for name in classes.tolist())]
-    refuse_clash(names, kept, file)
-    return names
+def read_rows(fitted: FittedRun, file: TableFile, keys: Sequence[str]) -> Rows:
+    """Predict the rows of a table, and keep some of its columns; features are kept for a model of bags alone."""
+    # One block that grows: many small arrays, between the large ones that come and go, would leave holes in the memory.
+    seen, kept, features, buffer = Seen(), [], [], bytearray()
+    for texts, X in fitted.stream(file, keys, seen):
+        log_probs = fitted.clf.predict_log_proba(X)
+        buffer += log_probs.tobytes()
+        kept.append(texts)
+        features += [] if fitted.clf.bag_model_ is None else [X.rows]
+    whole = np.frombuffer(buffer, log_probs.dtype).reshape(seen.rows, -1)
+    encoded = EncodedRows(torch.cat(features), fitted.preparation) if features else None
+    return Rows(Table(file.path, pa.concat_tables(kept)), whole, encoded, seen)
 
 
-def refuse_clash(names: Sequence[str], kept: Sequence[str], file: str) -> None:
-    """Refuse columns that are copied and have the name of a result."""
+class _Labeller:
+    """Adds columns of predictions to columns that are kept: the most probable class, and the probability of each."""
+
+    def __init__(self, classes: Any, kept: Sequence[str], file: str) -> None:
+        self.classes = pa.array(map(str, classes.tolist()))
+        self.names = ["predicted", *(f"p_{name}" for name in self.classes.to_pylist())]
+        raise_if_clash(self.names, kept, file)
+
+    def __call__(self, kept: pa.Table, probs: np.ndarray) -> pa.Table:
+        best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
+        columns = [*kept.columns, self.classes.take(best), *map(pa.array, probs.T)]
+        return pa.table(columns, names=[*kept.column_names, *self.names])
+
+
+def raise_if_clash(names: Sequence[str], kept: Sequence[str], file: str) -> None:
+    """Raise an error for columns that are copied and have the name of a result."""
     if clash := [name for name in kept if name in names]:
         raise fail("the column has the name of one of the results; rename it", file, None, clash[0])
 
 
-def with_results(kept: pa.Table, probs: np.ndarray, classes: Any, names: list[str]) -> pa.Table:
-    """Return columns that are kept, the most likely class, and the probability of each."""
-    best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
-    predicted = pa.DictionaryArray.from_arrays(best, pa.array(classes.tolist())).cast(pa.string())
-    columns = [*kept.columns, predicted, *(pa.array(column) for column in probs.T)]
-    return pa.table(columns, names=[*kept.column_names, *names])
+def predict_groups_table(
+    run: Run, instances: Path, groups: Path, out: Path, *, aggregate: str | None = None, id: str | None = None,
+    group: str | None = None, raw_text: bool = False, device: str = "cpu",
+) -> Result:  # fmt: skip
+    """Write the expected observation of each group and its probability, in the order in which a file names groups.
 
+    For answers and classes, the most probable one and the probability of each; for counts, the expected counts, whole
+    numbers near them, and the probability of exactly these.
 
-def read_rows(clf: Any, file: TableFile, keys: list[str]) -> Rows:
-    """Read a table piece by piece, keep some of its columns, and predict its rows."""
-    preparation, of_numbers = clf.preparation_, without_preparation(clf)
-    # One block that grows: many small arrays, between the large ones that come and go, would leave holes in the memory.
-    tally, kept, buffer, done = Tally(), [], bytearray(), 0
-    types = {name: kind for name, kind in preparation.csv_types.items() if name not in keys}
-    for piece in file.stream(list(dict.fromkeys([*keys, *preparation.names])), types):
-        table = Table(file.path, _as_numbers(piece, preparation, keys, file.path, done))
-        log_probs = of_numbers.predict_log_proba(preparation.encode(table, tally, done))
-        buffer += log_probs.tobytes()
-        kept.append(piece.select(keys))
-        done += len(table)
-    if not done:
-        raise fail("there are no rows, only names of columns", str(file.path))
-    whole = np.frombuffer(buffer, log_probs.dtype).reshape(done, -1)
-    return Rows(Table(file.path, pa.concat_tables(kept)), whole, tally)
-
-
-def check_format(out: Path) -> None:
-    """Refuse a file whose name does not say in which format to write."""
-    if out.suffix not in (".csv", ".parquet"):
-        raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
-
-
-@contextmanager
-def writing(out: Path) -> Iterator[Write]:
-    """Give a function that adds rows to a file, which appears when all are written, or not at all."""
-    remove_drafts(out)
-    writer: Any = None
-    with atomic_file(out) as draft:
-        try:
-
-            def write(table: pa.Table) -> None:
-                nonlocal writer
-                if writer is None:
-                    writer = open_writer(draft, table.schema, out.suffix)
-                writer.write_table(table)
-
-            yield write
-        finally:
-            if writer is not None:
-                writer.close()
-
-
-def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
-    """Open a file for tables of a schema, in the format that a suffix names."""
-    return (pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter)(path, schema)
-
-
-def load_run(run: Run, device: str) -> tuple[dict[str, Any], Any]:
-    """Return what a finished run notes of itself, and its classifier, which belong together."""
-    from unbag.persistence.saved_models import load  # noqa: PLC0415 (scikit-learn is slow to import)
-
-    content = run.read_finished()
-    # No class of the caller's own is made from what a folder says; for predictions, none is needed.
-    built_in = all(is_built_in(one["aggregate"]) for one in content["inputs"]["observations"])
-    classifier = load(run.model, device=device, aggregate=None if built_in else "label_proportions")
-    run.check_files(content)
-    return content, classifier
-
-
-def without_preparation(clf: Any) -> Any:
-    """Return a classifier of columns that are numbers already; files have their own places to name in errors."""
-    copied = copy.copy(clf)
-    copied.preparation_, copied.n_features_in_ = None, clf.input_shape_[0]
-    vars(copied).pop("feature_names_in_", None)
-    return copied
-
-
-def check_columns(names: Sequence[str], preparation: Preparation, kept: Sequence[str], file: str) -> None:
-    """Refuse a file without columns that are to be kept, or that the model was fitted on."""
-    there = {*names}  # there may be many
-    for name in kept:
-        if name not in there:
-            raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
-    if missing := [name for name in preparation.names if name not in there]:
-        raise fail(
-            f"{len(missing)} of the columns that the model was fitted on are not there: {list_some(missing)}", file
-        )
-
-
-def _as_numbers(piece: pa.Table, preparation: Preparation, kept: Sequence[str], file: Path, first_row: int) -> pa.Table:
-    """Return a piece with numbers in columns that were read as text because they are copied as they are, too."""
-    kinds = preparation.csv_types
-    for place, name in enumerate(piece.column_names):
-        column = piece.column(name).combine_chunks()
-        if name in kept and name in kinds and pa.types.is_string(column.type) and kinds[name] != pa.string():
-            raise_if_text(column, kinds[name], file, name, first_row)
-            piece = piece.set_column(place, name, convert_text(column, kinds[name]))
-    return piece
-
-
-def plan_for(
-    content: dict[str, Any], clf: Any, instances: Path, groups: Path, aggregate: str | None
-) -> tuple[Plan, int]:
-    """Return the plan of the run for other files: the same columns and classes, and one of its kinds of observation.
-
-    The number says which of its files had that kind.
+    Parameters
+    ----------
+    run, instances, out, raw_text, device
+        As in :func:`predict_table` and :func:`predict_part`.
+    groups
+        A file with the ids of groups, or of the rows of pairs or triplets; other columns are not read. The file of
+        instances is allowed if it has a column of groups.
+    aggregate
+        The kind of observation to predict, if the run was fitted to several.
+    id, group
+        Columns of row and group ids; None: as in the fit.
     """
-    plan = Plan.from_dict(content["plan"])
-    kinds = [one["aggregate"] for one in content["inputs"]["observations"]]
-    kind = aggregate or kinds[0]
-    if kind not in kinds:
-        raise fail(f"the run has learned from {', '.join(kinds)}, not from {kind}")
-    if aggregate is None and not is_built_in(kind):
-        raise fail(f"the run has learned from {kind}, which is code of your own; name it with --aggregate to run it")
-    place = kinds.index(kind)
-    source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
-    if clf.error_rates_[place] is not None:
-        source = replace(source, error_rate=clf.error_rates_[place])
-    if published := read_published(groups):  # otherwise it was published as the file of the run
-        source = replace(source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **published})
-    names = tuple(map(str, clf.classes_.tolist()))
-    others: dict[str, Any] = {"classes": names, "n_classes": None}
-    others |= {"labelled": None, "class_shares": None, "subject": None}
-    return replace(plan, instances=instances, sources=(source,), **others), place
+    fitted = FittedRun.load(run, device)
+    output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
+    plan, place = fitted.plan_for(instances, groups, aggregate)
+    source, kind = plan.sources[0], find_kind(str(plan.sources[0].aggregate))
+    name, inputs = ("group" if kind.size is None else "id"), fitted.content["inputs"]
+    named: dict[str, Any] = {"id": id, "group": group}
+    named[name] = named[name] or inputs[name]
+    plan = replace(plan, **named)
+    with open_files(plan) as (file, of_groups):
+        if source.group not in of_groups.names:
+            source = replace(source, group=None)
+        fitted.check_columns(file.names, str(instances))
+        columns = columns_of_instances(file.names, plan, [of_groups.names])
+        keys = keys_in_source(of_groups.names, source, kind, columns)
+        key = str(getattr(columns, name))
+        table = of_groups.read(as_text=keys)
+        rows = read_rows(fitted, file, [key])
+    new_groups, kept, problems = (_find_groups if kind.size is None else _find_tuples)(rows.keys, key, table, keys)
+    fitted_kind = fitted.clf.fitted_aggregates_[place]
+    if ":" in str(source.aggregate):
+        fitted_kind = make_aggregate(str(source.aggregate), list(map(str, fitted.clf.classes_)))
+    results = _predict_groups(fitted.clf, fitted_kind, rows, new_groups, kept=kept, file=str(groups))
+    with output.opened() as write:
+        write(results)
+    return len(new_groups), [*problems, *rows.seen.as_problems(fitted.clf, instances), *output.notes]
+
+
+def _predict_groups(
+    clf: Any, aggregate: Aggregate, rows: Rows, groups: Groups, *, kept: pa.Table, file: str
+) -> pa.Table:
+    """Return columns that are kept, the predicted observation of each group, and its probability."""
+    counted = aggregate.outcome in ("class_counts", "published_counts")
+    aggregate = LabelProportions() if counted else aggregate
+    log_probs = torch.from_numpy(rows.log_probs)
+
+    def probability(z: np.ndarray) -> np.ndarray:
+        observations = Observations(aggregate, groups, z, log_probs.shape[1])
+        return observations.evidence(log_probs).log_likelihood.exp().numpy()
+
+    if aggregate.outcome == "class":
+        probs = [probability(np.full(len(groups), place)) for place in range(log_probs.shape[1])]
+        return _Labeller(clf.classes_, kept.column_names, file)(kept, np.stack(probs, 1))
+    if rows.X is not None:
+        expected = clf.predict_groups(rows.X, groups)
+    else:
+        expected = aggregate.expect(groups.gather(log_probs), groups).numpy()
+    if aggregate.outcome == "yes_no":
+        return _Labeller(np.arange(2), kept.column_names, file)(kept, np.stack([1 - expected, expected], 1))
+    whole = round_counts(expected, groups.sizes.numpy()) if counted else np.rint(expected).astype(np.int64)
+    of_classes = [f"_{name}" for name in clf.classes_.tolist()] if counted else [""]
+    names = [*(f"predicted{name}" for name in of_classes), *(f"expected{name}" for name in of_classes), "p_predicted"]
+    raise_if_clash(names, kept.column_names, file)
+    columns = [*np.atleast_2d(whole.T), *np.atleast_2d(expected.T), probability(whole)]
+    return pa.table([*kept.columns, *map(pa.array, columns)], names=[*kept.column_names, *names])
+
+
+def round_counts(expected: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Round expected counts to whole ones that add up to the sizes of groups, by the largest remainders.
+
+    Examples
+    --------
+    >>> round_counts(np.array([[1.4, 1.3, 0.3], [0.5, 0.5, 2.0]]), np.array([3, 3])).tolist()
+    [[2, 1, 0], [1, 0, 2]]
+    """
+    whole = np.floor(expected).astype(np.int64)
+    rank = np.argsort(np.argsort(-(expected - whole), axis=1, kind="stable"), axis=1)
+    return whole + (rank < (sizes - whole.sum(1))[:, None])
+
+
+def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[Groups, pa.Table, list[Problem]]:
+    """Return the groups that a file names, each once, the column of their ids, and notes."""
+    of_rows, (named,), problems = shared_keys(rows, key, table, keys)
+    problems += missing_keys(table, keys[0])
+    named = named.drop_null().unique()
+    which = find(of_rows, named)
+    sizes = np.bincount(which[which >= 0], minlength=len(named))
+    for place in np.flatnonzero(sizes == 0)[:1].tolist():
+        message = f"group {named[place].as_py()!r} has no rows in column {key} of {rows.file}; leave it out, or predict"
+        problems.append(Problem("error", f"{message} the groups that rows name with --groups {rows.file}", table.file))
+    raise_errors(problems)
+    if others := int((which < 0).sum()):
+        message = f"{others:,} {'row is' if others == 1 else 'rows are'} in no group of {table.file}"
+        problems.append(Problem("note", message, rows.file, None, key))
+    members, offsets = np.argsort(which, kind="stable")[others:], np.append(0, np.cumsum(sizes))
+    groups = Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(rows), ids=named.to_pylist())
+    return groups, pa.table([named], names=keys), problems
+
+
+def _find_tuples(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[Groups, pa.Table, list[Problem]]:
+    """Return the pairs or triplets that a file names, the columns of their ids, and notes."""
+    of_rows, of_members, problems = shared_keys(rows, key, table, keys)
+    places = np.stack([find(ids, of_rows) for ids in of_members], 1)  # (groups, members)
+    for name, ids, place in zip(keys, of_members, places.T, strict=True):
+        problems += missing_keys(table, name)
+        unknown = (place < 0) & ~is_missing(ids)
+        say = partial(lambda ids, row: f"{ids[row].as_py()!r} is not in column {key} of {rows.file}", ids)
+        problems += in_rows(unknown, say, file=table.file, column=name)
+    raise_errors(problems)
+    return Groups.from_tuples(torch.from_numpy(places), n_rows=len(rows)), table.data.select(keys), problems
+
+
+def disaggregate_table(
+    run: Run, instances: Path, groups: Path, out: Path, *, aggregate: str | None = None, drop_unmatched: bool = False,
+    raw_text: bool = False, device: str = "cpu",
+    read_rows: Callable[[FittedRun, TableFile, Sequence[str]], Rows] = read_rows,
+) -> Result:  # fmt: skip
+    """Write the probability of each class for rows in observed groups, given the observations.
+
+    For groups, one line per row that is in a group, in the order of the rows; for pairs and triplets, one line per
+    member, in the order of the pairs. Ids and probabilities of all rows are held in memory, but not their features.
+
+    Parameters
+    ----------
+    run, instances, out, raw_text, device
+        As in :func:`predict_table` and :func:`predict_part`.
+    groups
+        A file of observations, of the rows of the fit or of others.
+    aggregate
+        The kind of observation in the file, if the run was fitted to several.
+    drop_unmatched
+        Leave out rows and groups that have no partner in the other file.
+    read_rows
+        Predicts the rows of a file.
+    """
+    from unbag.estimators.predictor import compute_posterior  # noqa: PLC0415 (scikit-learn is slow to import)
+
+    fitted = FittedRun.load(run, device)
+    output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
+    plan = replace(fitted.plan_for(instances, groups, aggregate)[0], drop_unmatched=drop_unmatched)
+    predicted: list[Rows] = []
+
+    def read(file: TableFile, keys: list[str]) -> Table:
+        predicted.append(read_rows(fitted, file, keys))
+        return predicted[0].keys
+
+    with open_files(plan) as files:
+        fitted.check_columns(files[0].names, str(instances))
+        loaded = match_tables(plan, files, read)
+    raise_errors(loaded.problems)
+    observed = loaded.observed[0]
+    if observed.checked is None:
+        raise fail("no group is left", observed.table.file)
+    rows = predicted.pop()
+    posterior = compute_posterior(observed.checked, torch.from_numpy(rows.log_probs)).numpy()
+    seen = rows.seen
+    del rows  # its probabilities take much memory
+    lines = _Lines(observed, loaded.instances, loaded.columns.id, loaded.columns.group)
+    label = _Labeller(fitted.clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
+    with output.opened() as write:
+        for first in range(0, len(posterior), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            write(label(lines.take(part), posterior[lines.order[part]]))
+    problems = [*(p for p in loaded.problems if p.severity != "error"), *seen.as_problems(fitted.clf, instances)]
+    problems += output.notes
+    if impossible := int(np.isnan(posterior).any(1).sum()):
+        message = f"{impossible:,} lines have no probabilities: the model rules out the observations of their groups"
+        problems.append(Problem("warning", message, str(out)))
+    return len(posterior), problems
+
+
+class _Lines:
+    """Columns that identify the row of each line, and the memberships in the order of the lines."""
+
+    def __init__(self, observed: ObservationTable, instances: Table, ids: str | None, group: str | None) -> None:
+        assert observed.groups is not None
+        self.observed, self.members = observed, observed.groups.members.numpy()
+        by_row = observed.columns.group is not None
+        self.order = np.argsort(self.members, kind="stable") if by_row else np.arange(len(self.members))
+        self.keys = instances.data.select([name for name in (ids, group if by_row else None) if name is not None])
+
+    def take(self, part: slice) -> pa.Table:
+        """Return the columns of some lines."""
+        observed, which = self.observed, self.order[part]
+        kept = self.keys.take(pa.array(self.members[which]))
+        if observed.columns.group is not None:
+            return kept
+        size = len(observed.columns.members)
+        pair, place = which // size, which % size
+        if observed.turned is not None:
+            place = np.where(observed.turned[pair], size - 1 - place, place)
+        names = np.array(observed.columns.members, dtype=object)[place]
+        columns = [pa.array(observed.source_rows[pair] + 1), pa.array(names), *kept.columns]
+        return pa.table(columns, names=["observation", "member", *kept.column_names])

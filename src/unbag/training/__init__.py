@@ -1,4 +1,4 @@
-"""The training loop, and what it is made of."""
+"""The training loop of the paper's Algorithm 1; see README.md in this folder for the reasons of its design."""
 
 from unbag.aggregates.observations import Observations as Observations
 from unbag.data.mapped_rows import MappedRows as MappedRows
@@ -8,24 +8,24 @@ from unbag.data.scaling import Scaling as Scaling
 from unbag.data.scaling import ScalingName as ScalingName
 from unbag.data.scaling import fit_scaling as fit_scaling
 from unbag.objectives.objective import Objective as Objective
-from unbag.training.best import LongAfterFall as LongAfterFall
-from unbag.training.best import Patience as Patience
-from unbag.training.best import Plateau as Plateau
-from unbag.training.best import TimeLimit as TimeLimit
-from unbag.training.checkpoints import Checkpoint as Checkpoint
-from unbag.training.checkpoints import TimeBudgetExceeded as TimeBudgetExceeded
-from unbag.training.loading import GroupBatch as GroupBatch
-from unbag.training.loading import GroupCollator as GroupCollator
-from unbag.training.loading import GroupSampler as GroupSampler
+from unbag.training.checkpoint import Checkpoint as Checkpoint
+from unbag.training.checkpoint import TimeBudgetExceeded as TimeBudgetExceeded
+from unbag.training.data_loader import GroupBatch as GroupBatch
+from unbag.training.data_loader import GroupCollator as GroupCollator
+from unbag.training.data_loader import GroupSampler as GroupSampler
+from unbag.training.launching import Launcher as Launcher
 from unbag.training.loop import train as train
 from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.processes import Processes as Processes
-from unbag.training.progress import LogProgress as LogProgress
-from unbag.training.progress import ProgressBar as ProgressBar
+from unbag.training.processes import ProcessLost as ProcessLost
 from unbag.training.selection import Predict as Predict
 from unbag.training.selection import Score as Score
 from unbag.training.selection import held_out_likelihood as held_out_likelihood
 from unbag.training.selection import labelled_accuracy as labelled_accuracy
 from unbag.training.selection import permuted_accuracy as permuted_accuracy
 from unbag.training.settings import Settings as Settings
+from unbag.training.step import Limits as Limits
+from unbag.training.stopping import Patience as Patience
+from unbag.training.stopping import StoppingRule as StoppingRule
+from unbag.training.stopping import TimeLimit as TimeLimit
 from unbag.training.trained import Trained as Trained

@@ -1,10 +1,9 @@
 """Which groups a step visits, and how their members reach the models.
 
-The order of an epoch is a random permutation of the groups. Where rows are on disk, neighbouring rows are cut into
-blocks of about 4 MiB, a group belongs to the block of its first row, blocks are drawn in random order, 128 at a time,
-and the groups of these 128 are visited in random order before the next are drawn. So an epoch reads every block once,
-half a GiB is enough to hold what it reads at a time, and a table of that size or less is visited in the same order as
-one in memory.
+The order of an epoch is a random permutation of the groups. Where rows are on disk, neighbouring rows form blocks of
+about 4 MiB, and a group belongs to the block of its first row. Blocks are drawn in random order, 128 at a time, and
+their groups are visited in random order before the next blocks are drawn, so that an epoch reads every block once and
+half a GiB is enough to cache what it reads at a time. Smaller tables are visited in the same order as in memory.
 """
 
 from __future__ import annotations
@@ -18,118 +17,107 @@ from torch import Tensor
 from unbag._kernels.segments import Segments
 from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
-from unbag.training.processes import Processes, Share
 
 BLOCKS_AT_ONCE = 128
-"""Blocks of neighbouring rows whose groups are visited in random order among each other."""
+"""Number of blocks of neighbouring rows whose groups are shuffled together."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The groups that one step visits, of all replicas, one replica after the other."""
+    """The groups of a step, of all replicas, one replica after the other."""
 
-    rows: Tensor  # (replicas, n), rows of the table to run each replica on; the end may be padding
-    place: Tensor | None  # (memberships,), where each membership is among all replicas' rows; None: in order
-    memory: Tensor  # (memberships,), its number among those of the whole set and all replicas
+    rows: Tensor  # (replicas, n), row numbers of each replica, padded at the end
+    place: Tensor | None  # (memberships,), the position of each membership among all replicas' rows; None: in order
+    memory: Tensor  # (memberships,), its number in the memory of the set, which all replicas share
     segments: Segments  # the memberships of each group
-    z: Tensor  # of these groups
-    weights: Tensor | None  # of these groups, 1 on average over the set; None: all the same
-    n_groups: int  # of the step and all replicas, also those that rest and those of other processes
-    replicas: slice | Tensor  # which of them these are
+    z: Tensor  # (groups, ...)
+    weights: Tensor | None  # (groups,), 1 on average over the set; None: all 1
+    n_groups: int  # of all replicas and processes in this step
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """Pick one row per membership: (replicas * n, width) to (memberships, width)."""
+        """Select one row per membership: ``(replicas * n, width)`` to ``(memberships, width)``."""
         return outputs.float() if self.place is None else outputs[self.place].float()
 
-    def of_rows(self, slope: Tensor) -> Tensor:
-        """Put one row per membership back where it was picked, with zeros for padding: to (replicas, n, width)."""
+    def of_rows(self, gradient: Tensor) -> Tensor:
+        """Undo :meth:`of_members`, with zeros for padding: ``(memberships, width)`` to ``(replicas, n, width)``."""
         if self.place is not None:
-            slope = slope.new_zeros(self.rows.numel(), slope.shape[1]).index_copy_(0, self.place, slope)
-        return slope.view(*self.rows.shape, -1)
+            zeros = gradient.new_zeros(self.rows.numel(), gradient.shape[1])
+            gradient = zeros.index_copy_(0, self.place, gradient)
+        return gradient.view(*self.rows.shape, -1)
 
 
 class Batches:
-    """A set of observations, cut anew into batches in every epoch, for each replica by its own random numbers.
+    """A set of observations, divided into new batches in every epoch, for each replica by its own random numbers.
 
     Parameters
     ----------
     observations
-        One set that all replicas share, or one for each replica.
-    n_replicas
-        How many models are trained.
-    n_steps
-        Steps an epoch, whose batches differ by one group at most.
-    n_visits
-        How many groups an epoch visits; None: as many as there are, at most. All are visited before one is again.
-    share
-        What this process does of every step; None: all.
-    rows_of_block
-        How many neighbouring rows of a table on disk are a block; None: the rows are in memory.
+        One set for all replicas, or one for each. An epoch visits as many groups as the longest set has.
+    n_replicas, n_steps
+        Number of models, and of steps of an epoch, whose batches differ by at most one group.
+    part, n_parts
+        Number of this process, and of processes that divide the groups of each step.
+    rows_of_block, blocks_at_once
+        Number of neighbouring rows that form a block of a table on disk (None: rows are in memory), and of blocks whose
+        groups are shuffled together.
     """
 
     order: Tensor
-    """In which order each replica visits its groups in this epoch, (replicas, visits); changed in place."""
+    """The groups in the order in which each replica visits them, (replicas, visits); changed in place."""
     rest: list[Tensor]
-    """The groups that each replica has not visited yet when the epoch is over, in their order."""
-    replicas: slice | Tensor
-    """Which replicas have groups in a batch: those of this process, or fewer."""
+    """The groups of each replica that are visited first in the next epoch."""
 
     def __init__(
         self,
         observations: Sequence[Observations],
         n_replicas: int,
         n_steps: int,
-        n_visits: int | None = None,
         *,
-        share: Share | None = None,
+        part: int = 0,
+        n_parts: int = 1,
         rows_of_block: int | None = None,
+        blocks_at_once: int = BLOCKS_AT_ONCE,
     ) -> None:
-        self._share = share or Share.of(Processes(), n_replicas)
-        self.replicas = self._share.replicas
-        self.aggregate = observations[0].aggregate
-        self.weight = observations[0].weight
-        self.n_classes = observations[0].n_classes
-        shared = len(observations) == 1
-        self._n_groups = [len(one.groups) for one in observations] * (n_replicas if shared else 1)
-        self.groups = Groups.from_offsets(
-            torch.cat(
-                [observations[0].groups.offsets[:1], torch.cat([one.groups.sizes for one in observations]).cumsum(0)]
-            ),
-            torch.cat([one.groups.members for one in observations]),
-        )
-        self.checked = torch.cat([self._checked(one) for one in observations])
-        self.weights: Tensor | None = None
-        if any(one.group_weights is not None for one in observations):
-            self.weights = torch.cat([(one.weights / one.weights.mean()).float() for one in observations])
+        first = observations[0]
+        self.aggregate, self.weight, self.n_classes = first.aggregate, first.weight, first.n_classes
         self.n_replicas = n_replicas
-        n_visits = max(self._n_groups) if n_visits is None else n_visits
+        self._part, self._n_parts = part, n_parts
+        shared = len(observations) == 1
+        self._n_groups = [len(s.groups) for s in observations] * (n_replicas if shared else 1)
+        ends = torch.cat([s.groups.sizes for s in observations]).cumsum(0)
+        members = torch.cat([s.groups.members for s in observations])
+        self.groups = Groups.from_offsets(torch.cat([first.groups.offsets[:1], ends]), members)
+        self.checked = torch.cat([self._checked(s) for s in observations])
+        self.weights: Tensor | None = None
+        if any(s.group_weights is not None for s in observations):
+            self.weights = torch.cat([(s.weights / s.weights.mean()).float() for s in observations])
+        device = self.groups.device
+        n_visits = max(self._n_groups)
         self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
-        self._starts = torch.tensor(self._bounds, device=self.groups.device)
-        replica = torch.arange(n_replicas, device=self.groups.device)[:, None]
-        # Where a replica's groups begin among all, and where its memory of memberships does.
-        before = torch.tensor([0, *self._n_groups[:-1]], device=self.groups.device).cumsum(0)[:, None]
-        self._first_group = torch.zeros_like(replica) if shared else before
-        self._first_memory = replica * len(self.groups.members) if shared else torch.zeros_like(replica)
-        self.n_memberships = len(self.groups.members) * (n_replicas if shared else 1)
-        self._replica = replica
+        self._starts = torch.tensor(self._bounds, device=device)
+        self._replica = torch.arange(n_replicas, device=device)[:, None]
+        # Where the groups of each replica begin among all groups, and where its memory begins.
+        before = torch.tensor([0, *self._n_groups[:-1]], device=device).cumsum(0)[:, None]
+        self._first_group = torch.zeros_like(self._replica) if shared else before
+        self._first_memory = self._replica * len(members) if shared else torch.zeros_like(self._replica)
+        self.n_memberships = len(members) * (n_replicas if shared else 1)
+        self._blocks_at_once = blocks_at_once
         self._block: Tensor | None = None  # of each group
         if rows_of_block is not None:
-            self._block = self.groups.members[self.groups.offsets[:-1]].cpu() // rows_of_block
-        self._equal: dict[int, Segments] = {}
-        self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=self.groups.device)
+            self._block = members[self.groups.offsets[:-1]].cpu() // rows_of_block
+        self._segments: dict[int, Segments] = {}  # of so many groups of one size
+        self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=device)
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
-        # Rows and memory, (replicas, groups, members), observations and weights, (replicas, groups, ...), of groups of
-        # one size in the order in which they are visited.
-        self._laid_out: list[Tensor] | None = None
+        self._laid_out: list[Tensor] | None = None  # what _lay_out returns for the whole epoch
 
-    def _checked(self, one: Observations) -> Tensor:
-        """Return observations as checked by the aggregate that reads them: another may number outcomes otherwise."""
-        if one.aggregate is self.aggregate:
-            return one.checked
-        return self.aggregate.check(one.z, one.groups, self.n_classes)
+    def _checked(self, observations: Observations) -> Tensor:
+        """Return observations as the aggregate of all replicas encodes them."""
+        if observations.aggregate is self.aggregate:
+            return observations.checked
+        return self.aggregate.check(observations.z, observations.groups, self.n_classes)
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
-        """Draw the order of the groups for a new epoch, one of each replica."""
+        """Draw the order of the groups for a new epoch, by the generator of each replica."""
         n_visits = self.order.shape[1]
         orders = []
         for replica, (n, generator) in enumerate(zip(self._n_groups, generators, strict=True)):
@@ -137,27 +125,27 @@ class Batches:
             first = int(self._first_group[replica])
             block = None if self._block is None else self._block[first : first + n]
             while sum(map(len, passes)) < n_visits:
-                passes.append(draw_order(n, generator, block))
+                passes.append(draw_order(n, generator, block, self._blocks_at_once))
             order = torch.cat(passes)
             orders.append(order[:n_visits])
             self.rest[replica] = order[n_visits:].clone()
         self.set_order(torch.stack(orders))
 
     def set_order(self, order: Tensor) -> None:
-        """Take the groups in this order from now on."""
+        """Set the order of the groups."""
         self.order.copy_(order)
-        if (size := self.groups.uniform_size) is None or self._block is not None:
+        size = self.groups.uniform_size
+        if size is None or self._block is not None:  # rows on disk may be too many to lay out
             return
-        # Groups of one size are laid out for the whole epoch at once, so that a step need not look anything up; not so
-        # those of rows on disk, which may be many.
         laid_out = self._lay_out(self.order, size)
         if self._laid_out is None:
             self._laid_out = laid_out
-        else:  # in place: a captured graph reads from where it was
-            for part, own in zip(self._laid_out, laid_out, strict=True):
-                part.copy_(own)
+        else:  # in place: a captured graph reads this memory
+            for old, new in zip(self._laid_out, laid_out, strict=True):
+                old.copy_(new)
 
     def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
+        """Return rows and memory, (replicas, groups, members), observations and weights, (replicas, groups, ...)."""
         which = order + self._first_group  # (replicas, groups)
         number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
         rows, z = self.groups.members[number], self.checked[which]
@@ -165,95 +153,89 @@ class Batches:
         return [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
 
     def size(self, step: int) -> int:
-        """Return how many groups of this set a step visits."""
+        """Return the number of groups of each replica in a step."""
         return self._bounds[step + 1] - self._bounds[step]
 
     @property
     def most_rows(self) -> int:
-        """The number of rows of any step in this process, of its replicas together, is at most this."""
+        """An upper bound of the number of rows of any step in this process, of all replicas together."""
         most_groups = max(map(self.size, range(len(self._bounds) - 1)))
-        if self._share.parts > 1:  # the first and the last may be there for the most part
-            most_groups = min(most_groups, most_groups // self._share.parts + 2)
-        return len(self._replica[self._share.replicas]) * most_groups * self.groups.max_size
+        if self._n_parts > 1:  # the first and the last group may belong to it for the most part
+            most_groups = min(most_groups, most_groups // self._n_parts + 2)
+        return self.n_replicas * most_groups * self.groups.max_size
 
     def batch(self, step: int) -> Batch | None:
-        """Return the groups of a step that this process visits; None where there is none for it."""
-        which, own, n_groups = self._visited(step), self.replicas, self.n_replicas * self.size(step)
+        """Return the groups of a step that this process visits; None if there are none."""
+        which, n_groups = self._visited(step), self.n_replicas * self.size(step)
         if which.start == which.stop:
             return None
         if (size := self.groups.uniform_size) is None:
-            return self._unequal_batch((self.order[:, which] + self._first_group)[own], n_groups)
+            return self._unequal_batch(self.order[:, which] + self._first_group, n_groups)
         if self._laid_out is None:
-            return self._equal_batch(n_groups, *(part[own] for part in self._lay_out(self.order[:, which], size)))
-        return self._equal_batch(n_groups, *(part[own, which] for part in self._laid_out))
-
-    def _visited(self, step: int) -> slice:
-        """Return which places of the order this process visits: about as many members as others do."""
-        first, n = self._bounds[step], self.size(step)
-        part, parts = self._share.part, self._share.parts
-        if parts == 1 or self.groups.uniform_size is not None:
-            of_step = self._share.of_range(n)
-            return slice(first + of_step.start, first + of_step.stop)
-        # In whole numbers, so that all processes cut at the same places: a group belongs where its middle does.
-        sizes = self.groups.sizes[self.order[:, first : first + n] + self._first_group].sum(0)
-        middles = parts * (2 * sizes.cumsum(0) - sizes)
-        cuts = torch.searchsorted(middles, 2 * sizes.sum() * torch.tensor([part, part + 1], device=sizes.device))
-        return slice(*(first + cuts).tolist())
-
-    def memory_of(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return the memory of all groups of a step, and which of it is of those that this process visits."""
-        first, own = self._bounds[step], self._visited(step)
-        which = self.order[:, first : self._bounds[step + 1]] + self._first_group
-        number, segments = self.groups.segments.take(which.flatten())
-        place = torch.arange(first, first + which.shape[1], device=which.device)
-        visited = ((own.start <= place) & (place < own.stop)).expand_as(which)
-        first_memory = self._first_memory.expand_as(which)
-        return number + segments.expand(first_memory.flatten()), segments.expand(visited.flatten())
-
-    @property
-    def own_memory(self) -> slice:
-        """The memory of the replicas of this process."""
-        starts = (self._first_memory + self.groups.offsets[self._first_group]).flatten().tolist()
-        own = self._share.replicas
-        return slice(starts[own.start], [*starts, self.n_memberships][own.stop])
+            return self._equal_batch(n_groups, *self._lay_out(self.order[:, which], size))
+        return self._equal_batch(n_groups, *(part[:, which] for part in self._laid_out))
 
     def batch_at(self, step: Tensor, size: int) -> Batch | None:
-        """Return the same for groups of one size without knowing the step, which is a number on the device."""
+        """Return the same for groups of one size, where the number of the step is known to the device only."""
         if size == 0:
             return None
         place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=step.device)
         assert self._laid_out is not None
-        own = (part[self._share.replicas].index_select(1, place) for part in self._laid_out)
-        return self._equal_batch(self.n_replicas * size, *own)
+        return self._equal_batch(self.n_replicas * size, *(part.index_select(1, place) for part in self._laid_out))
+
+    def _visited(self, step: int) -> slice:
+        """Return the part of the order that this process visits: about as many members as other processes do."""
+        first, n = self._bounds[step], self.size(step)
+        part, n_parts = self._part, self._n_parts
+        if n_parts == 1 or self.groups.uniform_size is not None:
+            return slice(first + n * part // n_parts, first + n * (part + 1) // n_parts)
+        # In integers, so that all processes compute the same cuts: a group belongs to the part with its middle.
+        sizes = self.groups.sizes[self.order[:, first : first + n] + self._first_group].sum(0)
+        middles = n_parts * (2 * sizes.cumsum(0) - sizes)
+        cuts = torch.searchsorted(middles, 2 * sizes.sum() * torch.tensor([part, part + 1], device=sizes.device))
+        return slice(*(first + cuts).tolist())
+
+    def memory_of(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return the memory numbers of all groups of a step, and whether this process visits them."""
+        first, visits = self._bounds[step], self._visited(step)
+        which = self.order[:, first : self._bounds[step + 1]] + self._first_group
+        number, segments = self.groups.segments.take(which.flatten())
+        place = torch.arange(first, first + which.shape[1], device=which.device)
+        visited = ((visits.start <= place) & (place < visits.stop)).expand_as(which)
+        first_memory = self._first_memory.expand_as(which)
+        return number + segments.expand(first_memory.flatten()), segments.expand(visited.flatten())
 
     def _equal_batch(
         self, n_groups: int, rows: Tensor, memory: Tensor, z: Tensor, weights: Tensor | None = None
     ) -> Batch:
         n, size = z.shape[:2].numel(), rows.shape[2]
-        if n not in self._equal:
-            self._equal[n] = Segments.from_sizes(torch.full((n,), size, device=rows.device))
-            # Found now, once: while a graph is captured, nothing may wait for a number.
-            assert self._equal[n].uniform_size == size
-        of_groups, z = None if weights is None else weights.flatten(), z.flatten(0, 1).contiguous()
-        return Batch(rows.flatten(1), None, memory.flatten(), self._equal[n], z, of_groups, n_groups, self.replicas)
+        if n not in self._segments:
+            self._segments[n] = Segments.from_sizes(torch.full((n,), size, device=rows.device))
+            assert self._segments[n].uniform_size == size  # computed now: a graph under capture must not wait for it
+        weights = None if weights is None else weights.flatten()
+        z = z.flatten(0, 1).contiguous()
+        return Batch(rows.flatten(1), None, memory.flatten(), self._segments[n], z, weights, n_groups)
 
     def _unequal_batch(self, which: Tensor, n_groups: int) -> Batch:
-        flat = which.flatten()
-        number, own = self.groups.segments.take(flat)
+        flat = which.flatten()  # (replicas * groups,)
+        number, segments = self.groups.segments.take(flat)
         position = torch.arange(len(number), device=which.device)
-        replica = torch.repeat_interleave(self._replica[: len(which)].expand_as(which).flatten(), own.sizes)
-        starts = own.offsets[:: which.shape[1]]  # of each replica's memberships
+        replica = torch.repeat_interleave(self._replica.expand_as(which).flatten(), segments.sizes)
+        starts = segments.offsets[:: which.shape[1]]  # of the memberships of each replica
         width = int(starts.diff().max())
         place = replica * width + position - starts[replica]
         rows = self.groups.members.new_zeros(len(which) * width)
         rows[place] = self.groups.members[number]
-        memory = number + self._first_memory[self.replicas][replica, 0]
+        memory = number + self._first_memory[replica, 0]
         weights = None if self.weights is None else self.weights[flat]
-        return Batch(rows.view(-1, width), place, memory, own, self.checked[flat], weights, n_groups, self.replicas)
+        z = self.checked[flat]
+        return Batch(rows.view(-1, width), place, memory, segments, z, weights, n_groups)
 
 
-def draw_order(n: int, generator: torch.Generator, block: Tensor | None = None) -> Tensor:
-    """Return a random order of groups, (groups,), by blocks of neighbouring rows if these are given, (groups,).
+def draw_order(
+    n: int, generator: torch.Generator, block: Tensor | None = None, blocks_at_once: int = BLOCKS_AT_ONCE
+) -> Tensor:
+    """Return a random order of n groups, by blocks of neighbouring rows if the block of each group is given.
 
     Examples
     --------
@@ -261,7 +243,7 @@ def draw_order(n: int, generator: torch.Generator, block: Tensor | None = None) 
     tensor([0, 1, 2, 3])
     """
     order = torch.randperm(n, generator=generator)
-    if block is None or (n_blocks := int(block.max()) + 1) <= BLOCKS_AT_ONCE:
+    if block is None or (n_blocks := int(block.max()) + 1) <= blocks_at_once:
         return order
-    turn = torch.randperm(n_blocks, generator=generator) // BLOCKS_AT_ONCE
+    turn = torch.randperm(n_blocks, generator=generator) // blocks_at_once
     return order[turn[block[order]].argsort(stable=True)]

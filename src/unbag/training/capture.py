@@ -1,14 +1,13 @@
 """On a GPU, a step as one captured graph: hundreds of small operations become one launch.
 
-A graph replays the same operations on the same memory. So everything that changes from step to step is a tensor that
-stays in place: the order of the groups, the number of the step, the memory of what the models said, their weights.
+A graph repeats the same operations on the same memory. Whatever changes from step to step must therefore be a tensor
+that stays in place: the order of the groups, the number of the step, the remembered outputs, the weights.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,11 +15,12 @@ from torch import Tensor
 from unbag.training.batches import Batch, Batches
 from unbag.training.settings import Phase
 
-Visit = Callable[[Phase, Sequence[Batch | None]], None]
+Record = Callable[[Callable[[], None], Callable[[], None]], Callable[[], None]]
+"""From a step and a function that resets its number, to a function that repeats the step."""
 
 
 def can_be_captured(sets: Sequence[Batches]) -> bool:
-    """Whether the steps of these sets never wait for the processor."""
+    """Return whether the steps of these sets never wait for the processor."""
     return all(
         batches.groups.device.type == "cuda"
         and batches.groups.uniform_size is not None
@@ -29,71 +29,72 @@ def can_be_captured(sets: Sequence[Batches]) -> bool:
     )
 
 
-@contextmanager
-def gc_disabled() -> Iterator[None]:
-    """Disable garbage collection: freeing the graph of an earlier run would invalidate a capture."""
-    was_on = gc.isenabled()
-    gc.disable()
+def record_graph(step: Callable[[], None], reset: Callable[[], None]) -> Callable[[], None]:
+    """Capture a step as a CUDA graph, after it has run twice so that all state that is created late exists."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+            reset()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
+    gc.disable()  # freeing the graph of an earlier run would invalidate the capture
     try:
-        yield
+        with torch.cuda.graph(graph, stream=stream):
+            step()
     finally:
-        if was_on:
+        if collects:
             gc.enable()
+    return graph.replay
 
 
 class CapturedSteps:
     """Steps that are captured when they first occur, and replayed from then on.
 
-    Parameters
-    ----------
-    sets
-        What is learned from.
-    visit
-        Trains on the batches of a step.
-    state
-        Tensors that ``visit`` changes, before and after its first call; the trial runs that a capture needs are undone.
+    ``update`` trains on the batches of a step, and ``state`` returns all tensors that it changes: the trial runs that a
+    capture needs are undone. Tensors that the first run creates must start as zeros.
     """
 
-    def __init__(self, sets: Sequence[Batches], visit: Visit, state: Callable[[], list[Tensor]]) -> None:
-        self._sets = sets
-        self._train_step = visit
-        self._state = state
-        self._step = torch.zeros((), dtype=torch.int64, device=sets[0].groups.device)
-        self._graphs: dict[tuple[Phase, tuple[int, ...]], torch.cuda.CUDAGraph] = {}
+    def __init__(
+        self,
+        sets: Sequence[Batches],
+        update: Callable[[Phase, Sequence[Batch | None]], None],
+        state: Callable[[], list[Tensor]],
+        record: Record = record_graph,
+    ) -> None:
+        self._sets, self._update, self._state, self._record = sets, update, state, record
+        self._number = torch.zeros((), dtype=torch.int64, device=sets[0].groups.device)
+        self._replays: dict[tuple[Phase, tuple[int, ...]], Callable[[], None]] = {}
 
-    def go_to(self, step: int) -> None:
-        """Set the number of the step that comes next."""
-        self._step.fill_(step)
+    def go_to(self, number: int) -> None:
+        """Set the number of the next step."""
+        self._number.fill_(number)
 
-    def run(self, phase: Phase, step: int) -> None:
-        """Train on the step of this number, which must follow the one before."""
-        sizes = tuple(batches.size(step) for batches in self._sets)
-        if (phase, sizes) not in self._graphs:
-            self._graphs[phase, sizes] = self._capture(phase, sizes)
-        self._graphs[phase, sizes].replay()
+    def run(self, phase: Phase, number: int) -> None:
+        """Train on the step of this number, which must be the next one."""
+        sizes = tuple(batches.size(number) for batches in self._sets)
+        if (phase, sizes) not in self._replays:
+            self._replays[phase, sizes] = self._capture(phase, sizes)
+        self._replays[phase, sizes]()
 
-    def _capture(self, phase: Phase, sizes: tuple[int, ...]) -> torch.cuda.CUDAGraph:
+    def _capture(self, phase: Phase, sizes: tuple[int, ...]) -> Callable[[], None]:
         before = [tensor.detach().clone() for tensor in self._state()]
-        step = self._step.clone()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # twice for real, so that what is made once exists before the capture
-            for _ in range(2):
-                self._once(phase, sizes)
-                self._step.copy_(step)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with gc_disabled(), torch.cuda.graph(graph, stream=side):
-            self._once(phase, sizes)
+        number = self._number.clone()
+
+        def step() -> None:
+            pairs = zip(self._sets, sizes, strict=True)
+            self._update(phase, [batches.batch_at(self._number, size) for batches, size in pairs])
+            self._number += 1
+
+        def reset() -> None:
+            self._number.copy_(number)
+
+        replay = self._record(step, reset)
         after = [tensor.detach() for tensor in self._state()]
         for tensor, old in zip(after, before, strict=False):
             tensor.copy_(old)
-        for tensor in after[len(before) :]:  # made by the first step, which has not been taken yet
+        for tensor in after[len(before) :]:
             tensor.zero_()
-        self._step.copy_(step)
-        return graph
-
-    def _once(self, phase: Phase, sizes: tuple[int, ...]) -> None:
-        pairs = zip(self._sets, sizes, strict=True)
-        self._train_step(phase, [batches.batch_at(self._step, size) for batches, size in pairs])
-        self._step += 1
+        reset()
+        return replay

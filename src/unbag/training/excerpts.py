@@ -1,4 +1,4 @@
-"""Some rows of a table that is on disk, in whole groups, for what looks at all columns at once."""
+"""Whole groups of a table on disk, for computations that need all columns at once."""
 
 from __future__ import annotations
 
@@ -14,50 +14,32 @@ from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, gather_rows, row_shape
 
 EXCERPT_NUMBERS = 10_000_000
-"""Numbers at most, of all columns and sets together."""
+"""Maximum number of values, of all columns and sets together."""
 
 
 def excerpt(X: Rows, sets: Sequence[Observations]) -> tuple[Tensor, list[Observations]]:
-    """Return a table and sets of its groups: all rows, if they are in memory, or else those of some groups.
-
-    Examples
-    --------
-    >>> from unbag import Groups, LabelProportions
-    >>> seen = Observations(LabelProportions(), Groups.from_sizes([2, 1]), [[1, 1], [0, 1]], 2)
-    >>> excerpt(torch.ones(3, 1), [seen])[0].shape
-    torch.Size([3, 1])
-    """
+    """Return a table and sets of its groups: all of them in memory, or those of randomly chosen groups on disk."""
     if isinstance(X, Tensor):
         return X, list(sets)
-    chosen = [some_groups(one.groups, EXCERPT_NUMBERS // math.prod(row_shape(X)) // len(sets)) for one in sets]
+    chosen = [some_groups(s.groups, EXCERPT_NUMBERS // math.prod(row_shape(X)) // len(sets)) for s in sets]
     return take_groups(X, sets, chosen)[1:]
 
 
 def take_groups(
     X: Rows, sets: Sequence[Observations], chosen: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, list[Observations]]:
-    """Return the numbers of the rows of some groups of each set, sorted, these rows, and the sets as groups of them."""
-    sets = [one.take(which) for one, which in zip(sets, chosen, strict=True)]
-    rows, members = torch.cat([one.groups.members for one in sets]).unique(return_inverse=True)
-    local = members.split([len(one.groups.members) for one in sets])
-    taken = [
-        one.with_groups(replace(one.groups, members=own, n_rows=len(rows)))
-        for one, own in zip(sets, local, strict=True)
-    ]
-    return rows, gather_rows(X, rows), taken
+    """Return the sorted row numbers of some groups of each set, these rows, and the sets as groups of them."""
+    sets = [s.take(which) for s, which in zip(sets, chosen, strict=True)]
+    rows, members = torch.cat([s.groups.members for s in sets]).unique(return_inverse=True)
+    members_of_sets = members.split([len(s.groups.members) for s in sets])
+    groups = [replace(s.groups, members=m, n_rows=len(rows)) for s, m in zip(sets, members_of_sets, strict=True)]
+    return rows, gather_rows(X, rows), [s.with_groups(g) for s, g in zip(sets, groups, strict=True)]
 
 
 def some_groups(groups: Groups, most_rows: int, first: Tensor | None = None) -> Tensor:
-    """Return numbers of groups that have no more than so many members together, sorted; at least one.
+    """Return sorted numbers of random groups, at least one, that have at most ``most_rows`` members together.
 
-    Parameters
-    ----------
-    groups
-        All of them.
-    most_rows
-        How many members.
-    first
-        The numbers of groups that are taken before others; others follow at random.
+    The groups of ``first`` are taken before others.
     """
     order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(0)).to(groups.device)
     if first is not None:

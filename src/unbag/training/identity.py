@@ -1,312 +1,87 @@
-"""Digests of Python objects: functions by their code, closures and globals, all else by its content.
-
-A digest is the same in every process, so that a run that goes on can be compared with the one that was saved. Code of
-installed packages is told by its name and their version; all other code is followed to what it reads.
-"""
+"""What identifies the parts of a run, so that a checkpoint is only resumed by the run that wrote it."""
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
-import importlib
-import importlib.util
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import io
+import pickle
 from functools import cached_property
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    ClassMethodDescriptorType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    MethodWrapperType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import FunctionType
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
-
-from unbag.training.introspection import (
-    Names,
-    derived_attributes,
-    installed_package,
-    is_authored,
-    is_found_by_name,
-    names_read,
-    without_line,
-)
-
-PLAIN = (type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis), type(NotImplemented))
-DESCRIPTORS = (
-    MethodDescriptorType,
-    WrapperDescriptorType,
-    ClassMethodDescriptorType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-)
-WRAPPERS: dict[type, tuple[str, ...]] = {
-    MethodType: ("__func__", "__self__"),
-    staticmethod: ("__func__",),
-    classmethod: ("__func__",),
-    property: ("fget", "fset", "fdel"),
-    cached_property: ("func",),
-}
-READ_BY_NAME = {"eval", "exec", "compile", "globals", "__import__"}
-"""Builtins that reach what no code object names."""
+from torch import Tensor
 
 
 class Unidentifiable(TypeError):
-    """An object cannot be told from others that do something else."""
+    """An object has no name and no content by which it could be recognised when a run is resumed."""
 
 
-def digest(value: Any, name: str = "this") -> str:
-    """Return a digest by which an object can be told from any that holds or does something else.
+def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
+    """Return a short text that is the same in every process for equal values.
+
+    Values are compared as pickle writes them: objects by their attributes, arrays by their content, functions and
+    classes by module and name. Nothing is ever unpickled.
 
     Parameters
     ----------
     value
-        Numbers, text, containers, arrays, tensors, modules, functions, classes, and objects that pickle can take apart.
-        A class may name in ``_derived_attributes`` what follows from the other attributes and is not looked at.
+        Value to identify. Attributes that its class lists in ``_derived_attributes`` are left out.
     name
-        What the caller calls it, for error messages.
+        What messages call the value.
+    skip_unknown
+        Whether lambdas and functions inside others, which have no such name, are left out; by default, they are an
+        error.
 
     Examples
     --------
-    >>> digest(lambda x: x + 1) == digest(lambda x: x + 1) != digest(lambda x: x + 2)
-    True
+    >>> identify(0.1, "rate"), identify(sum, "score") == identify(max, "score")
+    ('0.1', False)
     """
-    writer = _Writer(name)
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
     try:
-        writer.write(value)
-    except RecursionError as error:
-        raise writer.refusal("it is nested too deeply") from error
-    return writer.hexdigest()
-
-
-class _Writer:
-    """Feeds objects to a hash; one that was met before is referred to by the number of its first visit."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._path: list[str] = []
-        self._hash = hashlib.sha256()
-        self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # so that no address is used twice
-        self._modules: set[tuple[str, frozenset[str]]] = set()
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-    def refusal(self, why: str) -> Unidentifiable:
-        where = f" ({' of '.join(reversed(self._path[-4:]))})" if self._path else ""
-        return Unidentifiable(
-            f"{self._name}{where} cannot be told from another one, so that no checkpoint is known to be of the same "
-            f"run: {why}; give a name where there is one, a function that reads plain values, or a dataclass, or leave "
+        content = _write(value, skip_unknown=skip_unknown)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise Unidentifiable(
+            f"the {name} cannot be recognised when the run is resumed from its checkpoint: {error}; define functions "
+            "and classes at the top of a module, give Checkpoint a run_id that changes whenever they do, or leave "
             "checkpoint= out"
-        )
+        ) from error
+    return hashlib.sha256(content).hexdigest()[:16]
 
-    def write(self, value: Any) -> None:
-        if type(value) in PLAIN:
-            self._emit(type(value).__name__, f"{value:x}" if type(value) is int else repr(value))
-        elif type(value) is tuple:
-            self._items("tuple", value)
-        elif type(value) in (set, frozenset):
-            self._emit(type(value).__name__, *sorted(digest(one, self._name) for one in value))
-        elif isinstance(value, CodeType):
-            self._code(value)
-        elif isinstance(value, ModuleType):
-            self._module(value, None)
-        elif id(value) in self._numbers:
-            self._emit("met", str(self._numbers[id(value)]))
-        else:
-            self._numbers[id(value)] = len(self._numbers)
-            self._kept.append(value)
-            self._object(value)
 
-    def _object(self, value: Any) -> None:
-        if type(value) is list:
-            self._items("list", value)
-        elif type(value) is dict:
-            self._items("dict", (part for item in value.items() for part in item))
-        elif isinstance(value, Tensor):
-            self._tensor(value)
-        elif isinstance(value, nn.Module):  # some of them, such as those with weight norm, refuse to be pickled
-            self.write(type(value))
-            self._state(type(value), vars(value))
-        elif isinstance(value, np.ndarray | np.generic):
-            self._array(np.asarray(value))
-        elif isinstance(value, FunctionType):
-            self._function(value)
-        elif isinstance(value, BuiltinFunctionType | MethodWrapperType):
-            owner = value.__self__
-            self._emit("builtin", value.__qualname__, *([owner.__name__] if isinstance(owner, ModuleType) else []))
-            self.write(None if isinstance(owner, ModuleType) else owner)
-        elif isinstance(value, DESCRIPTORS):
-            self._emit("descriptor", value.__name__)
-            self.write(value.__objclass__)
-        elif wrapper := next((kind for kind in WRAPPERS if isinstance(value, kind)), None):
-            self._items(wrapper.__name__, (getattr(value, name) for name in WRAPPERS[wrapper]))
-        elif isinstance(value, type):
-            self._class(value)
-        else:
-            self._parts(value)
+def _write(value: Any, *, skip_unknown: bool) -> bytes:
+    file = io.BytesIO()
+    pickler = _Pickler(file, protocol=4)
+    pickler.skip_unknown = skip_unknown
+    pickler.fast = True  # which objects are the same, and not only equal, differs between processes
+    pickler.dump(value)
+    return file.getvalue()
 
-    def _emit(self, kind: str, *texts: str) -> None:
-        contents = [text.encode("utf-8", "surrogatepass") for text in (kind, str(len(texts)), *texts)]
-        self._hash.update(b"".join([len(content).to_bytes(8, "little") + content for content in contents]))
 
-    def _items(self, kind: str, values: Iterable[Any]) -> None:
-        values = list(values)
-        self._emit(kind, str(len(values)))
-        for value in values:
-            self.write(value)
+class _Pickler(pickle.Pickler):
+    """Write arrays as hashes, sets in order, and objects without what follows from their other attributes."""
 
-    def _named(self, kind: str, values: dict[str, Any]) -> None:
-        """Write values by their names; in which order they were set says nothing."""
-        self._emit(kind, *sorted(values))
-        for name in sorted(values):
-            with self._inside(name):
-                self.write(values[name])
+    skip_unknown = False
 
-    @contextmanager
-    def _inside(self, name: str) -> Iterator[None]:
-        self._path.append(name)
-        yield
-        self._path.pop()
+    def persistent_id(self, obj: Any) -> Any:
+        """Return what is written in place of tensors, sets, and functions that may be left out."""
+        if isinstance(obj, Tensor):
+            content = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            return str(obj.dtype), tuple(obj.shape), hashlib.sha256(content.data).digest()
+        if isinstance(obj, set | frozenset):
+            return sorted(_write(entry, skip_unknown=self.skip_unknown) for entry in obj)
+        is_unknown = isinstance(obj, FunctionType) and "<" in obj.__qualname__  # <lambda>, <locals>
+        return "unknown" if is_unknown and self.skip_unknown else None
 
-    def _tensor(self, value: Tensor) -> None:
-        self._emit("tensor", str(value.dtype), str(tuple(value.shape)), str(value.requires_grad))
-        self.write(type(value))
-        try:
-            content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        except (RuntimeError, NotImplementedError) as error:
-            raise self.refusal(f"it holds a tensor whose content cannot be read: {error}") from error
-        self._hash.update(content.data)
-
-    def _array(self, value: np.ndarray) -> None:
-        self._emit("array", repr(value.dtype), str(value.shape))
-        if value.dtype.hasobject:
-            self.write(value.tolist())
-        else:
-            self._hash.update(np.ascontiguousarray(value).tobytes())
-
-    def _code(self, code: CodeType) -> None:
-        """Write what a code object does: not where it stands, nor what it is called."""
-        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-        content, constants = without_line(code)
-        self._items("code", (content, code.co_exceptiontable, counts, code.co_names, code.co_varnames))
-        self._items("cells", (code.co_freevars, code.co_cellvars))
-        self._items("constants", constants)
-
-    def _function(self, function: FunctionType) -> None:
-        library = installed_package(function.__globals__.get("__name__"))
-        self._emit("function", *([library, function.__module__ or "", function.__qualname__] if library else []))
-        with self._inside(function.__qualname__):
-            self._code(function.__code__)
-            self._items("defaults", function.__defaults__ or ())
-            self._named("keyword defaults", function.__kwdefaults__ or {})
-            names = names_read(function.__code__)
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-                with self._inside(name):
-                    self._cell(cell, names.attributes)
-            if not library:
-                self._named("attributes", function.__dict__)
-                self._globals(function, names)
-
-    def _cell(self, cell: CellType, attributes: set[str]) -> None:
-        try:
-            value = cell.cell_contents
-        except ValueError:  # it is filled later
-            self._emit("empty cell")
-        else:
-            self._write_read(value, attributes)
-
-    def _globals(self, function: FunctionType, names: Names) -> None:
-        """Write the globals that a function reads, and what it imports."""
-        known = function.__globals__
-        for name in sorted(names.globals):
-            self._emit("global", name)
-            with self._inside(name):
-                if name in known:
-                    self._write_read(known[name], names.attributes)
-                elif name in READ_BY_NAME:
-                    raise self.refusal(f"{name} reads what no code names")
-        for name, level in sorted(names.imports):
-            with self._inside(f"import {name}"):
-                try:
-                    full = importlib.util.resolve_name("." * level + name, known.get("__package__"))
-                    self._module(importlib.import_module(full), names.attributes)
-                except ImportError as error:
-                    raise self.refusal(str(error)) from error
-
-    def _write_read(self, value: Any, attributes: set[str]) -> None:
-        """Write what a function reads; of a module, those attributes that the function names."""
-        if isinstance(value, ModuleType):
-            self._module(value, attributes)
-        else:
-            self.write(value)
-
-    def _module(self, module: ModuleType, attributes: set[str] | None) -> None:
-        """Write a module by what is read of it; one of a package by its name and version."""
-        library = installed_package(module.__name__)
-        self._emit("module", module.__name__, library or "")
-        if library:
-            return
-        if attributes is None:
-            raise self.refusal(f"nobody knows what is read of the module {module.__name__}")
-        if (key := (module.__name__, frozenset(attributes))) in self._modules:
-            return
-        self._modules.add(key)
-        for name in sorted(attributes & vars(module).keys()):
-            self._emit("attribute", name)
-            with self._inside(name):
-                self._write_read(vars(module)[name], attributes)
-
-    def _class(self, kind: type) -> None:
-        library = installed_package(kind.__module__)
-        if library and is_found_by_name(kind):
-            self._emit("class", library, kind.__module__, kind.__qualname__)
-            return
-        self._emit("class")
-        with self._inside(kind.__qualname__):
-            self._items("bases", (type(kind), *kind.__bases__))
-            self._named("members", {name: one for name, one in vars(kind).items() if is_authored(name, one)})
-
-    def _parts(self, value: Any) -> None:
-        """Write an object as pickle would take it apart; what pickle cannot take apart is refused."""
-        kind = type(value)
-        try:
-            reduce = copyreg.dispatch_table.get(kind)
-            parts = value.__reduce_ex__(4) if reduce is None else reduce(value)
-        except Exception as error:
-            raise self.refusal(f"the content of a {kind.__module__}.{kind.__qualname__} is hidden") from error
-        if isinstance(parts, str):
-            library = installed_package(getattr(value, "__module__", None) or kind.__module__)
-            inner = getattr(value, "__wrapped__", None)
-            if library is None and inner is None:
-                raise self.refusal(f"the content of a {kind.__module__}.{kind.__qualname__} is hidden")
-            self._emit("global", parts, library or "")
-            self.write(inner)
-            return
-        make, arguments, state, items, pairs = (*parts, None, None, None, None)[:5]
-        self._items("object", (make, arguments))
-        states = state if isinstance(state, tuple) else (state,)
-        self._emit("states", str(len(states)))
-        for one in states:
-            self._state(kind, one)
-        self._items("items", items or ())
-        self._items("pairs", pairs or ())
-
-    def _state(self, kind: type, state: Any) -> None:
-        if isinstance(state, dict | None) and all(isinstance(name, str) for name in state or {}):
-            derived = derived_attributes(kind)
-            self._named("state", {name: part for name, part in (state or {}).items() if name not in derived})
-        else:
-            self.write(state)
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how objects with derived attributes are written."""
+        kind = type(obj)
+        derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
+        derived |= {n for base in kind.__mro__ for n, one in vars(base).items() if isinstance(one, cached_property)}
+        if not derived or any(
+            "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) for base in kind.__mro__[:-1]
+        ):
+            return NotImplemented
+        return type, (kind,), {name: part for name, part in vars(obj).items() if name not in derived}

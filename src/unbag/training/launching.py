@@ -1,4 +1,4 @@
-"""Starting the processes that train together, by Lightning Fabric, and telling how they ended."""
+"""Starting the processes that train together, by Lightning Fabric, and reporting how they ended."""
 
 from __future__ import annotations
 
@@ -8,44 +8,37 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
 from pickle import PicklingError
-from threading import Event, Thread
 from typing import Any, Literal
 
 import torch
 from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
 
 from unbag._utils.files import write_atomic
-from unbag.training.messages import pack, pack_error, unpack, unpack_error
-from unbag.training.processes import GO_ON, Processes, ProcessLost
+from unbag.training.messages import pack, unpack
+from unbag.training.processes import RESUME, Processes, ProcessLost
 
-START_METHOD: Literal["spawn", "fork"] = "spawn"
-"""A process that has run threads must not fork."""
-
-SILENCE = timedelta(seconds=45)
-"""After which a process that does not answer is lost: so long may a machine be busy with other things."""
-
-MEETING = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-"""Variables that tell processes of several machines how to find each other, where no launcher has started them."""
+_ADDRESS = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+"""Variables by which processes of several machines find each other, if no launcher has started them."""
 
 _launches = count()
 
-for _name in ("distributed", "rank_zero"):  # who is there is nobody's question; here, so that it holds in all processes
+for _name in ("distributed", "rank_zero"):  # Lightning logs the rank of every process
     logging.getLogger(f"lightning_fabric.utilities.{_name}").setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """How many processes train one model, and who starts them.
+    """Start the processes that train one model together.
 
-    Processes that torchrun, or the scheduler of a cluster, has started work together in this very call. Otherwise they
-    are started for it, and end with it.
+    Processes that torchrun or the scheduler of a cluster has started work together in the call of :meth:`run`.
+    Otherwise they are started for it, and end with it.
 
     Parameters
     ----------
@@ -54,7 +47,11 @@ class Launcher:
     nodes
         Machines.
     device
-        Where each of them computes: ``"cpu"``, or ``"cuda"``, where each has a GPU of its own.
+        Device of each process: ``"cpu"``, or ``"cuda"`` for a GPU each.
+    start_method
+        How processes are started; one that has run threads must not fork.
+    timeout
+        Seconds after which a process that does not answer counts as lost.
 
     Examples
     --------
@@ -65,6 +62,8 @@ class Launcher:
     devices: int | Literal["auto"] = "auto"
     nodes: int = 1
     device: str = "cpu"
+    start_method: Literal["spawn", "fork"] = "spawn"
+    timeout: float = 1800.0
 
     def __post_init__(self) -> None:
         for name, value in (("devices", self.devices), ("nodes", self.nodes)):
@@ -77,41 +76,46 @@ class Launcher:
     @property
     def several(self) -> bool:
         """Whether there are several processes."""
-        if self.devices == "auto" and _by_torchrun():
-            return int(os.environ["WORLD_SIZE"]) > 1
-        return self._n_local * self.nodes > 1
+        devices, nodes = self._world
+        return devices * nodes > 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and reports: others that do the same work leave no trace."""
+        """Whether this process writes files and reports."""
         return not self.several or self._fabric().global_rank == 0
 
     @property
-    def _n_local(self) -> int:
-        return 1 if self.devices == "auto" else self.devices
+    def _world(self) -> tuple[int, int]:
+        """Processes on each machine, and machines."""
+        if self.devices == "auto" and "TORCHELASTIC_RUN_ID" in os.environ:
+            devices = int(os.environ["LOCAL_WORLD_SIZE"])
+            return devices, int(os.environ["WORLD_SIZE"]) // devices
+        return (1 if self.devices == "auto" else self.devices), self.nodes
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in all processes with ``processes=`` beside its arguments, and return its result.
 
-        The result consists of plain values and tensors, see :func:`unbag.training.messages.pack`.
+        The result consists of plain values and tensors; see :func:`unbag.training.messages.pack`.
         """
         fabric = self._fabric()
         if fabric.strategy.cluster_environment.creates_processes_externally:
             fabric.launch()
-            with _watched(_processes(fabric)) as processes:
-                return function(*args, processes=processes)
-        with tempfile.TemporaryDirectory() as name, self._ports():
+            processes = _processes(fabric)
+            result = function(*args, processes=processes)
+            processes.any(True)  # the first process must not end before all have finished
+            return result
+        with tempfile.TemporaryDirectory() as name, self._port():
             folder, before = Path(name), {*multiprocessing.active_children()}
             try:
                 fabric.launch(_work, folder, partial(function, *args))
             except ProcessException as error:
-                raise _what_happened(folder, error, fabric.world_size) from None
+                raise _explain(folder, error, fabric.world_size) from None
             except (PicklingError, AttributeError, TypeError) as error:
                 raise TypeError(
                     f"devices={self.devices} hands models, observations and hooks to other processes, but {error}; "
                     "define functions and classes at the top of a module, or start the script by torchrun"
                 ) from error
-            finally:  # also when somebody has lost patience
+            finally:  # also on KeyboardInterrupt
                 for child in {*multiprocessing.active_children()} - before:
                     child.terminate()
             return unpack((folder / "result").read_bytes())
@@ -122,103 +126,75 @@ class Launcher:
             from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: PLC0415
         except ImportError as error:
             raise ImportError(
-                "several processes need Lightning Fabric, which is not there: pip install unbag[distributed]"
+                "several processes need Lightning Fabric, which is not installed: pip install unbag[distributed]"
             ) from error
-        devices, nodes = self._n_local, self.nodes
-        if self.devices == "auto" and _by_torchrun():
-            devices = int(os.environ["LOCAL_WORLD_SIZE"])
-            nodes = int(os.environ["WORLD_SIZE"]) // devices
-        given: dict[str, Any] = {"accelerator": self.device, "devices": devices, "num_nodes": nodes}
-        fabric: Any = Fabric(strategy=DDPStrategy(), **given)
+        devices, nodes = self._world
+        options: dict[str, Any] = {"accelerator": self.device, "devices": devices, "num_nodes": nodes}
+        timeout = timedelta(seconds=self.timeout)
+        fabric: Any = Fabric(strategy=DDPStrategy(timeout=timeout), **options)
         if fabric.strategy.cluster_environment.creates_processes_externally:
             return fabric
-        if nodes > 1 and (missing := [one for one in MEETING if one not in os.environ]):
+        if nodes > 1 and (missing := [name for name in _ADDRESS if name not in os.environ]):
             raise ValueError(
                 f"nodes={nodes} needs the variable {missing[0]} on each machine: MASTER_ADDR and MASTER_PORT of the "
                 "first, and NODE_RANK, from 0; or start the command by torchrun, or by the scheduler of the cluster"
             )
-        return Fabric(strategy=DDPStrategy(start_method=START_METHOD), **given)
+        return Fabric(strategy=DDPStrategy(timeout=timeout, start_method=self.start_method), **options)
 
     @contextmanager
-    def _ports(self) -> Iterator[None]:
-        """Meet at a new port at each launch: at the last one, some may not have left yet."""
-        given = os.environ.get("MASTER_PORT")
-        if given is not None and self.nodes > 1:
-            os.environ["MASTER_PORT"] = str(int(given) + next(_launches))
+    def _port(self) -> Iterator[None]:
+        """Use a new port for each launch: some processes may not have left the last one."""
+        port = os.environ.get("MASTER_PORT")
+        if port is not None and self.nodes > 1:
+            os.environ["MASTER_PORT"] = str(int(port) + next(_launches))
         try:
             yield
         finally:
             os.environ.pop("MASTER_PORT", None)
-            if given is not None:
-                os.environ["MASTER_PORT"] = given
-
-
-def _by_torchrun() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ
+            if port is not None:
+                os.environ["MASTER_PORT"] = port
 
 
 def _processes(fabric: Any) -> Processes:
     return Processes(fabric.global_rank, fabric.world_size, str(fabric.device))
 
 
-@contextmanager
-def _watched(processes: Processes) -> Iterator[Processes]:
-    """End this process where another has not answered for a while: its machine may be cut off, which torch cannot tell.
-
-    Threads of all processes tell each other every second whether they have done their work, also while that takes long,
-    and end together.
-    """
-    group = torch.distributed.new_group(timeout=SILENCE, backend="gloo")
-    done = Event()
-
-    def watch() -> None:
-        finished = torch.zeros(1)
-        while finished < processes.size:
-            finished.fill_(done.wait(1.0))
-            try:
-                torch.distributed.all_reduce(finished, group=group)
-            except RuntimeError:
-                seconds = SILENCE.total_seconds()
-                if not done.wait(seconds / 9):  # who waits for one that has ended is told so, and says more
-                    message = (
-                        f"another process of the run has ended, or has not answered for {seconds:g} seconds; {GO_ON}"
-                    )
-                    print(message, file=sys.stderr, flush=True)
-                    os._exit(1)
-                return
-
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield processes
-        processes.any(True)  # nobody leaves while others still listen
-        done.set()
-        watcher.join()
-    finally:
-        done.set()
-
-
 def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
-    """Do the work of one process, and leave its result, or what went wrong, in a folder."""
+    """Do the work of one process, and write its result or its error to a folder.
+
+    Fabric would return the result through a pipe that nobody reads before the process ends.
+    """
     processes = _processes(fabric)
     try:
-        with _watched(processes):
-            result = function(processes=processes)
+        result = function(processes=processes)
+        processes.any(True)
     except Exception as error:
-        write_atomic(folder / f"error-{processes.rank}", pack_error(error))
+        names = [[kind.__module__, kind.__qualname__] for kind in type(error).__mro__]
+        write_atomic(folder / f"error-{processes.rank}", pack({"classes": names, "message": str(error)}))
         raise
     if fabric.local_rank == 0:
         write_atomic(folder / "result", pack(result))
     torch.distributed.destroy_process_group()
 
 
-def _what_happened(folder: Path, error: Any, n: int) -> Exception:
-    """Return the error of a process, other than that it has lost another; or else how one of them ended."""
-    errors = [unpack_error(file.read_bytes()) for file in sorted(folder.glob("error-*"))]
-    if own := [one for one in errors if not isinstance(one, ProcessLost)]:
-        return own[0]
-    if not errors and isinstance(error, ProcessRaisedException):  # raised outside of its work
+def _explain(folder: Path, error: Any, n: int) -> Exception:
+    """Return the error of a process, unless it only lost another one, or say how one of them ended."""
+    errors = [_read_error(**unpack(file.read_bytes())) for file in sorted(folder.glob("error-*"))]
+    if causes := [cause for cause in errors if not isinstance(cause, ProcessLost)]:
+        return causes[0]
+    if not errors and isinstance(error, ProcessRaisedException):  # outside of its work
         return RuntimeError(f"one of {n} processes has failed: {str(error).strip().splitlines()[-1]}")
     signal = getattr(error, "signal_name", None)
     how = f" by {signal}{', as where memory runs out' if signal == 'SIGKILL' else ''}" if signal else ""
-    return ProcessLost(f"one of {n} processes of the run was ended{how}; {GO_ON}")
+    return ProcessLost(f"one of {n} processes of the run was ended{how}; {RESUME}")
+
+
+def _read_error(classes: list[list[str]], message: str) -> Exception:
+    """Return an exception of the first class that is built in or of this package; no module is imported for it."""
+    for place, (module, name) in enumerate(classes):
+        known = module.partition(".")[0] in ("builtins", "unbag")
+        kind = getattr(sys.modules.get(module), name, None) if known else None
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            with suppress(TypeError):  # of a class with other arguments
+                return kind(f"{classes[0][1]}: {message}" if place else message)
+    return RuntimeError(f"{classes[0][1]}: {message}")

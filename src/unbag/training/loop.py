@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from threading import Thread
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from unbag._utils.random_state import RandomState
+from unbag._utils.environment import versions
+from unbag._utils.random_state import RandomState, may_draw
 from unbag.aggregates.observations import Observations, check_sets
-from unbag.data.row_source import Rows, Views, gather_rows
+from unbag.data.row_source import Rows, Views, gather_rows, row_shape
 from unbag.objectives.objective import Objective
-from unbag.training.architectures.build import MakeModel
-from unbag.training.best import StoppingRule
-from unbag.training.checkpoints import Checkpoint
-from unbag.training.optimisation import MakeOptimiser, MakeSchedule
+from unbag.training.architectures import MakeModel
+from unbag.training.batches import Batches
+from unbag.training.capture import CapturedSteps, can_be_captured
+from unbag.training.checkpoint import Checkpoint, TimeBudgetExceeded
+from unbag.training.identity import identify
+from unbag.training.messages import pack, unpack
+from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.processes import Processes
-from unbag.training.progress import LogProgress, logger
-from unbag.training.replicas import Accelerate, can_be_stacked, check_outputs, keeps_statistics, make_models
-from unbag.training.run import Hooks, Run
+from unbag.training.replicas import Accelerate, Replicas, check_outputs, find_obstacle, make_models, mixes_rows, unstack
 from unbag.training.selection import Score
-from unbag.training.settings import Settings
-from unbag.training.trained import Trained, side_by_side
+from unbag.training.settings import Phase, Settings
+from unbag.training.step import Limits, Step
+from unbag.training.stopping import Best, Patience, StoppingRule, never
+from unbag.training.trained import Trained
+
+logger = logging.getLogger("unbag")
+
+Progress = Callable[[Sequence[dict[str, Any]], int], None]
+"""Called after every epoch with the history and the number of epochs."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions that replace parts of a run; see :func:`train`."""
+
+    score: Score | None = None
+    objective: Objective | None = None
+    accelerate: Accelerate | None = None
+    optimiser: MakeOptimiser | None = None
+    schedule: MakeSchedule | None = None
+    stopping: StoppingRule | None = None
+    views: Views | None = None
 
 
 def train(
@@ -32,7 +63,7 @@ def train(
     seeds: Sequence[int] = (0,),
     score: Score | None = None,
     checkpoint: Checkpoint | None = None,
-    progress: LogProgress | None = None,
+    progress: Progress | None = None,
     objective: Objective | None = None,
     n_criteria: int = 1,
     keep_diverged: bool = False,
@@ -42,111 +73,403 @@ def train(
     stopping: StoppingRule | None = None,
     views: Views | None = None,
     processes: Processes | None = None,
+    limits: Limits | None = None,
 ) -> Trained:
     """Train one model for each seed, all at once, on sets of observed groups.
 
     Parameters
     ----------
     make_model
-        Returns a fresh model, from rows of ``X`` to logits; called once for each seed, with torch's random numbers set
-        to it. In its place, a list with one function for each seed. Models that keep running statistics cannot run side
-        by side and are trained one after the other.
+        Function that returns a new model from rows of ``X`` to logits, or one for each seed; it is called with torch's
+        random numbers set to the seed. Models with batch norm or running statistics are trained one in a call.
     X
-        Rows, (n, ...), on the device to train on; the groups must be there too. In place of a tensor, a
-        :class:`RowSource`, whose rows may be on disk; on a GPU, its steps are not captured.
+        Rows, (n, ...), on the device to train on, or a :class:`RowSource`, whose rows may be on disk.
     observations
-        The sets to learn from, all at once. In place of one that is shared, a set may be a list with one for each seed;
-        where these are of different lengths, the longest makes an epoch.
+        The sets to learn from, all at once. Each is shared by all replicas, or a list with one for each seed, of which
+        the longest determines the length of an epoch.
     settings
         How to train.
     seeds
-        One for each replica: of its first weights and of the order in which it visits the groups. A replica comes out
-        the same, up to rounding, alone or beside others; not so with torch's dropout, which draws for all at once:
-        :class:`unbag_experiments.dropout.ColumnDropout` draws for each by itself. A run comes out the same, to the last
-        bit, whatever other runs are trained in other threads.
+        Seeds of the initial weights and the order of groups, one for each replica. A replica is the same, up to
+        rounding, alone or beside others, except with torch's dropout, whose random numbers are drawn for all at once.
     score
-        Tells after every epoch how good each replica is; the weights of the best epoch are returned. Without it, those
-        of the last.
+        Function that scores the replicas after an epoch; the weights of the best epoch are returned.
     checkpoint
-        Where to save the run, and how often. If a run was saved there, it goes on from where it was.
+        Where the run is saved, and resumed if it was saved before.
     progress
-        Shows how the run is doing.
+        Function that is called after every epoch with the history and the number of epochs; by default, it logs them.
     objective
-        Minimised in place of what Algorithm 1 minimises, for other methods: a function from the outputs of the model,
-        one row per membership, the groups of a step and the checked observations to one value per group. What the
-        settings say of warm-up, loss and remembered weights is then not looked at.
+        Objective in place of that of Algorithm 1: a function from outputs, one row per membership, groups and encoded
+        observations to one value per group. Warm-up, loss and remembered weights are then ignored.
     n_criteria
-        How many criteria ``score`` has. With more than one it returns a score of each replica by each of them,
-        (criteria, replicas); each criterion chooses epochs and loses patience by itself, and the run goes on until the
-        last has.
+        Number of criteria of ``score``, which with more than one returns (criteria, replicas). Each criterion selects
+        epochs and stops by itself, and the run goes on until the last has stopped.
     keep_diverged
-        Return a replica whose weights or whose scores are NaN, with the epoch -1 and the score -inf where no epoch has
-        been chosen, instead of ending all of them with an error.
+        Whether to return replicas with NaN as weights or scores, with epoch -1 and score -inf if no epoch was selected.
+        By default, they are an error.
     accelerate
-        Exchanges the model that runs for one that computes the same faster; None leaves it as it is.
+        Hook that replaces the model that runs by a faster one; see :data:`unbag.training.replicas.Accelerate`.
     optimiser
-        A function from parameters to a torch optimiser, in place of Adam. Replicas are a first dimension of their
-        parameters, so that it must treat each number by itself, as Adam, AdamW and SGD do. On a GPU, steps with another
-        one than Adam or AdamW with ``capturable=True`` are not captured.
+        Function from parameters to a torch optimiser in place of Adam. Replicas are a first dimension of the
+        parameters, so that it must be element-wise, as Adam, AdamW and SGD are.
     schedule
-        A function from the optimiser to one of ``torch.optim.lr_scheduler``, which goes on after every epoch; in a
-        :class:`PerStep`, after every step. A run that goes on from a checkpoint repeats the steps of its schedule.
+        Function from the optimiser to a schedule of ``torch.optim.lr_scheduler``, which advances after every epoch, or
+        with :class:`PerStep` after every step.
     stopping
-        A rule that is asked after every epoch which replicas stop, in place of patience:
-        ``lambda best, history: best.score > -0.1``; see :data:`unbag.training.best.StoppingRule`.
+        Rule in place of patience: ``lambda best, history: best.score > -0.1`` returns after an epoch which replicas
+        stop.
     views
-        Makes the inputs of a step from gathered rows, (n, ...), of all replicas: augmentation or noise. It may draw
-        from torch's random numbers, which are those of the run. Predictions and scores are of the rows themselves. On a
-        GPU, steps with views are not captured.
+        Function from the rows of a step, (n, ...), to the inputs of the models: augmentation or noise. Predictions and
+        scores are of the rows themselves.
     processes
-        This process among several that call this function with the same arguments, and train together. All return the
-        same as one process does, up to rounding. The first one reads and writes checkpoints. Replicas are spread over
-        processes where each gets as many; otherwise each step's groups are, and gradients are added up. Dropout and
-        views draw in each process by itself, so that their numbers depend on how many processes there are. Models that
-        look across rows, as batch norm does, are refused: no process sees all rows of a step.
+        This process among several that call this function with the same arguments. They divide the groups of each step,
+        and all return the same as one process does, up to rounding.
+    limits
+        Sizes from which on a step runs in parts, or on several threads.
     """
     processes = processes or Processes()
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]
     if not seeds:
         raise ValueError("seeds is empty: give at least one seed, one for each replica")
-    given = [[one] if isinstance(one, Observations) else list(one) for one in observations]
-    sets = [[one.counting() for one in replicas] for replicas in given]
+    lists = [[s] if isinstance(s, Observations) else list(s) for s in observations]
+    sets = [[s.counting() for s in replicas] for replicas in lists]
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
     if objective is None:
-        some = gather_rows(X, torch.arange(min(2, len(X)), device=X.device))
+        rows = gather_rows(X, torch.arange(min(2, len(X)), device=X.device))
         with RandomState(seeds[0], X.device).in_place():
-            check_outputs(models[0], some, settings.loss_function, sets[0][0].n_classes)
-    if processes.size > 1 and keeps_statistics(models[0]):
+            check_outputs(models[0], rows, settings.loss_function, sets[0][0].n_classes)
+    if (len(seeds) > 1 or processes.size > 1) and (obstacle := find_obstacle(models[0])):
         raise ValueError(
-            f"a model with batch norm, or with running statistics, learns from all rows of a step at once, which none "
-            f"of {processes.size} processes has; train it in one process, or with layer norm or group norm"
+            f"{obstacle}, which is possible for one seed in one process only; call train once for each seed, or use "
+            "layer norm or group norm"
         )
-    hooks = Hooks(optimiser, schedule, stopping, views)
-    together = len(models) == 1 or can_be_stacked(models[0])
-    if not together:
-        logger.warning(
-            "models with batch norm, running statistics or shared weights cannot be trained side by side: "
-            "training %d in turn",
-            len(models),
-        )
-    results = []
-    for places in [range(len(seeds))] if together else [[place] for place in range(len(seeds))]:
-        run = Run(
-            [models[place] for place in places],
+    hooks = Hooks(score, objective, accelerate, optimiser, schedule, stopping, views)
+    run = Run(
+        models, X, sets, settings, seeds, hooks, n_criteria=n_criteria, processes=processes, limits=limits or Limits()
+    )
+    run.train(checkpoint, progress or log_epoch)
+    return run.result(keep_diverged=keep_diverged)
+
+
+def log_epoch(history: Sequence[dict[str, Any]], epochs: int) -> None:
+    """Log the last epoch of a history at level INFO."""
+    last = history[-1]
+    logger.info("epoch %d of %d, loss %s, score %s", last["epoch"] + 1, epochs, last["loss"], last["score"])
+
+
+class Run:
+    """A run of replicas that are trained side by side; parameters are those of :func:`train`, checked."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        X: Rows,
+        sets: list[list[Observations]],
+        settings: Settings,
+        seeds: Sequence[int],
+        hooks: Hooks,
+        *,
+        n_criteria: int,
+        processes: Processes,
+        limits: Limits,
+    ) -> None:
+        half = settings.precision == "bfloat16"
+        if half and isinstance(X, Tensor) and X.ndim == 4:
+            X = X.contiguous(memory_format=torch.channels_last)
+        self.models, self.X, self.sets, self.settings, self.seeds = models, X, sets, settings, seeds
+        self.hooks, self.n_criteria, self.processes, self.limits = hooks, n_criteria, processes, limits
+        self.history: list[dict[str, Any]] = []
+        self.epoch_number, self.step_number = 0, 0
+        self._identity: dict[str, str] | None = None
+
+        self.replicas = Replicas(models, half=half, accelerate=hooks.accelerate)
+        processes.copy_first_([*self.replicas.state.values()])
+        self.optimisation = Optimisation(self.replicas.parameters(), settings, hooks.optimiser, hooks.schedule)
+        self.stopping = hooks.stopping or never
+        if hooks.stopping is None and hooks.score is not None and settings.patience is not None:
+            self.stopping = Patience(settings.patience, settings.patient_from)
+
+        n_replicas = len(seeds)
+        self.n_steps = math.ceil(max(len(s.groups) for replicas in sets for s in replicas) / settings.batch_size)
+        self.batches = [
+            Batches(
+                replicas,
+                n_replicas,
+                self.n_steps,
+                part=processes.rank,
+                n_parts=processes.size,
+                rows_of_block=getattr(X, "rows_of_block", None),
+                blocks_at_once=limits.blocks_at_once,
+            )
+            for replicas in sets
+        ]
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.random = RandomState(seeds[0], X.device)
+        aggregates = [batches.aggregate for batches in self.batches]
+        drawing = (hooks.objective, hooks.score, hooks.views, hooks.optimiser, *aggregates)
+        self._draws = may_draw(models[0], settings.loss_function, *drawing)
+        self._shuffle()
+
+        # Log-probabilities at the last visit; before the first, all classes are equally likely.
+        k = sets[0][0].n_classes
+        remembers = settings.remembers and hooks.objective is None
+        sizes = [batches.n_memberships if remembers else 0 for batches in self.batches]
+        self.step = Step(
+            self.replicas,
             X,
-            [replicas if len(replicas) == 1 else [replicas[place] for place in places] for replicas in sets],
-            settings,
-            [seeds[place] for place in places],
-            score,
-            objective,
-            n_criteria,
-            accelerate,
-            hooks,
-            processes,
+            self.batches,
+            settings.loss_function,
+            self.optimisation.optimiser,
+            memory=[torch.full((n, k), -math.log(k), device=X.device) for n in sizes],
+            loss_sum=torch.zeros(n_replicas, dtype=torch.float64, device=X.device),
+            objective=hooks.objective,
+            views=hooks.views,
+            processes=processes,
+            random=self.random if self._draws else None,
+            limits=limits,
+            at_once=mixes_rows(models[0]),
         )
-        own = checkpoint if checkpoint is None or together else checkpoint.part(f"replica {places[0]}")
-        run.train(own, progress or LogProgress())
-        results.append(run.result(run.models, keep_diverged=keep_diverged))
-    return results[0] if together else side_by_side(results)
+        self.best = [Best.before_training(self.replicas, X.device) for _ in range(n_criteria)]
+        self.captured: CapturedSteps | None = None
+        if settings.capture and self._can_be_captured():
+            self.captured = CapturedSteps(self.batches, self._update, self._changing)
+
+    def _can_be_captured(self) -> bool:
+        # A graph would repeat what a source reads, and what views draw outside of torch.
+        plain = isinstance(self.X, Tensor) and self.X.is_cuda and self.hooks.views is None and self.processes.size == 1
+        at_once = self.step.at_once or all(batches.most_rows <= self.limits.max_rows for batches in self.batches)
+        return plain and at_once and can_be_captured(self.batches) and self.optimisation.can_be_captured()
+
+    def _changing(self) -> list[Tensor]:
+        """Return all tensors that a step changes; those of the optimiser exist only after the first step."""
+        step = self.step
+        return [*self.replicas.state.values(), *step.memory, step.loss_sum, *self.optimisation.tensors()]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or all replicas have stopped by every criterion."""
+        return self.epoch_number >= self.settings.epochs or all(bool(best.stopped.all()) for best in self.best)
+
+    def train(self, checkpoint: Checkpoint | None, progress: Progress) -> None:
+        """Train to the end, from the checkpoint if there is one."""
+        lock = checkpoint.locked() if checkpoint is not None and self.processes.first else nullcontext()
+        with lock, self._threads():
+            if checkpoint is not None:
+                self._resume(checkpoint)
+            while not self.finished:
+                self._train_epoch(checkpoint)
+                progress(self.history, self.settings.epochs)
+
+    def _threads(self) -> AbstractContextManager[None]:
+        n_rows = sum(batches.most_rows for batches in self.batches)
+        n_parameters = sum(parameter.numel() for parameter in self.models[0].parameters())
+        few_operations = 6.0 * n_rows * n_parameters < self.limits.min_threaded_operations
+        # Layers of images use each parameter many times.
+        small = self.X.device.type == "cpu" and len(row_shape(self.X)) == 1 and few_operations
+        return _single_thread() if small and torch.get_num_threads() > 1 else nullcontext()
+
+    def _train_epoch(self, checkpoint: Checkpoint | None) -> None:
+        """Visit every group once; after a resumption, those that are left."""
+        start = time.perf_counter()
+        phase = self.settings.phase(self.epoch_number)
+        if self.captured is not None:
+            self.captured.go_to(self.step_number)
+        while self.step_number < self.n_steps:
+            self._train_step(phase)
+            self.optimisation.after("step")
+            self.step_number += 1
+            self._save_if_due(checkpoint)
+        self._close_epoch(phase, start)
+        self._save_if_due(checkpoint, at_end=self.finished)
+
+    def _train_step(self, phase: Phase) -> None:
+        if self.processes.size > 1 and self._draws:  # different in each process, and the same after a resumption
+            numbers = (self.seeds[0], self.epoch_number, self.step_number, self.processes.rank)
+            self.random = self.step.random = RandomState(hash(numbers) % 2**63, self.X.device)
+        with self._drawing():
+            if self.captured is not None:
+                self.captured.run(phase, self.step_number)
+            else:
+                self._update(phase, [batches.batch(self.step_number) for batches in self.batches])
+
+    def _update(self, phase: Phase, batches: Any) -> None:
+        self.step(phase, batches)
+        if self.processes.size > 1:
+            self.step.sum_over_processes(self.step_number)
+        self.optimisation.optimiser.step()
+
+    def _drawing(self) -> AbstractContextManager[None]:
+        """Put the random numbers of this run in place, if anything draws them."""
+        return self.random.in_place() if self._draws else nullcontext()
+
+    def _shuffle(self) -> None:
+        for batches in self.batches:
+            batches.shuffle(self.generators)
+
+    def _close_epoch(self, phase: Phase, start: float) -> None:
+        self.processes.sum_([self.step.loss_sum])
+        losses = (self.step.loss_sum / self.n_steps).tolist()
+        self.processes.copy_first_([*self.replicas.state.values()])  # rounding of different processors would add up
+        scores = self._score()
+        if scores is not None or self.hooks.score is None:
+            for place, best in enumerate(self.best):
+                best.update(self.replicas, self.epoch_number, None if scores is None else scores[place])
+        noted = None if scores is None else scores.tolist()
+        seconds = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=self.processes.device)
+        self.processes.copy_first_([seconds])
+        self.history.append(
+            {
+                "epoch": self.epoch_number,
+                "phase": phase,
+                "loss": losses,
+                "score": noted[0] if noted is not None and self.n_criteria == 1 else noted,
+                "seconds": float(seconds),
+            }
+        )
+        for best in self.best:
+            best.stop_by(self.stopping, self.history)
+            self.processes.copy_first_([best.stopped])
+        self.optimisation.after("epoch")
+        self.step.loss_sum.zero_()
+        self._shuffle()
+        self.epoch_number, self.step_number = self.epoch_number + 1, 0
+
+    def _score(self) -> Tensor | None:
+        """Compute the scores of the epoch, (criteria, replicas); None if it has none."""
+        if self.hooks.score is None or not self.settings.scores(self.epoch_number):
+            return None
+        with self._drawing():
+            scores = self.hooks.score(self.replicas.predict)
+        expected = (len(self.seeds),) if self.n_criteria == 1 else (self.n_criteria, len(self.seeds))
+        if scores.shape != expected:
+            raise ValueError(
+                f"score must return one number for each of {len(self.seeds)} replicas"
+                f"{'' if self.n_criteria == 1 else f' by each of {self.n_criteria} criteria'}, shape {expected}; "
+                f"got shape {tuple(scores.shape)}"
+            )
+        scores = scores.to(self.best[0].score).view(self.n_criteria, -1)
+        self.processes.copy_first_([scores])
+        return scores
+
+    def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
+        if checkpoint is None:
+            return
+        due, time_is_up = self.processes.any(checkpoint.due(), checkpoint.time_is_up)  # clocks differ
+        if not (due or at_end):
+            return
+        self.processes.sum_([self.step.loss_sum])
+        if self.processes.first:
+            checkpoint.save(self._state(checkpoint))
+        else:
+            self.step.loss_sum.zero_()
+        if time_is_up and not at_end:
+            raise TimeBudgetExceeded(
+                f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}"
+            )
+
+    def _state(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """Return everything that the rest of the run depends on."""
+        return {
+            "run": self._identify(checkpoint),
+            "epoch": self.epoch_number,
+            "step": self.step_number,
+            "history": self.history,
+            "models": self.replicas.snapshot(),
+            "best": [vars(best) for best in self.best],
+            "generators": [generator.get_state() for generator in self.generators],
+            "orders": [batches.order for batches in self.batches],
+            "rests": [batches.rest for batches in self.batches],
+            "memory": self.step.memory,
+            "optimiser": self.optimisation.state(),
+            "random": self.random.state,
+            "loss_sum": self.step.loss_sum,
+        }
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        state = self._load(checkpoint) if self.processes.first else None
+        if self.processes.size > 1:
+            state = unpack(self.processes.broadcast(pack(state)))
+        if state is None:
+            return
+        device = self.X.device
+        self.epoch_number, self.step_number, self.history = state["epoch"], state["step"], state["history"]
+        self.replicas.restore(state["models"])
+        for best, saved in zip(self.best, state["best"], strict=True):
+            best.weights = {name: tensor.to(device) for name, tensor in saved.pop("weights").items()}
+            vars(best).update({name: tensor.to(device) for name, tensor in saved.items()})
+        for generator, saved in zip(self.generators, state["generators"], strict=True):
+            generator.set_state(saved)
+        for batches, order, rest in zip(self.batches, state["orders"], state["rests"], strict=True):
+            batches.set_order(order)
+            batches.rest = rest
+        for memory, saved in zip(self.step.memory, state["memory"], strict=True):
+            memory.copy_(saved)
+        self.random.state = state["random"]
+        if self.processes.first:  # the sum over processes is kept by the first
+            self.step.loss_sum.copy_(state["loss_sum"])
+        self.optimisation.restore(state["optimiser"])
+        self.optimisation.go_to(self.epoch_number, self.epoch_number * self.n_steps + self.step_number)
+        logger.info("resuming at epoch %d, step %d, from %s", self.epoch_number + 1, self.step_number, checkpoint.file)
+
+    def _load(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
+        """Return what a checkpoint holds, or None; raise an error if it is of another run."""
+        state = checkpoint.load()
+        if state is not None and state["run"] != (identity := self._identify(checkpoint)):
+            part = next(name for name in identity if state["run"].get(name) != identity[name])
+            raise ValueError(
+                f"{checkpoint.file} is of another run: its {part}: {state['run'].get(part)}; of this run: "
+                f"{identity[part]}; give each run a folder of its own, or remove the checkpoint to start anew"
+            )
+        return state
+
+    def _identify(self, checkpoint: Checkpoint) -> dict[str, str]:
+        """Return what must not change between the start of a run and its end."""
+        if self._identity is None:  # a run is saved many times, and its rows may be many
+            parts = {
+                "run_id": checkpoint.run_id,
+                "versions": versions(),
+                **{f"settings.{name}": value for name, value in vars(self.settings).items()},
+                "seeds": self.seeds,
+                "criteria": self.n_criteria,
+                "rows": self.X,
+                "observations": self.sets,
+                "model": self.models,
+                **{name: hook for name, hook in vars(self.hooks).items() if hook is not None},
+            }
+            skip = checkpoint.run_id is not None
+            self._identity = {name: identify(part, name, skip_unknown=skip) for name, part in parts.items()}
+        return self._identity
+
+    def result(self, *, keep_diverged: bool = False) -> Trained:
+        """Return the models at their best epoch by each criterion."""
+        results = []
+        for number, best in enumerate(self.best):
+            diverged = best.diverged()
+            if bool(diverged.any()) and not keep_diverged:
+                place = int(diverged.nonzero()[0])
+                what = "score was NaN in every epoch" if best.epoch[place] < 0 else "weights are NaN"
+                raise RuntimeError(
+                    f"training with seed {self.seeds[place]} diverged: its {what}; try a lower learning_rate, and look "
+                    "at the scale of the features"
+                )
+            models = self.models if number == 0 else copy.deepcopy(self.models)
+            score = None if self.hooks.score is None else best.score.tolist()
+            results.append(Trained(unstack(models, best.weights), self.history, best.epoch.tolist(), score))
+        return replace(results[0], others=results[1:])
+
+
+@contextmanager
+def _single_thread() -> Iterator[None]:
+    """Run torch on one thread, in this thread only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # The number is that of this thread, and also the one that new threads start with, which is set back.
+    other = Thread(target=torch.set_num_threads, args=(before,))
+    other.start()
+    other.join()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
-from torch.optim import Adam, AdamW, Optimizer
+from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from unbag._utils.checks import describe
-from unbag.training.adam import PiecewiseAdam
 from unbag.training.settings import Settings
 
 MakeOptimiser = Callable[[list[Tensor]], Optimizer]
-"""From the parameters of all replicas, stacked, to their optimiser, which must treat each number by itself."""
+"""From the stacked parameters of all replicas to their optimiser, which must be element-wise."""
 MakeSchedule = Callable[[Optimizer], LRScheduler]
-"""From the optimiser to the schedule of its learning rate; the same calls must always lead to the same rates."""
+"""From the optimiser to the schedule of its learning rate, which must follow from the number of calls alone."""
 
 
 @dataclass(frozen=True)
 class PerStep:
-    """A schedule that goes on after every step; a plain function makes one that goes on after every epoch.
+    """A schedule that advances after every step; a plain function makes one that advances after every epoch.
 
-    Examples
-    --------
-    >>> from torch.optim.lr_scheduler import OneCycleLR
-    >>> warm_restart = PerStep(lambda optimiser: OneCycleLR(optimiser, 0.01, total_steps=1000))
+    For example ``PerStep(lambda optimiser: OneCycleLR(optimiser, 0.01, total_steps=1000))``.
     """
 
     make: MakeSchedule
@@ -40,17 +34,7 @@ class PerStep:
 
 
 class Optimisation:
-    """An optimiser with a schedule, which may be none.
-
-    Parameters
-    ----------
-    parameters
-        What the optimiser changes.
-    settings
-        Of Adam, which is the default.
-    make_optimiser, make_schedule
-        Make others.
-    """
+    """An optimiser of parameters with an optional schedule: Adam by the settings, unless a hook makes another one."""
 
     def __init__(
         self,
@@ -59,100 +43,55 @@ class Optimisation:
         make_optimiser: MakeOptimiser | None,
         make_schedule: MakeSchedule | None,
     ) -> None:
-        self._parameters = parameters
+        if make_optimiser is None:
+            on_gpu = parameters[0].is_cuda
+            rate, decay = settings.learning_rate, settings.weight_decay
+            self.optimiser: Optimizer = Adam(parameters, rate, weight_decay=decay, capturable=on_gpu, fused=True)
+        else:
+            self.optimiser = _check_optimiser(make_optimiser(parameters), parameters)
         self._every = "step" if isinstance(make_schedule, PerStep) else "epoch"
-        adam = partial(make_adam, settings=settings, scheduled=make_schedule is not None)
-        self.optimiser = _check_optimiser((make_optimiser or adam)(parameters), parameters)
         self.schedule = None if make_schedule is None else _check_schedule(make_schedule(self.optimiser))
-        self._captured: list[dict[str, Any]] | None = None
 
     def can_be_captured(self) -> bool:
-        """Whether a captured step does what a plain one does: the state of Adam begins with zeros, as captures do."""
-        groups = self.optimiser.param_groups
-        if not isinstance(self.optimiser, Adam) or not all(group["capturable"] for group in groups):
-            return False
-        if self.schedule is not None and not all(isinstance(group["lr"], Tensor) for group in groups):
-            raise ValueError(
-                "with a schedule, the learning rate of a captured step must be a tensor that it reads, as in "
-                "torch.optim.Adam(parameters, lr=torch.tensor(0.001, device='cuda'), capturable=True); or train with "
-                "Settings(capture=False)"
-            )
-        self._captured = self._constants()
-        return True
+        """Return whether a captured step does what a plain one does.
 
-    def after(self, what: Literal["epoch", "step"]) -> None:
-        """Go on with the schedule, where it does so after every step, or after every epoch."""
-        if self.schedule is None or what != self._every:
-            return
-        self.schedule.step()
-        if self._captured is not None and self._captured != self._constants():
-            raise ValueError(
-                "the schedule changes more of the optimiser than its learning rate, which a captured step does not "
-                "read; train with Settings(capture=False)"
-            )
+        The state of Adam starts with zeros, as that of a captured step must. A graph would not see a schedule change
+        the optimiser.
+        """
+        capturable = all(group.get("capturable") for group in self.optimiser.param_groups)
+        return isinstance(self.optimiser, Adam) and capturable and self.schedule is None
+
+    def after(self, event: Literal["epoch", "step"]) -> None:
+        """Advance the schedule, if it does so after every such event."""
+        if self.schedule is not None and event == self._every:
+            self.schedule.step()
 
     def go_to(self, epochs: int, steps: int) -> None:
-        """Bring a new schedule to where it is after so many epochs, and so many steps in all."""
+        """Advance a new schedule by a number of epochs, and of steps in all."""
         if self.schedule is not None:
-            self.optimiser._opt_called = True  # type: ignore[attr-defined]  # the steps before were those of another
+            self.optimiser._opt_called = True  # type: ignore[attr-defined]  # in the run that is resumed
             for _ in range(epochs if self._every == "epoch" else steps):
                 self.schedule.step()
 
-    def state(self) -> dict[str, Tensor]:
-        """Return what the optimiser keeps of each parameter, by its number and a name."""
-        states = {}
-        for place, parameter in enumerate(self._parameters):
-            for name, value in self.optimiser.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    states[f"{place}.{name}"] = value
-                elif value is not None:
-                    raise TypeError(
-                        f"{type(self.optimiser).__name__} keeps {name} of a parameter as {describe(value)}, which a "
-                        "checkpoint cannot hold; use an optimiser that keeps tensors, or leave checkpoint= out"
-                    )
-        return states
+    def state(self) -> dict[str, Any]:
+        """Return the state that the optimiser keeps of each parameter, by its number."""
+        return {str(number): state for number, state in self.optimiser.state_dict()["state"].items()}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def restore(self, states: dict[str, Any]) -> None:
         """Set what :meth:`state` has returned."""
-        for group in self.optimiser.param_groups:
-            counts_on_device = group.get("capturable") or group.get("fused")
-            for parameter in group["params"]:
-                place = next(n for n, one in enumerate(self._parameters) if one is parameter)
-                own = {key.partition(".")[2]: one for key, one in state.items() if key.startswith(f"{place}.")}
-                for name, one in own.items():
-                    device = "cpu" if name == "step" and not counts_on_device else parameter.device
-                    self.optimiser.state[parameter][name] = one.to(device)
+        numbered = {int(number): state for number, state in states.items()}
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": numbered})
 
     def tensors(self) -> list[Tensor]:
-        """Return the tensors that a step changes; there are none before the first one."""
-        return [one for state in self.optimiser.state.values() for one in state.values() if isinstance(one, Tensor)]
-
-    def _constants(self) -> list[dict[str, Any]]:
-        """Return what a captured step takes for constant."""
-        varying = ("params", "lr", "initial_lr")
-        return [{k: v for k, v in group.items() if k not in varying} for group in self.optimiser.param_groups]
+        """Return the tensors that a step changes; there are none before the first step."""
+        return [v for state in self.optimiser.state.values() for v in state.values() if isinstance(v, Tensor)]
 
 
-def make_adam(parameters: list[Tensor], settings: Settings, *, scheduled: bool) -> Adam:
-    """Return Adam as the settings want it; its learning rate is a tensor where a captured step must see it change."""
-    device = parameters[0].device
-    on_gpu = device.type == "cuda"
-    rate = settings.learning_rate
-    kind = AdamW if settings.decoupled else PiecewiseAdam if on_gpu else Adam
-    return kind(
-        parameters,
-        lr=torch.tensor(rate, device=device) if on_gpu and scheduled else rate,
-        weight_decay=settings.weight_decay,
-        capturable=on_gpu,
-        fused=True,
-    )
-
-
-def _check_optimiser(optimiser: Any, parameters: Sequence[Tensor]) -> Optimizer:
+def _check_optimiser(optimiser: Any, parameters: list[Tensor]) -> Optimizer:
     if not isinstance(optimiser, Optimizer):
         raise TypeError(f"optimiser must return a torch.optim.Optimizer, got {describe(optimiser)}")
-    given = {id(one) for one in parameters}
-    if not all(id(one) in given for group in optimiser.param_groups for one in group["params"]):
+    known = {id(parameter) for parameter in parameters}
+    if not all(id(parameter) in known for group in optimiser.param_groups for parameter in group["params"]):
         raise ValueError(
             "optimiser must be a function from parameters to an optimiser of these, such as torch.optim.AdamW; it "
             "returned one of others, which training would not change"

@@ -1,25 +1,21 @@
-"""Processes that train together: every one takes its share of each step, and sums over all keep their models alike.
+"""Processes that train together: each trains on its part of every step, and sums over all keep their models equal.
 
-All draw the same batches from the same seeds, and know how many groups a step has. So what a process adds to a gradient
-is the sum over its own groups divided by the number of all, whatever the sizes and numbers of groups in each share, and
-the sum over processes is the gradient of the whole step. A process with no group adds zero.
+All processes draw the same batches from the same seeds, and know the number of groups of a step. The contribution of a
+process to a gradient is therefore the sum over its groups divided by the number of all, whatever the sizes and numbers
+of groups in each part, and the sum over processes is the gradient of the whole step. Averaging gradients, as DDP does,
+would be wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from unbag.training.messages import broadcast
-
-T = TypeVar("T")
-
-GO_ON = "start the run again, with any number of processes: where it has a checkpoint, it goes on from there"
+RESUME = "start the run again, with any number of processes: it resumes from its checkpoint if it has one"
 
 
 class ProcessLost(ConnectionError):
@@ -27,47 +23,17 @@ class ProcessLost(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one process does of every step: some of the replicas, and a part of their groups.
-
-    Examples
-    --------
-    >>> Share.of(Processes(1, 2), n_replicas=4), Share.of(Processes(1, 2), n_replicas=3)
-    (Share(replicas=slice(2, 4, None), part=0, parts=1), Share(replicas=slice(0, 3, None), part=1, parts=2))
-    """
-
-    replicas: slice
-    part: int = 0
-    parts: int = 1
-
-    @classmethod
-    def of(cls, processes: Processes, n_replicas: int) -> Share:
-        """Return whole replicas where each process gets as many, which need not talk at every step; else all of them.
-
-        Folds are replicas, too.
-        """
-        if n_replicas % processes.size == 0:
-            own = n_replicas // processes.size
-            return cls(slice(processes.rank * own, (processes.rank + 1) * own))
-        return cls(slice(0, n_replicas), processes.rank, processes.size)
-
-    def of_range(self, n: int) -> slice:
-        """Return the part of so many things that are as good as each other."""
-        return slice(n * self.part // self.parts, n * (self.part + 1) // self.parts)
-
-
-@dataclass(frozen=True)
 class Processes:
-    """One process among those that train together, by the default process group of ``torch.distributed``.
+    """One process among those that train together, in the default process group of ``torch.distributed``.
 
     Parameters
     ----------
     rank
-        Its number, from 0.
+        Number of this process, from 0.
     size
-        How many there are; one process talks to nobody.
+        Number of processes.
     device
-        Where its tensors are.
+        Device of its tensors.
     """
 
     rank: int = 0
@@ -76,52 +42,52 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that reads and writes checkpoints."""
+        """Whether this process reads and writes checkpoints."""
         return self.rank == 0
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their sums over all processes, in one message for each type of numbers."""
+        """Replace tensors by their sums over all processes, in one message for each dtype."""
         if self.size == 1:
             return
-        for dtype in dict.fromkeys(one.dtype for one in tensors):
-            some = [one.detach() for one in tensors if one.dtype == dtype]
-            flat = torch.cat([one.flatten() for one in some])
-            with _others_answer():
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            summed = [tensor.detach() for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.flatten() for tensor in summed])
+            with _raise_process_lost():
                 torch.distributed.all_reduce(flat)
-            for one, total in zip(some, flat.split([one.numel() for one in some]), strict=True):
-                one.copy_(total.view_as(one))
+            for tensor, total in zip(summed, flat.split([tensor.numel() for tensor in summed]), strict=True):
+                tensor.copy_(total.view_as(tensor))
 
     def any(self, *flags: bool) -> list[bool]:
-        """Say of each flag whether it is set in any process."""
-        if self.size == 1:
-            return [*flags]
-        answers = torch.tensor(flags, dtype=torch.float32, device=self.device)
-        self.sum_([answers])
-        return [bool(one) for one in answers.tolist()]
+        """Return for each flag whether it is set in any process."""
+        counts = torch.tensor(flags, dtype=torch.float32, device=self.device)
+        self.sum_([counts])
+        return [bool(count) for count in counts.tolist()]
 
     def copy_first_(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by those of the first process."""
-        for one in tensors if self.size > 1 else ():
-            own = one.detach().contiguous()
-            with _others_answer():
-                torch.distributed.broadcast(own, 0)
-            one.detach().copy_(own)
+        for tensor in tensors if self.size > 1 else ():
+            copied = tensor.detach().contiguous()
+            with _raise_process_lost():
+                torch.distributed.broadcast(copied, 0)
+            tensor.detach().copy_(copied)
 
-    def of_first(self, make: Callable[[], T]) -> T:
-        """Return what a function returns in the first process, where alone it is called: plain values and tensors."""
+    def broadcast(self, content: bytes) -> bytes:
+        """Return the bytes of the first process."""
         if self.size == 1:
-            return make()
-        value = make() if self.first else None
-        with _others_answer():
-            received: T = broadcast(value, self.device, first=self.first)
-        return received
+            return content
+        length = torch.tensor([len(content)], device=self.device)
+        self.copy_first_([length])
+        received = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        if self.first:
+            received.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        self.copy_first_([received])
+        return received.cpu().numpy().tobytes()
 
 
 @contextmanager
-def _others_answer() -> Iterator[None]:
+def _raise_process_lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ProcessLost(
-            f"another process of the run has ended, or cannot be reached ({str(error).splitlines()[0]}); {GO_ON}"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise ProcessLost(f"another process of the run has ended, or cannot be reached ({reason}); {RESUME}") from error

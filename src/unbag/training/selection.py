@@ -1,121 +1,101 @@
-"""Which epoch and which replica are best: scores of held-out groups, or of labelled rows where there are some."""
+"""Scores that select an epoch and a replica: by held-out groups, or by labelled rows where there are some."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unbag._utils.parts import join
 from unbag.aggregates.observations import Observations
 from unbag.data.row_source import Rows, gather_rows
 
 ROWS_AT_ONCE = 65_536
+"""Rows on disk that are read at a time."""
 
-SHARPENED = (1.0, 1.4)
-"""By which logits are multiplied: most of what is still learning needs a temperature of 0.7 to 1."""
-
-Predict = Callable[..., Tensor]
-"""From rows to the logits of each replica: (n, ...) or, with ``own=True``, (replicas, n, ...) to (replicas, n, k)."""
+Predict = Callable[[Tensor], Tensor]
+"""From rows, (n, ...), to the logits of each replica, (replicas, n, k)."""
 Score = Callable[[Predict], Tensor]
-"""From predictions to one number per replica, larger is better: (replicas,); of several criteria, one row for each."""
+"""From predictions to a number for each replica, larger is better, (replicas,); or one for each of several criteria,
+(criteria, replicas)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _HeldOutLikelihood:
+    X: Rows
+    observations: Sequence[Observations]
+
+    @cached_property
+    def _rows(self) -> tuple[Tensor, list[Tensor]]:
+        """The rows of all groups, and the places of the members of each set among them."""
+        rows, members = torch.cat([s.groups.members for s in self.observations]).unique(return_inverse=True)
+        return rows, members.split([len(s.groups.members) for s in self.observations])
+
+    @cached_property
+    def _inputs(self) -> Tensor:
+        rows = self._rows[0]
+        return self.X if isinstance(self.X, Tensor) and len(rows) == len(self.X) else gather_rows(self.X, rows)
+
+    def __call__(self, predict: Predict) -> Tensor:
+        rows, members_of_sets = self._rows
+        if isinstance(self.X, Tensor):
+            logits = predict(self._inputs)
+        else:  # rows on disk are read again each time
+            logits = join((predict(gather_rows(self.X, part)) for part in rows.split(ROWS_AT_ONCE)), len(rows), 1)
+        scores = [self._mean_log_likelihood(replica, members_of_sets) for replica in logits]
+        return torch.tensor(scores, dtype=torch.float64, device=logits.device)
+
+    def _mean_log_likelihood(self, logits: Tensor, members_of_sets: Sequence[Tensor]) -> float:
+        total = 0.0
+        for s, members in zip(self.observations, members_of_sets, strict=True):
+            of_members = logits[members].float()
+            if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
+                return math.nan
+            log_likelihood = s.aggregate.checked_evidence(of_members, s.groups.segments, s.checked).log_likelihood
+            total += s.weight * float(s.mean(log_likelihood))
+        return total / sum(s.weight for s in self.observations)
 
 
 def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
-    """Score by the mean log-likelihood of groups that were not trained on, which needs no label of any instance.
+    """Score by the mean log-likelihood of groups that were not trained on, which needs no label of any row.
 
     Sets of observations count by their weights, and so do the groups of a set.
     """
-    observations = [one.counting() for one in observations]
-    rows, members = torch.cat([one.groups.members for one in observations]).unique(return_inverse=True)
-    inputs = take_rows(X, rows) if isinstance(X, Tensor) else None
-    members_of_sets = members.split([len(one.groups.members) for one in observations])
-
-    def score(predict: Predict) -> Tensor:
-        if inputs is None:  # rows on disk are read again each time
-            logits = join((predict(gather_rows(X, part)) for part in rows.split(ROWS_AT_ONCE)), len(rows), 1)
-        else:
-            logits = predict(inputs)
-        scores = [_mean_log_likelihood(own, observations, members_of_sets) for own in logits]
-        return torch.tensor(scores, dtype=torch.float64, device=logits.device)
-
-    return score
+    return _HeldOutLikelihood(X, [s.counting() for s in observations])
 
 
-def out_of_fold_likelihood(X: Rows, held_out: Sequence[Sequence[Observations]]) -> Score:
-    """Score each replica by the mean log-likelihood of groups that it was not trained on, its own ones.
+@dataclass(frozen=True, eq=False)
+class _LabelledAccuracy:
+    X: Tensor
+    y: Tensor
+    permuted: bool
 
-    What is learned over folds gets a temperature in the end: a model whose logits only have to grow is as good already.
-    So the score is the better one of its logits as they are and sharpened.
-
-    Parameters
-    ----------
-    X
-        All rows.
-    held_out
-        For each replica, one set or several.
-    """
-    rows = [torch.cat([one.groups.members for one in own]).unique() for own in held_out]
-    # Replicas run on as many rows each; those that stand in for missing ones are not looked at.
-    inputs = gather_rows(X, nn.utils.rnn.pad_sequence(rows, batch_first=True))
-    members = [
-        [torch.searchsorted(own, one.groups.members) for one in sets] for own, sets in zip(rows, held_out, strict=True)
-    ]
-
-    def score(predict: Predict) -> Tensor:
-        logits = predict(inputs, own=True)
-        scores = [
-            [
-                _mean_log_likelihood(factor * own, sets, places)
-                for own, sets, places in zip(logits, held_out, members, strict=True)
-            ]
-            for factor in SHARPENED
-        ]
-        return torch.tensor(scores, dtype=torch.float64, device=logits.device).amax(0)
-
-    return score
-
-
-def _mean_log_likelihood(logits: Tensor, sets: Sequence[Observations], members: Sequence[Tensor]) -> float:
-    """Return the mean log-likelihood per group; sets count by their weights, and a replica that diverged has NaN."""
-    total = 0.0
-    for one, own in zip(sets, members, strict=True):
-        of_members = logits[own].float()
-        if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
-            return math.nan
-        log_likelihood = one.aggregate.checked_evidence(of_members, one.groups.segments, one.checked).log_likelihood
-        total += one.weight * float(one.mean(log_likelihood))
-    return total / sum(one.weight for one in sets)
-
-
-def take_rows(X: Rows, rows: Tensor) -> Tensor:
-    """Return rows of a table by their numbers, which are sorted and distinct; the table itself where these are all."""
-    return X if isinstance(X, Tensor) and len(rows) == len(X) else gather_rows(X, rows)
+    def __call__(self, predict: Predict) -> Tensor:
+        predicted = predict(self.X).argmax(-1)  # (replicas, n)
+        if not self.permuted:
+            return (predicted == self.y).double().mean(1)
+        scores = [permuted_accuracy(replica, self.y) for replica in predicted]
+        return torch.tensor(scores, dtype=torch.float64, device=self.y.device)
 
 
 def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:
-    """Score by the share of labelled rows that are right, up to the names of the classes where these are unknown."""
-
-    def score(predict: Predict) -> Tensor:
-        guessed = predict(X).argmax(-1)  # (replicas, n)
-        if not permuted:
-            return (guessed == y).double().mean(1)
-        return torch.tensor([permuted_accuracy(own, y) for own in guessed], dtype=torch.float64, device=y.device)
-
-    return score
+    """Score by the accuracy on labelled rows; ``permuted`` is for methods that cannot name the classes."""
+    return _LabelledAccuracy(X, y, permuted)
 
 
 def permuted_accuracy(guessed: Tensor, y: Tensor) -> float:
-    """Return the share of labels that are right under the best renaming of the classes.
+    """Compute the accuracy under the best assignment of predicted classes to true ones.
 
     Examples
     --------
     >>> permuted_accuracy(torch.tensor([2, 2, 0, 1]), torch.tensor([0, 0, 1, 1]))
     0.75
     """
-    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (a tenth of a second, which a list can do without)
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (takes a tenth of a second)
 
     k = int(max(guessed.max(), y.max())) + 1
     together = torch.bincount(guessed * k + y, minlength=k * k).view(k, k).cpu().numpy()

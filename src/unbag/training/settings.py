@@ -1,4 +1,4 @@
-"""The choices of a training run that are numbers and names."""
+"""The settings of a training run that are numbers and names."""
 
 from __future__ import annotations
 
@@ -11,61 +11,50 @@ from unbag.objectives.losses import LOSSES, Loss
 
 Phase = Literal["likelihood", "current weights", "remembered weights"]
 
-_LEAST = {
+_MINIMUM = {
     "epochs": 1,
     "warm_up": 0,
     "batch_size": 1,
     "remember_from": 0,
-    "steps": 1,
     "score_every": 1,
     "score_from": 0,
     "patience": 1,
 }
+_MAY_BE_NONE = ("remember_from", "patience")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """Settings of :func:`unbag.training.train`; epochs are counted from 0.
 
     Parameters
     ----------
     epochs
-        How often every group is visited.
+        Number of passes over the groups.
     warm_up
-        For so many epochs first, minimise the negative log-likelihood; with as many as there are epochs, this is the
-        log-likelihood method.
+        Number of epochs that minimise the negative log-likelihood before the unbiased risk is minimised. With as many
+        as ``epochs``, this is the log-likelihood method.
     loss
-        The loss of the unbiased risk after that, by name or as a function from logits to losses.
+        Loss of the unbiased risk: a name from :data:`unbag.losses.LOSSES`, or a function from logits to losses.
     remember_from
-        From this epoch on, counted from 0, weights come from what the model said at the last visit of a group; before
-        it, or always with None, from what it says now.
+        First epoch in which label weights come from the outputs at the last visit of a group; None always takes them
+        from the current outputs.
     batch_size
-        Groups a step, of the largest set.
-    steps
-        Steps an epoch; None: as many as it takes to visit every group once. In a given number of steps, few groups are
-        visited several times; of many, a part is visited, and the others in the epochs that follow.
+        Groups per step, of the largest set.
     learning_rate, weight_decay
-        Of Adam.
-    decoupled
-        Decay weights by themselves, as AdamW does, and not through the gradient.
-    averaging
-        Decay of the exponential moving average of the weights, which is scored and kept in place of those of the last
-        step; 0 does without.
+        Settings of Adam.
     score_every
-        The score is computed after every so many epochs, and after the last.
+        Number of epochs between two scores; the last epoch always has one.
     score_from
-        No epoch before this one, counted from 0, has a score or can be the best, and patience begins with it.
+        First epoch that is scored and can be the best; patience counts from it.
     patience
-        A replica stops, and the run with the last of them, once its score has not improved for so many epochs after
-        warm-up; None trains to the end.
+        Epochs without a better score after which a replica stops, counted from the end of the warm-up; None trains to
+        the end.
     capture
-        On a GPU, run a step as one captured graph wherever the kind of observation allows it.
+        Whether steps on a GPU run as one captured graph, where the kind of observation allows it.
     precision
-        Of the model's own arithmetic; ``"bfloat16"`` pays for large convolutional models. Evidence is always computed
-        in full precision.
-    compiled
-        Run the model through ``torch.compile``: a minute at the start, faster steps from then on. For single models
-        and those that are trained one after the other.
+        Precision of the model; ``"bfloat16"`` pays for large convolutional models. The E-step is always computed in
+        float32 or float64.
 
     Examples
     --------
@@ -79,32 +68,26 @@ class Settings:
     loss: str | Loss = "cross_entropy"
     remember_from: int | None = None
     batch_size: int = 128
-    steps: int | None = None
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
-    decoupled: bool = False
-    averaging: float = 0.0
     score_every: int = 1
     score_from: int = 0
     patience: int | None = None
     capture: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
-    compiled: bool = False
 
     def __post_init__(self) -> None:
-        # Numbers of NumPy become plain ones, so that equal settings look equal.
-        for name, least in _LEAST.items():
-            if getattr(self, name) is not None or name not in ("remember_from", "patience", "steps"):
-                object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+        # Numbers of NumPy are converted, so that equal settings have equal representations.
+        for name, minimum in _MINIMUM.items():
+            if not (getattr(self, name) is None and name in _MAY_BE_NONE):
+                object.__setattr__(self, name, _read_integer(name, getattr(self, name), minimum))
         if self.score_from >= self.epochs:
             raise ValueError(f"score_from must be less than epochs, which is {self.epochs}; got {self.score_from}")
         if not _is_finite(self.learning_rate) or self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate!r}")
         if not _is_finite(self.weight_decay) or self.weight_decay < 0:
             raise ValueError(f"weight_decay must be a number that is not negative, got {self.weight_decay!r}")
-        if not _is_finite(self.averaging) or not 0 <= self.averaging < 1:
-            raise ValueError(f"averaging must be at least 0 and less than 1, got {self.averaging!r}")
-        for name in ("learning_rate", "weight_decay", "averaging"):
+        for name in ("learning_rate", "weight_decay"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")
@@ -112,7 +95,7 @@ class Settings:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, or a function; got {self.loss!r}")
 
     def phase(self, epoch: int) -> Phase:
-        """Return what is minimised in an epoch, and where its weights come from."""
+        """Return what is minimised in an epoch, and where its label weights come from."""
         if epoch < self.warm_up:
             return "likelihood"
         if self.remember_from is not None and epoch >= self.remember_from:
@@ -120,7 +103,7 @@ class Settings:
         return "current weights"
 
     def scores(self, epoch: int) -> bool:
-        """Whether the score is computed after an epoch, counted from 0.
+        """Return whether an epoch is scored.
 
         Examples
         --------
@@ -132,13 +115,13 @@ class Settings:
 
     @property
     def patient_from(self) -> int:
-        """The epoch, counted from 0, from which on patience counts."""
-        # A warm-up to the end is no warm-up but the likelihood method.
+        """The epoch from which patience counts."""
+        # The likelihood method warms up until the end, and can stop before.
         return max(self.score_from, self.warm_up if self.warm_up < self.epochs else 0)
 
     @property
     def remembers(self) -> bool:
-        """Whether any epoch needs what the model said at the last visit."""
+        """Whether any epoch needs the outputs of the last visit."""
         return any(self.phase(epoch) == "remembered weights" for epoch in range(self.epochs))
 
     @property
@@ -147,9 +130,9 @@ class Settings:
         return self.loss if callable(self.loss) else LOSSES[self.loss]
 
 
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+def _read_integer(name: str, value: object, minimum: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     return int(value)
 
 

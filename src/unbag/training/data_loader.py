@@ -18,21 +18,20 @@ from unbag.data.row_source import Rows, gather_rows
 
 
 class GroupSampler(Sampler[list[int]]):
-    """A batch sampler whose batches are numbers of whole groups, with a bounded number of rows together.
+    """Draw batches of whole groups with a bounded number of rows; each group comes once in an epoch.
 
-    Every group comes once in every epoch. How many batches there are depends on the order, where sizes differ:
-    ``len`` is of the epoch that comes next.
+    Where group sizes differ, the number of batches depends on their order; ``len`` is that of the next epoch.
 
     Parameters
     ----------
     groups
         Which rows form which group.
     max_rows
-        The most members that the groups of a batch have together. A larger group is a batch of its own: it is not cut.
+        Maximum number of members of a batch; a larger group is a batch of its own.
     shuffle
-        Whether each epoch has an order of its own, which follows from the seed and the number of the epoch.
+        Whether each epoch has a different order, which follows from the seed and the number of the epoch.
     seed
-        Where the random order starts from; not negative.
+        Seed of the random order, not negative.
 
     Examples
     --------
@@ -42,18 +41,15 @@ class GroupSampler(Sampler[list[int]]):
     """
 
     epoch: int
-    """The number of the epoch that comes next; set it to go on after a restart."""
+    """The number of the next epoch; set it to resume after a restart."""
 
     def __init__(self, groups: Groups, max_rows: int, *, shuffle: bool = True, seed: int = 0) -> None:
         if max_rows < 1:
             raise ValueError(f"max_rows must be at least 1, got {max_rows!r}")
         if seed < 0:
             raise ValueError(f"seed must not be negative, got {seed!r}")
-        self.sizes = groups.sizes.cpu()
-        self.max_rows = max_rows
-        self.shuffle = shuffle
-        self.seed = seed
-        self.epoch = 0
+        self.sizes, self.max_rows = groups.sizes.cpu(), max_rows
+        self.shuffle, self.seed, self.epoch = shuffle, seed, 0
 
     def __iter__(self) -> Iterator[list[int]]:
         batches = self._batches()
@@ -72,7 +68,7 @@ class GroupSampler(Sampler[list[int]]):
 
 
 class GroupBatch(NamedTuple):
-    """What a step of a training loop needs of some groups: ``risk(model(batch.X), batch.groups, batch.z)``."""
+    """A batch of groups, for a step such as ``risk(model(batch.X), batch.groups, batch.z)``."""
 
     X: Any
     """The rows that are in any of the groups, each once."""
@@ -85,17 +81,17 @@ class GroupBatch(NamedTuple):
 
 
 class GroupCollator:
-    """A ``collate_fn`` that turns numbers of groups into their rows, the groups of these, and their observations.
+    """Turn numbers of groups into a :class:`GroupBatch`: a ``collate_fn``.
 
     Parameters
     ----------
     X
-        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Those of a batch are read
-        in the workers of the loader; what a dataset returns is joined by torch's own ``default_collate``.
+        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Rows are read in the
+        workers of the loader.
     groups
         Which rows form which group.
     z
-        One observation per group: in their order, or by their ids.
+        One observation per group, in their order or by their ids.
 
     Examples
     --------
@@ -103,16 +99,13 @@ class GroupCollator:
     >>> groups = Groups.from_tuples([[0, 2], [2, 1]])
     >>> collate = GroupCollator(torch.tensor([[5.0], [6.0], [7.0]]), groups, z=[1, 0])
     >>> loader = DataLoader(range(2), batch_sampler=GroupSampler(groups, max_rows=4), collate_fn=collate)
-    >>> batch = next(iter(loader))
-    >>> batch.X.flatten().tolist(), batch.groups.to_tuples()[batch.numbers.argsort()].tolist()
-    ([5.0, 6.0, 7.0], [[0, 2], [2, 1]])
+    >>> next(iter(loader)).X.flatten().tolist()
+    [5.0, 6.0, 7.0]
     """
 
     def __init__(self, X: Rows | np.ndarray | Dataset, groups: Groups, z: Any) -> None:
         check_rows(groups, X)
-        self.X = X
-        self.groups = groups
-        self.z = read_per_group(z, groups)
+        self.X, self.groups, self.z = X, groups, read_per_group(z, groups)
         if len(self.z) != len(groups):
             raise ValueError(f"z must have one observation for each of {len(groups)} groups, got {len(self.z)}")
 
@@ -120,6 +113,6 @@ class GroupCollator:
         """Return these groups as a batch."""
         which = torch.tensor(numbers, device=self.groups.device)
         rows, groups = self.groups.take(which).local()
-        if isinstance(self.X, Rows):
-            return GroupBatch(gather_rows(self.X, rows), groups, self.z[which], which)
-        return GroupBatch(default_collate([self.X[row] for row in rows.tolist()]), groups, self.z[which], which)
+        X = self.X
+        gathered = gather_rows(X, rows) if isinstance(X, Rows) else default_collate([X[row] for row in rows.tolist()])
+        return GroupBatch(gathered, groups, self.z[which], which)

@@ -1,9 +1,9 @@
-"""Saving a run so that it can go on after the process was killed at any moment."""
+"""Files from which a run is resumed after its process was killed at any moment."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import logging
 import math
 import time
 from contextlib import AbstractContextManager
@@ -12,53 +12,54 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
 
 from unbag._utils.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
-from unbag.training.progress import logger
+from unbag.training.messages import pack, unpack
 
-FORMAT = 4
+logger = logging.getLogger("unbag")
+
+FORMAT = 5
 DIGEST_SIZE = 32
 FILE = "checkpoint.safetensors"
 
 
 class TimeBudgetExceeded(Exception):
-    """The time of a run was up before its end; it was saved, and goes on if it is started again."""
+    """A run was saved before its end, because its time was up; it is resumed when it is started again."""
 
 
 @dataclass(eq=False)
 class Checkpoint:
-    """Where a run is saved, and how often: one file of tensors with everything else as JSON in its head.
-
-    The file is one of safetensors, followed by the SHA-256 digest of all that.
+    """Where a run is saved, and how often: one file of safetensors, followed by its SHA-256 digest.
 
     Parameters
     ----------
     folder
-        Made if it does not exist. Keep one folder for each run.
+        Folder of this run only; it is created if it does not exist.
     every
-        Steps from one save to the next; the end of the run is always saved.
+        Steps between two saves; the end of the run is always saved.
     seconds
-        Save also after so many, where steps are slow or few.
+        Seconds after which the run is saved even if there were fewer steps.
     until
-        A moment of ``time.monotonic()``. The first step after it is saved, and the run stops with
-        :class:`TimeBudgetExceeded`.
+        Time of ``time.monotonic()`` after which the run is saved and stops with :class:`TimeBudgetExceeded`.
+    run_id
+        Name of the run that stands for functions and objects that cannot be compared, such as lambdas. Without it, a
+        run with such parts is refused.
 
     Examples
     --------
     >>> import tempfile, torch
     >>> checkpoint = Checkpoint(Path(tempfile.mkdtemp()))
-    >>> checkpoint.save({"weight": torch.ones(2)}, {"epoch": 3})
+    >>> checkpoint.save({"weight": torch.ones(2), "epoch": 3})
     >>> checkpoint.load()
-    ({'weight': tensor([1., 1.])}, {'epoch': 3})
+    {'weight': tensor([1., 1.]), 'epoch': 3}
     """
 
     folder: Path
     every: int = 500
     seconds: float = math.inf
     until: float | None = None
-    _since: int = field(default=0, init=False, repr=False)
+    run_id: str | None = None
+    _steps: int = field(default=0, init=False, repr=False)
     _saved: float = field(default_factory=time.monotonic, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,26 +73,21 @@ class Checkpoint:
         """The file that holds the run."""
         return self.folder / FILE
 
-    def part(self, name: str) -> Checkpoint:
-        """Return a place of its own for a part of the run."""
-        return Checkpoint(self.folder / name, self.every, self.seconds, self.until)
-
     def due(self) -> bool:
-        """Count a step, and say whether it is time to save."""
-        self._since += 1
+        """Count a step, and return whether to save now."""
+        self._steps += 1
         late = time.monotonic() - self._saved >= self.seconds
-        return self._since >= self.every or late or self.time_is_up
+        return self._steps >= self.every or late or self.time_is_up
 
     @property
     def time_is_up(self) -> bool:
         """Whether the run should stop now."""
         return self.until is not None and time.monotonic() > self.until
 
-    def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """Replace what was saved before; a disk that is full or read-only leaves that as it was, and is logged."""
-        self._since, self._saved = 0, time.monotonic()
-        head = json.dumps({"format": FORMAT, **numbers})
-        content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"unbag": head})
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the file; if the disk is full or read-only, a warning is logged and the last file stays."""
+        self._steps, self._saved = 0, time.monotonic()
+        content = pack({"format": FORMAT, "state": state})
         try:
             with atomic_file(self.file) as draft, open(draft, "xb") as file:
                 file.write(content)
@@ -99,38 +95,36 @@ class Checkpoint:
         except OSError as error:
             logger.warning("the run could not be saved in %s: %s; the last checkpoint there stays", self.folder, error)
 
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return what was saved, or None if there is nothing yet."""
+    def load(self) -> dict[str, Any] | None:
+        """Return what was saved, or None if there is no file yet."""
         remove_drafts(self.file)
         if not self.file.exists():
             return None
         try:
             content = read_regular(self.file)
-            content, noted = content[:-DIGEST_SIZE], content[-DIGEST_SIZE:]
-            if hashlib.sha256(content).digest() != noted:
+            content, digest = content[:-DIGEST_SIZE], content[-DIGEST_SIZE:]
+            if hashlib.sha256(content).digest() != digest:
                 raise ValueError("its content does not fit its digest")
-            length = int.from_bytes(content[:8], "little")
-            numbers = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["unbag"])
-            tensors = load(content)
-            version = numbers.pop("format", None)
+            saved = unpack(content)
+            version, state = saved["format"], saved["state"]
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.file} is no checkpoint of this version of unbag, or damaged: {error}; remove it to start anew"
             ) from error
         if version != FORMAT:
             raise ValueError(f"{self.file} was written by another version of unbag; remove it to start anew")
-        return tensors, numbers
+        return state
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes out of the folder while a run goes on."""
+        """Keep other processes out of the folder."""
         return locked(self.folder)
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove all checkpoints in a folder and in those inside it; whatever else is there stays."""
+    """Remove all checkpoints in a folder and its subfolders, and no other files."""
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())]
-    for one in folders:
-        remove_drafts(one / FILE)
+    for path in folders:
+        remove_drafts(path / FILE)
         for name in (FILE, LOCK):
-            (one / name).unlink(missing_ok=True)
+            (path / name).unlink(missing_ok=True)
     remove_empty(reversed(folders))
