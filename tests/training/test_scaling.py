@@ -145,7 +145,7 @@ def test_replicas_may_be_scaled_differently():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *((bad, "NaN or infinity in columns 1, 4; leave out or fill in what is missing") for bad in (NAN, INF, -INF)),
+        *((bad, "infinity in columns 1, 4; write NaN for what is missing") for bad in (INF, -INF)),
         (1e39, "values too large for float32 in columns 1, 4; measure in a larger unit"),
     ],
 )
@@ -168,3 +168,11 @@ def test_refused():
             fit_scaling(X)
     with pytest.raises(TypeError, match="must be a tensor of at least one row and one column, got ndarray"):
         fit_scaling(np.zeros((3, 3)))
+
+
+def test_missing_values_do_not_count():
+    X = torch.tensor([[1.0, NAN], [3.0, NAN], [NAN, NAN]])
+    scaling = fit_scaling(X)
+    assert (scaling.shift.tolist(), scaling.factor.tolist()) == ([2.0, 0.0], [1.0, 1.0])
+    with pytest.raises(ValueError, match="NaN or infinity in images 0, 1, 2"):
+        fit_scaling(X[:, :, None])

@@ -63,8 +63,8 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 
 def show_learned(console: Console, learned: Any) -> None:
     """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
-    from unbag.report.overview import describe_error_rates, describe_estimate, describe_unfinished  # noqa: PLC0415 (slow to import)
     from unbag.report.elements import count  # noqa: PLC0415
+    from unbag.report.overview import describe_error_rates, describe_estimate, describe_unfinished  # noqa: PLC0415 (slow to import)
 
     summary = learned.summary
     data, training = summary["data"], summary["training"]
