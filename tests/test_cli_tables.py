@@ -17,9 +17,8 @@ import pytest
 from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_parquet
 
 import unbag
-from unbag.tables import fit as fitting_tables
 from unbag.tables.options import Training
-from unbag.training import loop
+from unbag.training import Checkpoint
 
 KINDS = {
     "counts.csv": [],
@@ -29,10 +28,8 @@ KINDS = {
     "triplets.csv": ["--aggregate", "triplet_comparison", "--n-classes", "2"],
     "ordinal_triplets.csv": ["--aggregate", "ordinal_triplet", "--n-classes", "2"],
 }
-QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
-
-
-MIXED = ["--n-folds", 2, "--learning-rate", 0.05]
+QUICK = ["--model", "linear", "--n-folds", 2, "--jobs", 1]
+NETWORK = ["--model", "linear", "--epochs", 3]
 
 
 def table(path):
@@ -84,9 +81,9 @@ def test_trees_read_missing_values_as_they_are(file, tmp_path, monkeypatch):
     rows = (tmp_path / "people.csv").read_text().splitlines()
     rows[1::9] = [re.sub(r"^(p\d+,g\d+),[^,]*", r"\1,", row) for row in rows[1::9]]
     write(tmp_path / "people.csv", "\n".join(rows))
-    fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], "--model", "trees", "--epochs", 20)
+    fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], "--model", "trees", "--n-folds", 2)
     assert fitted.exit_code == 0, fitted.output
-    assert "18 of 160 values are missing, first row 1; trees take them as they are" in fitted.output
+    assert "18 of 160 values are missing, first row 1; trees read them as they are" in fitted.output
     assert call("predict", "run", "people.csv", "--out", "predicted.parquet").exit_code == 0
     people, predicted = table(tmp_path / "people.csv"), table(tmp_path / "predicted.parquet")
     X = pd.DataFrame(people)[["x", "letter"]]
@@ -100,28 +97,23 @@ def test_trees_read_missing_values_as_they_are(file, tmp_path, monkeypatch):
 def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blobs(tmp_path)
-    fitted = call("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--epochs", 20, *MIXED)
+    fitted = call("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--n-folds", 2)
     assert fitted.exit_code == 0, fitted.output
-    said = " ".join(fitted.stdout.split())
-    assert re.match(r"Estimated accuracy on new rows: [\d.]+ % \([\d.]+ to [\d.]+ %\), from what was observed of", said)
-    assert "40 (left out)" in said
-    for name in ("linear", "mlp", "trees"):
-        assert re.search(rf"{name} -\d+\.\d{{4}} \d+%", said)
-    assert "Every group was left out once, in 2 folds." in said
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["sets"][0]["judged"] == {"held_out": True, "folds": 2, "groups": 40, "rows_also_trained_on": 0.0}
+    shown = " ".join(fitted.stdout.split())
+    assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+ %", shown)
+    assert "40 held out" in shown
+    for name in ("linear", "network", "trees"):
+        assert re.search(rf"{name} -\d+\.\d{{4}} \d+%", shown)
+    assert "in 2 folds." in shown
     assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
-    clf = unbag.load(tmp_path / "run" / "model")
     assert len({*table(tmp_path / "predicted.csv")["predicted"]}) == 2
-    assert clf.candidates_ == summary["training"]["candidates"]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert unbag.load(tmp_path / "run" / "model").candidates_ == summary["training"]["candidates"]
     assert call("disaggregate", "run", "people.csv", "counts.csv", "--out", "labels.csv").exit_code == 0
     labels, counts = table(tmp_path / "labels.csv"), table(tmp_path / "counts.csv")
     assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
     assert call("report", "run").exit_code == 0
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert page.index("Estimated accuracy on new rows") < page.index("Observed against predicted")
-    assert "Models to choose from" in page
-    assert "each by models that have not seen it" in page
+    assert "Estimated accuracy on rows of new groups" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
@@ -133,7 +125,7 @@ def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
     letters = np.array(people["letter"])
     X = np.stack([people["x"], letters == "a", letters == "b"], 1).astype(float)
     groups = unbag.Groups.from_ids(np.arange(160) // 4)
-    clf = unbag.AggregateClassifier(model="linear", epochs=2, scaling="standard", random_state=3)
+    clf = unbag.AggregateClassifier(model="linear", validation=unbag.CrossFitting(2), random_state=3)
     probs = clf.fit(X, np.stack([counts["0"], counts["1"]], 1), groups=groups).predict_proba(X)
     assert np.allclose(table(tmp_path / "predicted.parquet")["p_1"], probs[:, 1])
 
@@ -150,7 +142,7 @@ def test_several_files_learn_together_and_are_told_apart(tmp_path, monkeypatch):
     assert len(table(tmp_path / "labels.csv")["id"]) == 120
     wrong = call("disaggregate", "run", "people.csv", "ranks.csv", "-a", "ordinal_rank", "-o", "labels.csv")
     assert wrong.exit_code == 2
-    assert "the run has learned from label_proportions, pairwise_similarity, multiple_instance, not" in wrong.stderr
+    assert "the run was fitted to label_proportions, pairwise_similarity, multiple_instance, not" in wrong.stderr
     assert call("fit", "people.csv", "counts.csv", "--also", "pairs.csv", "--out", "x").exit_code == 2
 
 
@@ -163,9 +155,7 @@ def test_a_few_labels_name_the_classes_of_pairs(tmp_path, monkeypatch):
     rows = [f"{line.rsplit(',', 1)[0]},{name}\n" for line, name in zip(lines, told, strict=True)]
     write(tmp_path / "people.csv", "".join(rows))
     fit = ["fit", "people.csv", "pairs.csv", "--n-classes", 2, "--names", "known", "--out", "run"]
-    assert (
-        call(*fit, "--epochs", 60, "--learning-rate", 0.1, "--model", "linear", "--scaling", "standard").exit_code == 0
-    )
+    assert call(*fit, "--model", "mlp", "--n-folds", 2).exit_code == 0
     call("predict", "run", "people.csv", "--out", "predicted.csv")
     predicted = np.array(table(tmp_path / "predicted.csv")["predicted"])
     assert (predicted == np.array(["low", "high"])[y]).mean() > 0.8
@@ -196,7 +186,7 @@ def test_warnings_fail_only_when_asked_to(tmp_path):
     result = call(*files)
     assert result.exit_code == 0
     assert re.search(r"warning +\S+people\.csv, column age: 1 of 12 values are missing, first row 4;", result.stdout)
-    assert result.stdout.endswith("1 warning, 1 note. Rows are counted from 1, without the header.\n")
+    assert result.stdout.endswith("1 warning. Rows are counted from 1, without the header.\n")
     assert call(*files, "--strict").exit_code == 1
 
 
@@ -228,9 +218,10 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         'epochs = 3\nexclude = ["town"]\nmodel = "linear"\n',
     )
     assert call("fit", "--config", config, "--epochs", 2, "--classes", "well,ill").exit_code == 0
-    settings = json.loads((tmp_path / "run" / "model" / "model.json").read_text())["content"]["settings"]
-    assert (settings["epochs"], settings["model"], settings["classes"]) == (2, "linear", ["well", "ill"])
-    assert [one.name for one in unbag.load(tmp_path / "run" / "model").preparation_.features] == ["age"]
+    clf = unbag.load(tmp_path / "run" / "model")
+    assert (clf.training.epochs, clf.training.checkpoint) == (2, None)
+    assert (clf.model, list(clf.classes_)) == ("linear", ["well", "ill"])
+    assert [feature.name for feature in clf.preparation_.features] == ["age"]
     also = '[[also]]\nfile = "pairs.csv"\nmembers = ["a", "b"]\naggregate = "pairwise_similarity"\n'
     several = write(tmp_path / "more.toml", config.read_text() + also)
     write(tmp_path / "pairs.csv", PAIRS)
@@ -245,7 +236,11 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         ("features = ['age', 3]", "features must be of type list of str, got ['age', 3]"),
         ("instances = 3", "instances must be of type str, got 3"),
         ("learning_rate = 'fast'", "learning_rate must be of type float or int, got 'fast'"),
-        ("epochs = ", "this is no TOML that can be read"),
+        ("epochs = ", "the file is not valid TOML"),
+        (
+            "ensemble = true",
+            "the setting 'ensemble' was removed: models of several folds and restarts are always averaged",
+        ),
         ("also = ['pairs.csv']", "each entry of also needs a file"),
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
         ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
@@ -274,60 +269,59 @@ def test_a_finished_run_is_replaced_by_force_alone(tmp_path):
     assert call(*fit).exit_code == 0
     again = call(*fit)
     assert again.exit_code == 2
-    assert "holds a finished run; name another folder with --out, or replace it with --force" in again.stderr
+    assert "has a finished run; name another folder with --out, or replace the run with --force" in again.stderr
     assert call(*fit, "--force", "--seed", 1).exit_code == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["plan"]["training"]["seed"] == 1
     (tmp_path / "other").mkdir()
     write(tmp_path / "other" / "thesis.txt", "mine")
     fit[4] = tmp_path / "other"
-    assert "holds other files and no run" in call(*fit, "--force").stderr
+    assert "has other files and no run" in call(*fit, "--force").stderr
     fit[4] = tmp_path / "people.csv"
     assert "is a file; name a folder" in call(*fit).stderr
 
 
-@pytest.mark.parametrize(("saved", "options", "after"), [(True, QUICK[2:], 1), (False, QUICK[2:], 1), (True, MIXED, 4)])
-def test_an_interrupted_run_goes_on(saved, options, after, tmp_path, monkeypatch):
-    """After so many epochs; of a mixture, after those of its linear models and one of its networks."""
+@pytest.mark.parametrize("saved", [True, False])
+def test_an_interrupted_run_is_resumed(saved, tmp_path, monkeypatch):
     blobs(tmp_path)
-    fit = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", *options, "--epochs", 3, "--out"]
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", *NETWORK, "--n-folds", 2, "--out"]
     assert call(*fit, tmp_path / "whole").exit_code == 0
-    close_epoch, closed = loop.Run._close_epoch, []
+    steps = []
 
-    def interrupted(run, *arguments):
-        close_epoch(run, *arguments)
-        closed.append(run)
-        if len(closed) >= after:
+    def interrupt(checkpoint):
+        steps.append(checkpoint)
+        if len(steps) == 3:
             raise KeyboardInterrupt
+        return saved
 
-    monkeypatch.setattr(loop.Run, "_close_epoch", interrupted)
-    if saved:
-        monkeypatch.setattr("unbag.training.checkpoints.Checkpoint.due", lambda self: True)
-    result = call(*fit, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "due", interrupt)
+        result = call(*fit, tmp_path / "run")
     assert result.exit_code == 130
-    assert "is not finished; to go on with it, from" in result.stderr
-    assert ("from where it was last saved" in result.stderr) == saved
-    assert (
-        "is not finished" in call("predict", tmp_path / "run", tmp_path / "people.csv", "-o", tmp_path / "p.csv").stderr
-    )
-    other = call(*fit[:-3], "--epochs", 4, "--out", tmp_path / "run")
-    assert "holds an unfinished run with another epochs (3 there, 4 now)" in other.stderr
-    monkeypatch.setattr(loop.Run, "_close_epoch", close_epoch)
+    if not saved:
+        assert result.stderr.endswith("Stopped before anything was saved; nothing was written.\n")
+        assert not (tmp_path / "run").exists()
+        return
+    assert "is not finished; to resume it from the last checkpoint:" in result.stderr
+    predicted = call("predict", tmp_path / "run", tmp_path / "people.csv", "-o", tmp_path / "p.csv")
+    assert "is not finished" in predicted.stderr
+    other = call(*fit[:-1], "--epochs", 4, "--out", tmp_path / "run")
+    assert "has an unfinished run with another epochs (3 there, 4 now)" in other.stderr
     result = call(*fit, tmp_path / "run")
     assert result.exit_code == 0
-    assert "going on with an unfinished run" in result.stdout
+    assert "resumed from a checkpoint" in " ".join(result.stdout.split())
+    assert not (tmp_path / "run" / "checkpoint").exists()
     for run in ("whole", "run"):
         call("predict", tmp_path / run, tmp_path / "people.csv", "--out", tmp_path / f"{run}.csv")
     assert table(tmp_path / "run.csv") == table(tmp_path / "whole.csv")
 
 
-def test_an_interruption_before_training_leaves_nothing(tmp_path, monkeypatch):
-    def interrupted(plan):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fitting_tables, "read_plan", interrupted)
-    result = call("fit", "people.csv", "wards.csv", "--out", tmp_path / "run")
-    assert (result.exit_code, list(tmp_path.iterdir())) == (130, [])
-    assert result.stderr == "Stopped before training began; nothing was written.\n"
+def test_a_refused_setting_leaves_the_folder_as_it_was(run, tmp_path):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--model", "forest", "--out"]
+    assert call(*fit, run, "--force").exit_code == 2
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert call(*fit, tmp_path / "other").exit_code == 2
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.fixture
@@ -401,11 +395,11 @@ def test_places_where_nothing_can_be_written(run, tmp_path):
 def test_runs_that_are_none(tmp_path, run):
     write(tmp_path / "people.csv", PEOPLE)
     predict = ["predict", tmp_path, tmp_path / "people.csv", "--out", tmp_path / "p.csv"]
-    assert "run.json is missing; make one with unbag fit" in call(*predict).stderr
+    assert "because run.json is missing; run unbag fit" in call(*predict).stderr
     predict[1] = run
     head = (run / "run.json").read_text()
     write(run / "run.json", head[:50])
-    assert "the file is cut short or was altered" in call(*predict).stderr
+    assert "the file is damaged, or no run of unbag" in call(*predict).stderr
     write(run / "run.json", '{"format": 9, "status": "finished"}')
     assert "another version of unbag" in call(*predict).stderr
 
@@ -436,7 +430,7 @@ def test_help_gives_examples_that_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "people.csv", PEOPLE)
     write(tmp_path / "wards.csv", WARDS)
-    monkeypatch.setattr(Training, "parameters", {"epochs": 1, "random_state": 0})
+    monkeypatch.setattr(Training, "parameters", lambda *_: {"model": "linear", "n_jobs": 1})
     for command in ("check", "fit", "predict", "disaggregate"):
         shown = call(command, "--help")
         assert shown.exit_code == 0
@@ -537,38 +531,19 @@ def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
 def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blobs(tmp_path)
-    options = [
-        "--model",
-        "linear",
-        "--epochs",
-        3,
-        "--scaling",
-        "none",
-        "--weight-decay",
-        0.0,
-        "--validation-fraction",
-        0,
-    ]
-    fit = ["fit", "people.csv", "counts.csv", "--out", "run", *options, "--learning-rate"]
+    network = [*NETWORK, "--scaling", "none", "--validation-fraction", 0]
+    fit = ["fit", "people.csv", "counts.csv", "--out", "run", *network, "--learning-rate"]
     fitted = call(*fit, 1e6)
-    assert fitted.exit_code == 0
+    assert fitted.exit_code == 0, fitted.output
     warning = " ".join(fitted.stderr.split())
-    assert re.search(
-        r"warning The model explains what was observed worse than a constant prediction: log-likelihood .\d+,\d+",
-        warning,
-    )
-    assert "Do not rely on it: train for longer or with a lower learning rate" in warning
+    assert "Do not rely on it" in warning
     assert call("report", "run").exit_code == 0
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "<h2>Warning</h2>" in page
-    assert "better than a constant prediction" not in page
+    assert "<h2>Warning</h2>" in (tmp_path / "run" / "report.html").read_text()
     assert json.loads(call(*fit, 1e6, "--force", "--json").stdout)["problems"][-1]["severity"] == "warning"
-    sound = call(*fit, 0.5, "--force")
-    assert "Do not rely on it" not in sound.stderr
+    assert "Do not rely on it" not in call(*fit, 0.5, "--force").stderr
     undefined = call(*fit, 1e38, "--force")
     assert undefined.exit_code == 2
     assert "diverged" in undefined.stderr
-    assert "lower learning_rate" in undefined.stderr
 
 
 def write_table(path, form, content):

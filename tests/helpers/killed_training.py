@@ -125,7 +125,7 @@ def main(folder: Path) -> None:
         report["kills"] += killed_by_signal(process)
         report["with a draft left"] += any(disturbed.glob(".*.part"))
         if (disturbed / "checkpoint.safetensors").exists():
-            report["epochs"].append(Checkpoint(disturbed).load()[1]["epoch"])
+            report["epochs"].append(Checkpoint(disturbed).load()["epoch"])
 
     for place in PLACES:  # the very first write
         count(fork(partial(die_at, place, 1), attempt))

@@ -23,6 +23,7 @@ import unbag
 from unbag import Groups
 from unbag.aggregates.base import Aggregate
 from unbag.training import Observations, Settings, Trained, held_out_likelihood, train
+from unbag.training.messages import pack, unpack
 from unbag.training.processes import Processes
 
 N_ROWS, N_GROUPS, BATCH = 150, 23, 5
@@ -45,14 +46,14 @@ def in_processes(n: int, function: Callable[[Processes], Any]) -> list[Any]:
                 try:
                     found = function(Processes(rank, n))
                 except Exception as error:
-                    found = error
-                torch.save(found, f"{folder}/{rank}")
+                    found = {"error": type(error).__name__, "message": str(error)}
+                Path(folder, str(rank)).write_bytes(pack(found))
             finally:
                 os._exit(0)  # without the exit handlers of the parent
         for child in children:
             os.waitpid(child, 0)
         files = [Path(folder, str(rank)) for rank in range(n)]
-        return [torch.load(file, weights_only=False) if file.exists() else None for file in files]
+        return [unpack(file.read_bytes()) if file.exists() else None for file in files]
 
 
 def kinds() -> dict[str, tuple[Aggregate, Groups, int]]:
@@ -86,7 +87,7 @@ def observed(kind: str) -> tuple[torch.Tensor, Observations, int]:
     return X, Observations(aggregate, groups, aggregate.observe(labels, groups, k), k), k
 
 
-def train_kind(kind: str, processes: Processes | None, steps: int = 10, **settings: Any) -> Trained:
+def train_kind(kind: str, processes: Processes | None, steps: int = 10, **settings: Any) -> dict[str, Any]:
     """Train on one kind of observation for about so many steps, some with likelihood and some with memory."""
     X, seen, k = observed(kind)
     learned, held_out = seen.split(0.1, torch.Generator().manual_seed(0))
@@ -94,14 +95,18 @@ def train_kind(kind: str, processes: Processes | None, steps: int = 10, **settin
     chosen["epochs"] = -(-steps // -(-len(learned.groups) // BATCH))
     seeds = chosen.pop("seeds", [0])
     given = {"seeds": seeds, "score": held_out_likelihood(X, [held_out]), "processes": processes}
-    return train(partial(network, k), X, [learned], Settings(**chosen), **given)
+    return summarise(train(partial(network, k), X, [learned], Settings(**chosen), **given))
 
 
-def difference(found: Trained, expected: Trained) -> float:
+def summarise(trained: Trained) -> dict[str, Any]:
+    """Return what two runs are compared by, as plain values and tensors."""
+    return {**vars(trained), "models": [weights_of(model) for model in trained.models], "others": []}
+
+
+def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
     """Return the largest difference of any weight."""
-    pairs = zip(found.models, expected.models, strict=True)
-    mine = [(weights_of(one), weights_of(other)) for one, other in pairs]
-    return max(float((one[name] - other[name]).abs().max()) for one, other in mine for name in one)
+    pairs = zip(found["models"], expected["models"], strict=True)
+    return max(float((one[name] - other[name]).abs().max()) for one, other in pairs for name in one)
 
 
 if __name__ == "__main__":

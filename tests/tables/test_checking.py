@@ -12,7 +12,7 @@ from unbag.data import features, frames
 from unbag.diagnostics import fit_diagnosis
 from unbag.persistence.run_folder import Run
 from unbag.tables import check_tables, checking, fit_tables, load, make_plan
-from unbag.tables.load import gather
+from unbag.tables.load import load_tables
 
 
 def messages(folder, instances=PEOPLE, groups=WARDS, **options):
@@ -91,7 +91,7 @@ def test_many_wrong_rows_are_counted(tmp_path):
 
 def test_relations_are_answers_to_one_question(tmp_path):
     people, ranks = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "ranks.csv", RANKS)
-    one = gather(make_plan({"instances": people, "groups": ranks, "n_classes": 3})).observed[0]
+    one = load_tables(make_plan({"instances": people, "groups": ranks, "n_classes": 3})).observed[0]
     order = [line.split(",")[0] for line in PEOPLE.splitlines()[1:]]
     named = [[order[row] for row in pair] for pair in one.groups.to_tuples().tolist()]
     # p00 < p11, p11 > p00, p20 >= p21, p30 <= p12
@@ -105,10 +105,10 @@ def test_proportions_become_counts(tmp_path):
     people = write(tmp_path / "people.csv", PEOPLE)
     for groups in (shares, "\n".join(line.rsplit(",", 1)[0] for line in shares.splitlines()) + "\n"):
         wards = write(tmp_path / "wards.csv", groups)
-        one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+        one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
         assert one.z.tolist() == [[1, 2], [0, 3], [3, 0], [2, 1]]
     pure = write(tmp_path / "wards.csv", "ward,ill,well\nw0,1,0\nw1,0,1\nw2,1,0\nw3,0,1\n")
-    one = gather(make_plan({"instances": people, "groups": pure})).observed[0]
+    one = load_tables(make_plan({"instances": people, "groups": pure})).observed[0]
     assert one.z.tolist() == [[3, 0], [0, 3], [3, 0], [0, 3]]
 
 
@@ -116,7 +116,7 @@ def test_rows_in_any_order_join_their_group(tmp_path):
     lines = PEOPLE.splitlines()
     mixed = [lines[0], *lines[1:][::-1]]
     people, wards = write(tmp_path / "people.csv", "\n".join(mixed) + "\n"), write(tmp_path / "wards.csv", WARDS)
-    one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+    one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
     assert one.groups.ids == ["w0", "w1", "w2", "w3"]
     assert one.groups.to_tuples().tolist() == [[9, 10, 11], [6, 7, 8], [3, 4, 5], [0, 1, 2]]
 
@@ -143,7 +143,7 @@ def test_groups_by_day_and_rows_of_other_sets(tmp_path):
 def test_groups_of_different_sizes_keep_their_rows(tmp_path):
     people = write(tmp_path / "people.csv", "ward,x\nb,1\na,2\nc,9\nb,3\nb,7\nc,8\n")
     wards = write(tmp_path / "wards.csv", "ward,ill,well\nc,1,1\na,0,1\nb,2,1\n")
-    one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+    one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
     assert one.groups.offsets.tolist() == [0, 2, 3, 6]
     assert one.groups.members.tolist() == [2, 5, 1, 0, 3, 4]
     assert one.z.tolist() == [[1, 1], [0, 1], [2, 1]]
@@ -179,7 +179,7 @@ def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin,
     found = []
     for content in (groups, twin):
         file = write(tmp_path / "groups.csv", content)
-        one = gather(make_plan({"instances": people, "groups": file, **options})).observed[0]
+        one = load_tables(make_plan({"instances": people, "groups": file, **options})).observed[0]
         found.append(one.aggregate.log_likelihood(logits, one.groups, one.z))
         notes = [problem.message for problem in one.problems]
         assert any("1 is read as" in note for note in notes) == (word in content)

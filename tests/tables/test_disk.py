@@ -109,14 +109,14 @@ def test_labels_of_groups_are_written_alike(runs, files):
 
 def test_several_passes_put_rows_into_the_same_places(runs, files, monkeypatch):
     monkeypatch.setattr(disk, "memory_size", lambda: 8 * 4 * 2 * 100)
-    found = load.gather(plan(files, disk=files / "rows"))
+    found = load.load_tables(plan(files, disk=files / "rows"))
     prepared = disk.prepare_on_disk(found, files / "passes")
     (path,) = (files / "rows").glob("*/rows.npy")
     assert np.array_equal(np.load(prepared.rows.paths[0]), np.load(path))
 
 
 def test_subjects_follow_the_order_of_the_rows_on_disk(files):
-    found = load.gather(plan(files, subject="town", disk=files / "subjects"))
+    found = load.load_tables(plan(files, subject="town", disk=files / "subjects"))
     prepared = disk.prepare_on_disk(found, files / "subjects")
     assert prepared.position is not None
     assert found.subjects.tolist() == prepared.gathered.subjects[prepared.position].tolist()
@@ -157,7 +157,7 @@ def test_a_part_with_other_columns_and_one_that_is_cut_short_are_named(files, tm
 def test_a_part_that_changes_or_goes_away_while_it_is_read_is_named(files, tmp_path, monkeypatch):
     folder = copied(files, tmp_path)
     last = folder / "parts" / "2.parquet"
-    found = load.gather(plan(folder, disk=folder / "rows"))
+    found = load.load_tables(plan(folder, disk=folder / "rows"))
     write = disk._write_rows
 
     def change(*given):
@@ -199,9 +199,9 @@ def test_rows_that_were_cut_short_afterwards_are_refused(runs, files, tmp_path):
 def test_categories_that_only_all_rows_show_to_be_too_many_are_refused(files, tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "MOST_CATEGORIES", 1)
     with pytest.raises(TableError, match="column town: the column holds 2 different texts; leave it out"):
-        disk.prepare_on_disk(load.gather(plan(files, disk=files / "rows")), tmp_path / "rows")
+        disk.prepare_on_disk(load.load_tables(plan(files, disk=files / "rows")), tmp_path / "rows")
     with pytest.raises(FileExistsError, match=r"is in the folder .*parts, which is read"):
-        disk.prepare_on_disk(load.gather(plan(files, disk=files / "rows")), files / "parts" / "rows")
+        disk.prepare_on_disk(load.load_tables(plan(files, disk=files / "rows")), files / "parts" / "rows")
 
 
 def test_only_parquet_is_read_piece_by_piece(tmp_path):

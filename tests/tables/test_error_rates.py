@@ -10,7 +10,7 @@ import pytest
 from unbag import Noisy, PairwiseSimilarity, load
 from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, disaggregate_table, fit_tables, make_plan
-from unbag.tables.load import gather
+from unbag.tables.load import load_tables
 from unbag.tables.predict import predict_groups_table
 
 
@@ -41,7 +41,7 @@ def options(files, **others):
     ],
 )
 def test_a_rate_is_read_and_said(files, written, rate, said):
-    found = gather(make_plan(options(files, error_rate=written))).observed[0]
+    found = load_tables(make_plan(options(files, error_rate=written))).observed[0]
     assert not [one for one in found.problems if one.severity == "error"]
     assert repr(found.aggregate) == repr(Noisy(PairwiseSimilarity(), rate))
     assert found.read[-1].read_as == said
@@ -60,13 +60,13 @@ def test_a_rate_is_read_and_said(files, written, rate, said):
 )
 def test_a_rate_that_is_none_is_refused(files, written, message):
     with pytest.raises(TableError, match=message):
-        gather(make_plan(options(files, error_rate=written)))
+        load_tables(make_plan(options(files, error_rate=written)))
 
 
 def test_a_cell_that_is_no_rate_is_named(files, tmp_path):
     text = (files / "pairs.csv").read_text().replace(",0.02\n", ",1.02\n", 1)
     (tmp_path / "pairs.csv").write_text(text)
-    found = gather(make_plan({**options(files, error_rate="doubt"), "groups": tmp_path / "pairs.csv"}))
+    found = load_tables(make_plan({**options(files, error_rate="doubt"), "groups": tmp_path / "pairs.csv"}))
     (error,) = [str(one) for one in found.problems if one.severity == "error"]
     assert "row 3, column doubt: a rate of wrong answers must be from 0 to less than 1, got 1.02" in error
 

@@ -62,7 +62,9 @@ def test_ids_that_cannot_be_compared():
         ([1.5], [1], r"row 1, column id: 1\.5 is no id"),
         ([1e300], [1], "1e[+]300 is no id"),
         ([True], [1], "ids of type bool cannot be compared"),
-        ([1], ["9" * 30], "too large for a whole number"),
+        ([1], ["9" * 30], "row 1, column id: the id '9{30}' is too large for a whole number of 64 bits"),
+        ([1], [None, str(2**63)], "row 2, column id: the id '9223372036854775808' is too large"),
+        (pa.array([1, 2**63], pa.uint64()), [1], "left, row 2, column id: 9223372036854775808 is too large .* as text"),
     ):
         with pytest.raises(TableError, match=sentence):
             match(left, right)

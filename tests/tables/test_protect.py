@@ -17,7 +17,7 @@ from unbag._utils.files import sha256
 from unbag._utils.problems import TableError
 from unbag.noise import Geometric
 from unbag.tables import make_plan
-from unbag.tables.load import gather
+from unbag.tables.load import load_tables
 from unbag.tables.protect import Protection, add_noise, protect_counts
 from unbag.tables.published_files import read_published
 
@@ -29,7 +29,7 @@ def counts(tmp_path):
 
 
 def read(folder, name):
-    return gather(make_plan({"instances": folder / "people.csv", "groups": folder / name})).observed[0]
+    return load_tables(make_plan({"instances": folder / "people.csv", "groups": folder / name})).observed[0]
 
 
 def test_noise_is_that_of_the_promise(tmp_path):

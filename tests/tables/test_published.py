@@ -19,11 +19,11 @@ from unbag._utils.files import sha256
 from unbag.data.columns import Table
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE
 from unbag.tables import TableError, check_tables, make_plan, read_config
-from unbag.tables.cells import BOUNDS, NUMBER, UNREADABLE, UNTOLD, read_cell
-from unbag.tables.column_roles import SourceColumns
-from unbag.tables.count_columns import CountColumns
-from unbag.tables.load import gather
+from unbag.tables.cells import BOUNDS, NUMBER, SUPPRESSED, UNREADABLE, read_cell
+from unbag.tables.counts import CountTable
+from unbag.tables.load import load_tables
 from unbag.tables.options import Source
+from unbag.tables.roles import SourceColumns
 
 
 def observed(folder, groups, sizes=(3, 3, 3, 3), **options):
@@ -31,7 +31,7 @@ def observed(folder, groups, sizes=(3, 3, 3, 3), **options):
     rows = "".join(f"w{ward},{number % 7}\n" for ward, size in enumerate(sizes) for number in range(size))
     people = write(folder / "people.csv", f"ward,age\n{rows}")
     wards = write(folder / "wards.csv", groups)
-    found = gather(make_plan({"instances": people, "groups": wards, **options}))
+    found = load_tables(make_plan({"instances": people, "groups": wards, **options}))
     (one,) = found.observed
     problems = [f"{problem.severity} {problem}".replace(f"{folder}/", "") for problem in found.problems]
     return one, problems
@@ -67,7 +67,7 @@ def read_as(one):
         (">= 10", BOUNDS, 10, np.inf),
         ("10 or more", BOUNDS, 10, np.inf),
         *(
-            (text, UNTOLD, -np.inf, np.inf)
+            (text, SUPPRESSED, -np.inf, np.inf)
             for text in ("suppressed", "*", "..", "c", "X", "n/a", "NA", " ", "nan", "[c]", "(D)", "..C")
         ),
         *((text, UNREADABLE, -np.inf, np.inf) for text in ("-", "three", "5*", "1,23", "12,34.5", "0,500", "1e999")),
@@ -125,7 +125,7 @@ def test_bounds_are_those_of_all_counts_that_would_be_written_so(counts, unit, d
     table = Table(Path("wards.csv"), pa.table({name: [f"{one:.3f}"] for name, one in zip(names, shown, strict=True)}))
     columns = SourceColumns("label_proportions", LabelProportions, True, group="ward", classes=names)
     how = Source(Path("wards.csv"), unit=unit, rounded_to=step)
-    found = CountColumns(table, columns, how, np.array([total]), ".")
+    found = CountTable(table, columns, how, np.array([total]), ".")
     low, high = found.bounds(np.array([float(total)]))
     for place, one in enumerate(shown):
         fits = [c for c in range(-3, total + 4) if abs(c * factor - one) <= step / 2 + 1e-9]
@@ -356,12 +356,12 @@ BAD = {
     "some signs": (
         "ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n",
         {},
-        r"row 1, column ill: '33%' has a %, but 3 of 4 numbers have none; write all of them alike",
+        r"row 1, column ill: '33%' has a %, unlike 3 of 4 numbers; write all of them alike",
     ),
     "a sign that is left out": (
         "ward,ill,well\nw0,33%,67%\nw1,0,100%\nw2,0%,100\n",
         {},
-        r"row 3, column well: '100' has no %, but 3 of 4 numbers have one; write all of them alike",
+        r"row 3, column well: '100' has no %, unlike 3 of 4 numbers; write all of them alike",
     ),
     "signs and another unit": (
         "ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n",
@@ -403,19 +403,29 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
         ({"noise": "laplace:-1"}, "a positive scale"),
         ({"noise": "laplace:nan"}, "a positive scale"),
         ({"noise": "normal:1"}, "noise must be one of laplace, gaussian"),
-        ({"noise": "laplace"}, "the scale of laplace noise must be told in one way"),
-        ({"noise": "laplace:1", "epsilon": 1.0, "sensitivity": 1.0}, "must be told in one way"),
-        ({"noise": "laplace", "epsilon": 1.0}, "--epsilon tells the scale of noise together with --sensitivity"),
-        ({"noise": "laplace", "sensitivity": 1.0}, "--sensitivity tells the scale of noise together with --epsilon"),
+        ({"noise": "laplace"}, "the scale of laplace noise must be given in one way"),
+        ({"noise": "laplace:1", "epsilon": 1.0, "sensitivity": 1.0}, "must be given in one way"),
+        ({"noise": "laplace", "epsilon": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
+        ({"noise": "laplace", "sensitivity": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
+        (
+            {"epsilon": 1e-300, "sensitivity": 1.0},
+            "--epsilon 1e-300 with --sensitivity 1 is noise of scale 1e+300, which",
+        ),
+        ({"epsilon": 5e-324, "sensitivity": 1.0}, "is noise of scale inf, which leaves nothing of any count"),
+        ({"epsilon": 1e300, "sensitivity": 1.0}, "is noise of scale 1e-300, which changes no count"),
+        ({"noise": "laplace:1e12"}, "--noise laplace:1e12 is noise of scale 1e+12, which leaves nothing of any count"),
         ({"noise": "laplace", "epsilon": 0.0, "sensitivity": 1.0}, "--epsilon must be a positive number, got 0"),
         (
             {"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0},
             "epsilon alone does not tell the scale of gaussian",
         ),
-        ({"epsilon": 1.0}, "--epsilon tells the scale of noise together with --sensitivity"),
+        ({"epsilon": 1.0}, "--epsilon together with --sensitivity"),
         ({"sensitivity": 1.0}, "--sensitivity is about noise; say of which kind"),
         ({"noise_scale": ["s"]}, "--noise-scale is about noise"),
-        ({"noise": "laplace:1", "rounded_to": 5}, "--noise and --rounded-to do not go together"),
+        (
+            {"noise": "laplace:1", "rounded_to": 5},
+            "--noise does not go together with --rounded-to",
+        ),
         ({"rounded_to": -5}, "--rounded-to must be a positive number, got -5"),
         ({"rounded_to": float("nan")}, "--rounded-to must be a positive number, got nan"),
         ({"suppressed_below": 0}, "--suppressed-below must be a positive number"),
@@ -438,11 +448,11 @@ def test_numbers_of_parquet_are_read_alike(tmp_path):
     people = write_parquet(tmp_path / "people.parquet", {"ward": ["a"] * 5 + ["b"] * 4, "age": [*range(9)]})
     shares = {"ward": ["a", "b"], "ill": [0.2, None], "well": [0.8, 0.25]}
     wards = write_parquet(tmp_path / "wards.parquet", shares)
-    one = gather(make_plan({"instances": people, "groups": wards, "unit": "proportions"})).observed[0]
+    one = load_tables(make_plan({"instances": people, "groups": wards, "unit": "proportions"})).observed[0]
     assert one.z.tolist() == [[1, 4], [3, 1]]
     counts = {"ward": ["a", "b"], "ill": [1, 3], "well": pa.nulls(2), "dead": pa.nulls(2)}
     wards = write_parquet(tmp_path / "wards.parquet", counts)
-    one = gather(make_plan({"instances": people, "groups": wards})).observed[0]
+    one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
     assert bounds(one) == [[[1, 1], [0, 4], [0, 4]], [[3, 3], [0, 1], [0, 1]]]
 
 
@@ -452,7 +462,7 @@ def test_numbers_of_parquet_are_read_alike(tmp_path):
 def test_answers_in_words(yes, no, tmp_path):
     write(tmp_path / "people.csv", PEOPLE)
     bags = write(tmp_path / "bags.csv", f"ward,positive\nw0,{yes}\nw1,{no}\nw2,{yes}\nw3,{no}\n")
-    one = gather(make_plan({"instances": tmp_path / "people.csv", "groups": bags})).observed[0]
+    one = load_tables(make_plan({"instances": tmp_path / "people.csv", "groups": bags})).observed[0]
     assert one.z.tolist() == [1, 0, 1, 0]
     assert read_as(one) == [
         ("ward", "id of the group", 4),

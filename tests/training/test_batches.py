@@ -163,19 +163,3 @@ def test_half_precision_is_widened():
     batches = Batches([observe("PairwiseSimilarity", labels, drawn(10, 3, 2), K)], 1, 1)
     _, (batch,) = epoch_of(batches, 1, 1)
     assert batch.of_members(torch.zeros(6, K, dtype=torch.bfloat16)).dtype == torch.float32
-
-
-@given(plans(), st.integers(1, 30))
-def test_epochs_of_any_length_visit_all_groups_before_one_is_visited_again(plan, n_visits):
-    observations, n_replicas, n_steps = plan
-    batches = Batches(observations, n_replicas, n_steps, n_visits)
-    generators = [torch.Generator().manual_seed(seed) for seed in range(n_replicas)]
-    visited = []
-    for _ in range(3):
-        batches.shuffle(generators)
-        visited.append(batches.order.clone())
-        sizes = [0 if batch is None else len(batch.segments) for batch in map(batches.batch, range(n_steps))]
-        assert sum(sizes) == n_visits * n_replicas
-    for place, own in enumerate(torch.cat(visited, 1)):
-        for one_pass in own.split(len(observations[place % len(observations)].groups)):
-            assert len(one_pass.unique()) == len(one_pass)

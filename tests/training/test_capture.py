@@ -1,60 +1,99 @@
-"""What captured steps need that can be tested without a GPU."""
+"""Captured steps, with a recorder that repeats a step as a graph would."""
 
 from __future__ import annotations
 
-import gc
-import weakref
+import math
 
 import pytest
+import torch
+from training_problems import drawn, network, observe, table
 
-from unbag.training.capture import gc_disabled
+from unbag import Groups
+from unbag.objectives.losses import cross_entropy
+from unbag.training import Settings
+from unbag.training.batches import Batches
+from unbag.training.capture import CapturedSteps, can_be_captured
+from unbag.training.optimisation import Optimisation
+from unbag.training.replicas import Replicas, make_models
+from unbag.training.step import Step
 
-
-class _Run:
-    """What a run is to the garbage collector: a cycle."""
-
-    def __init__(self) -> None:
-        self.own = self
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was():
-    yield
-    gc.enable()
-
-
-def _allocate() -> None:
-    """Allocate as much as makes the garbage collector run several times."""
-    kept = [[] for _ in range(200_000)]
-    del kept
+SEEDS = [0, 1]
+PHASES = ["likelihood", "current weights", "remembered weights", "remembered weights"]
 
 
-def test_a_run_that_is_over_stays_until_the_capture_is_done() -> None:
-    over = weakref.ref(_Run())
-    with gc_disabled():
-        _allocate()
-        assert over() is not None
-    _allocate()
-    gc.collect()
-    assert over() is None
+class Loop:
+    """A run of two sets in steps of unequal numbers of groups, by the parts of the training loop."""
+
+    def __init__(self):
+        X, labels = table(30, 3)
+        pairs = observe("PairwiseSimilarity", labels, drawn(30, 17, 2), 3)
+        labelled = observe("LabelProportions", labels, Groups.from_tuples([[3], [4]], 30), 3)
+        self.batches = [Batches([observed], 2, 4) for observed in (pairs, labelled)]
+        self.generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
+        replicas = Replicas(make_models(lambda: network(3), SEEDS, X.device))
+        self.optimisation = Optimisation(replicas.parameters(), Settings(learning_rate=0.05), None, None)
+        memory = [torch.full((batches.n_memberships, 3), -math.log(3)) for batches in self.batches]
+        optimiser = self.optimisation.optimiser
+        self.step = Step(replicas, X, self.batches, cross_entropy, optimiser, memory, torch.zeros(2))
+
+    def update(self, phase, batches):
+        self.step(phase, batches)
+        self.optimisation.optimiser.step()
+
+    def state(self):
+        step = self.step
+        return [*step.replicas.state.values(), *step.memory, step.loss_sum, *self.optimisation.tensors()]
+
+    def run(self, captured=None):
+        for phase in PHASES:
+            for batches in self.batches:
+                batches.shuffle(self.generators)
+            if captured is not None:
+                captured.go_to(0)
+            for number in range(4):
+                if captured is None:
+                    self.update(phase, [batches.batch(number) for batches in self.batches])
+                else:
+                    captured.run(phase, number)
+        return self.state()
 
 
-def test_without_it_the_run_would_go_away() -> None:
-    over = weakref.ref(_Run())
-    _allocate()
-    assert over() is None
+def test_captured_steps_are_the_same_as_plain_ones():
+    recorded = []
+
+    def record(step, reset):
+        """Run a step twice, as a capture does, and return one that repeats it on the same memory."""
+        for _ in range(2):
+            step()
+            reset()
+        recorded.append(step)
+        return step
+
+    loop = Loop()
+    captured = CapturedSteps(loop.batches, loop.update, loop.state, record)
+    for found, expected in zip(loop.run(captured), Loop().run(), strict=True):
+        assert torch.equal(found, expected)
+    assert len(recorded) == 3 * 3  # phases, and numbers of groups of both sets: (4, 0), (4, 1) and (5, 1)
 
 
-@pytest.mark.parametrize("on", [True, False])
-def test_the_collector_is_left_as_it_was_also_after_an_error(on: bool) -> None:
-    (gc.enable if on else gc.disable)()
-    seen = []
+def test_steps_on_a_processor_are_not_captured():
+    assert not can_be_captured(Loop().batches)
 
-    def fail() -> None:
-        with gc_disabled():
-            seen.append(gc.isenabled())
-            raise RuntimeError
 
-    with pytest.raises(RuntimeError):
-        fail()
-    assert (seen, gc.isenabled()) == ([False], on)
+@pytest.mark.parametrize(
+    ("optimiser", "schedule", "expected"),
+    [
+        (lambda p: torch.optim.Adam(p, capturable=True), None, True),
+        (lambda p: torch.optim.AdamW(p, capturable=True), None, True),
+        (torch.optim.Adam, None, False),
+        (torch.optim.SGD, None, False),
+        (
+            lambda p: torch.optim.Adam(p, capturable=True),
+            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5),
+            False,
+        ),
+    ],
+)
+def test_only_adam_without_a_schedule_is_captured(optimiser, schedule, expected):
+    parameters = [torch.nn.Parameter(torch.ones(2))]
+    assert Optimisation(parameters, Settings(), optimiser, schedule).can_be_captured() == expected

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 from training_problems import assert_close, assert_identical, bags, network, pairs_problem, table, weights_of
 
-from unbag.training import Checkpoint, PerStep, Settings, TimeBudgetExceeded, held_out_likelihood, passes, train
-from unbag.training.optimisation import Optimisation
+from unbag.training import Checkpoint, Limits, Patience, PerStep, Settings, TimeBudgetExceeded, held_out_likelihood, train
 
 K = 3
 SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=8, learning_rate=0.01)
@@ -85,61 +84,27 @@ def test_a_run_with_optimiser_and_schedule_goes_on_to_the_same_weights(every, op
 @pytest.mark.parametrize(
     ("changed", "name"),
     [
-        ({"schedule": lambda optimiser: CosineAnnealingLR(optimiser, T_max=13)}, "hooks"),
-        ({"optimiser": SGD}, "hooks"),
-        ({"views": lambda rows: rows * 2}, "hooks"),
-        ({"stopping": lambda best, history: len(history) > 5}, "hooks"),
+        ({"schedule": partial(CosineAnnealingLR, T_max=13)}, "schedule"),
+        ({"optimiser": SGD}, "optimiser"),
+        ({"views": torch.abs}, "views"),
+        ({"stopping": Patience(3)}, "stopping"),
     ],
 )
 def test_a_run_does_not_go_on_with_other_hooks(changed, name, tmp_path):
-    hooks = {"schedule": cosine, "views": lambda rows: rows, "stopping": lambda best, history: len(history) > 6}
+    hooks = {"schedule": cosine, "views": torch.clone, "stopping": Patience(2)}
     with pytest.raises(TimeBudgetExceeded):
         fit(**hooks, checkpoint=Checkpoint(tmp_path, until=0.0))
     with pytest.raises(ValueError, match=f"is of another run: its {name}"):
         fit(**{**hooks, **changed}, checkpoint=Checkpoint(tmp_path))
 
 
-def test_optimisers_and_schedules_that_are_refused(tmp_path):
+def test_optimisers_and_schedules_that_are_refused():
     with pytest.raises(TypeError, match=r"optimiser must return a torch.optim.Optimizer, got list"):
         fit(optimiser=list)
     with pytest.raises(ValueError, match="optimiser must be a function from parameters to an optimiser of these"):
         fit(optimiser=lambda _: torch.optim.SGD(nn.Linear(2, 2).parameters()))
     with pytest.raises(TypeError, match=r"follows from the number of steps, got ReduceLROnPlateau"):
         fit(schedule=ReduceLROnPlateau)
-
-    class Counting(torch.optim.SGD):
-        def step(self, closure=None):
-            for parameter in self.param_groups[0]["params"]:
-                self.state[parameter]["steps"] = 1
-            return super().step(closure)
-
-    with pytest.raises(TypeError, match="Counting keeps steps of a parameter as int, which a checkpoint cannot hold"):
-        fit(optimiser=Counting, checkpoint=Checkpoint(tmp_path, every=1))
-
-
-def test_what_a_captured_step_would_not_see_is_refused():
-    parameters = [nn.Parameter(torch.ones(2))]
-
-    def optimisation(make, schedule):
-        return Optimisation(parameters, Settings(), make, PerStep(schedule))
-
-    assert not optimisation(torch.optim.SGD, cosine).can_be_captured(), "it is run step by step"
-    floating = optimisation(partial(torch.optim.Adam, capturable=True), cosine)
-    with pytest.raises(ValueError, match="the learning rate of a captured step must be a tensor that it reads"):
-        floating.can_be_captured()
-    with_tensor = partial(torch.optim.Adam, lr=torch.tensor(0.1), capturable=True)
-    fine = optimisation(with_tensor, cosine)
-    assert fine.can_be_captured()
-    fine.optimiser._opt_called = True
-    rate = fine.optimiser.param_groups[0]["lr"]
-    fine.after("step")
-    assert fine.optimiser.param_groups[0]["lr"] is rate, "in place"
-    assert 0.09 < float(rate) < 0.1
-    cycle = optimisation(with_tensor, lambda optimiser: OneCycleLR(optimiser, 0.1, total_steps=10))
-    assert cycle.can_be_captured()
-    cycle.optimiser._opt_called = True
-    with pytest.raises(ValueError, match="changes more of the optimiser than its learning rate"):
-        cycle.after("step")
 
 
 # Stopping
@@ -204,14 +169,13 @@ def test_views_with_noise_train_other_weights_and_the_same_again():
     assert weights_of(noisy.models[0])["0.weight"].ne(weights_of(fit().models[0])["0.weight"]).any()
 
 
-def test_views_draw_the_same_where_a_step_runs_in_parts(monkeypatch):
+def test_views_draw_the_same_where_a_step_runs_in_parts():
     X, labels = table(60, 2)
     run = partial(train, lambda: network(2), X, [bags(labels)], SETTINGS, views=lambda rows: rows + 0.5)
     whole = run()
-    monkeypatch.setattr(passes, "MOST_ROWS", 4)
-    monkeypatch.setattr(passes, "PART_ROWS", 4)
-    assert_close(whole.models[0], run().models[0])
-    noisy = partial(train, lambda: network(2), X, [bags(labels)], SETTINGS, views=noise)
+    small = Limits(max_rows=4, part_rows=4)
+    assert_close(whole.models[0], run(limits=small).models[0])
+    noisy = partial(train, lambda: network(2), X, [bags(labels)], SETTINGS, views=noise, limits=small)
     assert_identical(noisy(), noisy())
 
 

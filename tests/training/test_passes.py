@@ -10,8 +10,9 @@ from torch import nn
 from training_problems import assert_close, bags, drawn, network, observe, table
 
 from unbag import FromFold, Groups
-from unbag.training import Observations, Settings, passes, train
+from unbag.training import Limits, Observations, Settings, train
 
+SMALL = Limits(max_rows=5, part_rows=5)
 SETTINGS = Settings(epochs=3, warm_up=1, remember_from=2, batch_size=4, learning_rate=0.01)
 SIZES = [7, 3, 9, 1, 8, 12]
 KINDS = {
@@ -35,17 +36,6 @@ def problem(kind):
     return k, X, observe(kind, labels, drawn(40, 20, size), k)
 
 
-@pytest.fixture
-def small_parts(monkeypatch):
-    """Return a function that has steps of more than a few rows run part by part."""
-
-    def set_bound():
-        monkeypatch.setattr(passes, "MOST_ROWS", 5)
-        monkeypatch.setattr(passes, "PART_ROWS", 5)
-
-    return set_bound
-
-
 class Watching(nn.Module):
     """Notes how many rows it is asked for while it learns."""
 
@@ -62,7 +52,7 @@ class Watching(nn.Module):
         return x
 
 
-def agree(small_parts, make_model, X, sets, *, seeds=(0,), tolerance=1e-6, **how):
+def agree(make_model, X, sets, *, seeds=(0,), tolerance=1e-6, **how):
     """Compare training at once with training part by part; return how many rows models see at most in the latter."""
     seen = []
 
@@ -72,8 +62,7 @@ def agree(small_parts, make_model, X, sets, *, seeds=(0,), tolerance=1e-6, **how
     settings = how.pop("settings", SETTINGS)
     at_once = train(make, X, sets, settings, seeds=seeds, **how)
     seen.clear()
-    small_parts()
-    in_parts = train(make, X, sets, settings, seeds=seeds, **how)
+    in_parts = train(make, X, sets, settings, seeds=seeds, limits=SMALL, **how)
     for one, other in zip(at_once.models, in_parts.models, strict=True):
         assert_close(one, other, tolerance)
     for entry, other in zip(at_once.history, in_parts.history, strict=True):
@@ -83,30 +72,29 @@ def agree(small_parts, make_model, X, sets, *, seeds=(0,), tolerance=1e-6, **how
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_observation(kind, seeds, small_parts):
+def test_every_kind_of_observation(kind, seeds):
     k, X, seen = problem(kind)
-    assert agree(small_parts, partial(network, k), X, [seen], seeds=seeds) <= 5
+    assert agree(partial(network, k), X, [seen], seeds=seeds) <= 5
 
 
-def test_folds_objectives_losses_and_several_sets(small_parts):
+def test_folds_objectives_losses_and_several_sets():
     X, labels = table(40, 3)
     largest = FromFold(0, max, lambda state: state)
     groups = Groups.from_sizes(SIZES)
     fold = Observations(largest, groups, largest.observe(labels, groups, 3), 3, weight=0.5)
     k, X, counts = problem("LabelProportions")
     settings = Settings(epochs=2, loss="mae", batch_size=4, learning_rate=0.01)
-    assert agree(small_parts, partial(network, k), X, [counts, fold], settings=settings) <= 5
+    assert agree(partial(network, k), X, [counts, fold], settings=settings) <= 5
 
     def squares(outputs, groups, _):
         return groups.sum(outputs.square().sum(1))
 
-    assert agree(small_parts, partial(network, k), X, [counts], objective=squares) <= 5
+    assert agree(partial(network, k), X, [counts], objective=squares) <= 5
 
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
-def test_dropout_draws_the_same_in_both_passes(seeds, small_parts):
+def test_dropout_draws_the_same_in_both_passes(seeds):
     """Parts draw other numbers than a whole; so compare with gradients of the very masks that the outputs had."""
-    small_parts()
     k, X, seen = problem("LabelProportions")
     masks = []
 
@@ -118,19 +106,18 @@ def test_dropout_draws_the_same_in_both_passes(seeds, small_parts):
             return x * noted
 
     settings = Settings(epochs=1, batch_size=100)
-    train(partial(network, k, Noted), X, [seen], settings, seeds=seeds)
+    train(partial(network, k, Noted), X, [seen], settings, seeds=seeds, limits=SMALL)
     first, second = masks[: len(masks) // 2], masks[len(masks) // 2 :]
     assert len(masks) >= 2 * 40 // 5
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
     assert not torch.equal(first[0][:2], first[1][:2])
     masks.clear()
-    train(partial(network, k, Noted), X, [seen], Settings(epochs=2, batch_size=100), seeds=seeds)
+    train(partial(network, k, Noted), X, [seen], Settings(epochs=2, batch_size=100), seeds=seeds, limits=SMALL)
     of_second_epoch = masks[len(masks) // 2 :]
     assert not torch.equal(of_second_epoch[0], first[0])
 
 
-def test_a_step_of_few_rows_is_run_at_once(small_parts):
-    small_parts()
+def test_a_step_of_few_rows_is_run_at_once():
     X, labels = table(40, 3)
     seen = observe("PairwiseSimilarity", labels, drawn(40, 20, 2), 3)
     rows = []
@@ -138,11 +125,11 @@ def test_a_step_of_few_rows_is_run_at_once(small_parts):
     def make():
         return nn.Sequential(Watching(rows), network(3))
 
-    train(make, X, [seen], Settings(epochs=1, batch_size=2))
+    train(make, X, [seen], Settings(epochs=1, batch_size=2), limits=SMALL)
     assert rows == [4] * 10
 
 
-def test_buffers_change_once_a_step(small_parts):
+def test_buffers_change_once_a_step():
     class Counting(nn.Module):
         """Counts its forward passes, and adds that to what it returns."""
 
@@ -155,19 +142,13 @@ def test_buffers_change_once_a_step(small_parts):
                 self.count += 1
             return x + self.count
 
-    small_parts()
     X, labels = table(40, 3)
     seen = observe("LabelProportions", labels, Groups.from_sizes([20, 20]), 3)
-    trained = train(partial(network, 3, Counting), X, [seen], Settings(epochs=3))
+    trained = train(partial(network, 3, Counting), X, [seen], Settings(epochs=3), limits=SMALL)
     assert trained.models[0][1].count == 3 * 40 // 5
 
 
-def test_batch_norm_sees_all_rows_at_once(small_parts):
+def test_batch_norm_sees_all_rows_at_once():
     k, X, seen = problem("LabelProportions")
     normed = partial(network, k, partial(nn.BatchNorm1d, 6))
-    assert agree(small_parts, normed, X, [seen], tolerance=0) > 5
-
-
-def test_nothing_is_run_in_parts_up_to_the_bound():
-    assert passes.fits(65_536)
-    assert not passes.fits(65_537)
+    assert agree(normed, X, [seen], tolerance=0) > 5

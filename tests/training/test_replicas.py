@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import partial
 
@@ -131,57 +130,14 @@ def test_equal_seeds_make_equal_replicas():
 # -------------------------------------------------------------------------------------------- kinds of models
 
 
-def test_running_statistics_are_trained_one_after_the_other_and_say_so(caplog):
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, partial(nn.BatchNorm1d, track_running_stats=False)])
+def test_models_that_learn_from_all_rows_of_a_step_are_trained_one_in_a_call(norm):
     X, labels = table(40, 2)
-    seen = bags(labels)
-    make_model = partial(network, 2, partial(nn.BatchNorm1d, 6))
-    settings = replace(SETTINGS, batch_size=8)
-    with caplog.at_level(logging.WARNING, logger="unbag"):
-        together = train(make_model, X, [seen], settings, seeds=SEEDS, score=held_out_likelihood(X, [seen]))
-    (record,) = caplog.records
-    assert record.name == "unbag"
-    assert "cannot be trained side by side: training 3 in turn" in record.getMessage()
-    for place, seed in enumerate(SEEDS):
-        alone = train(make_model, X, [seen], settings, seeds=[seed], score=held_out_likelihood(X, [seen]))
-        assert_close(together.models[place], alone.models[0], tolerance=0)
-        assert together.best_epoch[place] == alone.best_epoch[0]
-        assert together.best_score[place] == alone.best_score[0]
-        assert [entry["loss"][place] for entry in together.history] == [entry["loss"][0] for entry in alone.history]
-        assert [entry["score"][place] for entry in together.history] == [entry["score"][0] for entry in alone.history]
-    assert len(caplog.records) == 1
-
-
-def test_statistics_of_a_batch_do_not_see_the_padding_of_another_replica():
-    X, labels = table(40, 2)
-    norm = partial(nn.BatchNorm1d, 6, track_running_stats=False)
-    assert_each_as_if_alone(partial(network, 2, norm), X, [bags(labels)])
-
-
-def test_one_after_the_other_stops_each_in_its_own_time():
-    X, seen = pairs_problem()
-    scores = iter([3.0, 2.0, 1.0, 1.0, 2.0, 3.0, 4.0])  # two epochs of the first, four of the second
-    settings = replace(SETTINGS, warm_up=0, patience=2)
-    trained = train(
-        partial(network, 3, partial(nn.BatchNorm1d, 6)),
-        X,
-        [seen],
-        settings,
-        seeds=[0, 1],
-        score=lambda _: torch.tensor([next(scores)]),
-    )
-    assert trained.best_epoch == [0, 3]
-    assert [entry["score"] for entry in trained.history] == [[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
-    assert [entry["epoch"] for entry in trained.history] == [0, 1, 2, 3]
-
-
-def test_own_groups_one_after_the_other_are_saved_apart(tmp_path):
-    # Trials of an experiment may share a seed and differ in their data.
-    X, labels = table(15, 3)
-    own = [observe("PairwiseSimilarity", labels, drawn(15, 20, 2, seed), 3) for seed in (0, 1)]
-    make_model = partial(network, 3, partial(nn.BatchNorm1d, 6))
-    saved = train(make_model, X, [own], SETTINGS, seeds=[0, 0], checkpoint=Checkpoint(tmp_path))
-    assert_identical(saved, train(make_model, X, [own], SETTINGS, seeds=[0, 0]))
-    assert_identical(saved, train(make_model, X, [own], SETTINGS, seeds=[0, 0], checkpoint=Checkpoint(tmp_path)))
+    make_model = partial(network, 2, partial(norm, 6))
+    with pytest.raises(ValueError, match=r"batch norm .* for one seed in one process only; call train once for each"):
+        train(make_model, X, [bags(labels)], SETTINGS, seeds=[0, 1])
+    first, second = (train(make_model, X, [bags(labels)], SETTINGS, seeds=[0]) for _ in range(2))
+    assert_identical(first, second)
 
 
 def test_dropout_draws_for_each_replica_and_is_off_in_predictions():
@@ -293,19 +249,14 @@ def with_offset(offset):
     return nn.Sequential(Scaling(torch.full((COLUMNS,), offset), torch.ones(COLUMNS)), model)
 
 
-@pytest.mark.parametrize("extra", [(), (partial(nn.BatchNorm1d, 3),)], ids=["side by side", "in turn"])
-def test_models_of_replicas_may_be_made_by_one_function_each(extra):
+def test_models_of_replicas_may_be_made_by_one_function_each():
     X, seen = pairs_problem()
-
-    def make(offset):
-        return nn.Sequential(with_offset(offset), *(part() for part in extra))
-
     offsets, seeds = [0.0, 1.0, 2.0], [4, 4, 5]
-    together = train([partial(make, offset) for offset in offsets], X, [seen], SETTINGS, seeds=seeds)
+    together = train([partial(with_offset, offset) for offset in offsets], X, [seen], SETTINGS, seeds=seeds)
     for model, offset, seed in zip(together.models, offsets, seeds, strict=True):
-        alone = train(partial(make, offset), X, [seen], SETTINGS, seeds=[seed])
+        alone = train(partial(with_offset, offset), X, [seen], SETTINGS, seeds=[seed])
         assert_close(model, alone.models[0])
-        assert (weights_of(model)["0.0.shift"] == offset).all()
+        assert (weights_of(model)["0.shift"] == offset).all()
 
 
 def test_refuses_functions_for_another_number_of_replicas():
@@ -321,7 +272,7 @@ def test_refuses_functions_for_another_number_of_replicas():
 def test_predictions_are_those_of_each_model(n):
     X, _ = table(20, 3)
     models = make_models(partial(network, 3), range(n), X.device)
-    found = Replicas(models).predict(X, chunk=7)
+    found = Replicas(models).predict(X)
     torch.testing.assert_close(found, torch.stack([model(X) for model in models]).detach())
     assert not found.requires_grad
 
@@ -335,7 +286,7 @@ def test_snapshots_are_copies(n):
             parameter.add_(1)
     second = replicas.snapshot()
     mixed = {name: tensor.clone() for name, tensor in first.items()}
-    replicas.update_best(mixed, torch.arange(n) == 0)
+    replicas.update_snapshot(mixed, torch.arange(n) == 0)
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor + 1)
         assert torch.equal(mixed[name][0], second[name][0])
@@ -363,8 +314,8 @@ def test_at_once_is_the_same_as_in_turn(shape):
     replicas = Replicas(make_models(make, SEEDS, torch.device("cpu")))
     inputs = torch.randn(3, 5, *shape)
     found = []
-    for run in (replicas._at_once, replicas._in_turn):
-        outputs = run(replicas.state, inputs)
+    for run in (replicas.run_at_once, replicas.run_in_turn):
+        outputs = run(inputs)
         found.append([outputs, *torch.autograd.grad(outputs.square().sum(), replicas.parameters())])
     torch.testing.assert_close(*found)
 
@@ -394,26 +345,3 @@ def test_accelerate_exchanges_the_model_that_runs_and_no_other(seeds):
     for model, doubled in zip(found.models, expected.models, strict=True):
         assert type(model) is nn.Sequential
         assert_close(model, doubled)
-
-
-def test_an_accelerated_model_is_not_compiled_too(monkeypatch):
-    compiled = []
-    monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or model)
-    Replicas([network(3)], compiled=True, accelerate=lambda model, **how: Doubled(*model))
-    assert not compiled
-    Replicas([network(3)], compiled=True, accelerate=lambda model, **how: model)
-    assert len(compiled) == 1
-
-
-def test_models_trained_in_turn_are_accelerated_one_by_one():
-    X, labels = table(40, 2)
-    given = []
-
-    def accelerate(model, **how):
-        given.append(how["replicas"])
-        return model
-
-    settings = replace(SETTINGS, batch_size=8)
-    make_model = partial(network, 2, partial(nn.BatchNorm1d, 6))
-    train(make_model, X, [bags(labels)], settings, seeds=[5, 1], accelerate=accelerate)
-    assert given == [1, 1]

@@ -145,7 +145,7 @@ def test_replicas_may_be_scaled_differently():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *((bad, "infinity in columns 1, 4; write NaN for what is missing") for bad in (INF, -INF)),
+        *((bad, "NaN or infinity in columns 1, 4; leave out or fill in what is missing") for bad in (INF, -INF)),
         (1e39, "values too large for float32 in columns 1, 4; measure in a larger unit"),
     ],
 )
@@ -160,6 +160,14 @@ def test_values_that_cannot_be_read_are_named(value, message):
         fit_scaling(X.reshape(4, 1, 2, 3), "none")
 
 
+def test_missing_values_of_a_table_are_ignored():
+    X = torch.tensor([[1.0, NAN], [NAN, NAN], [3.0, NAN]])
+    assert torch.equal(fit_scaling(X).shift, torch.tensor([2.0, 0.0]))
+    assert torch.equal(fit_scaling(X).factor, torch.ones(2))
+    with pytest.raises(ValueError, match="NaN or infinity in image 1"):
+        fit_scaling(torch.tensor([[1.0], [NAN]]).reshape(2, 1, 1, 1))
+
+
 def test_refused():
     with pytest.raises(ValueError, match="scaling must be one of none, standard, table; got 'minmax'"):
         fit_scaling(torch.zeros(2, 2), "minmax")
@@ -168,11 +176,3 @@ def test_refused():
             fit_scaling(X)
     with pytest.raises(TypeError, match="must be a tensor of at least one row and one column, got ndarray"):
         fit_scaling(np.zeros((3, 3)))
-
-
-def test_missing_values_do_not_count():
-    X = torch.tensor([[1.0, NAN], [3.0, NAN], [NAN, NAN]])
-    scaling = fit_scaling(X)
-    assert (scaling.shift.tolist(), scaling.factor.tolist()) == ([2.0, 0.0], [1.0, 1.0])
-    with pytest.raises(ValueError, match="NaN or infinity in images 0, 1, 2"):
-        fit_scaling(X[:, :, None])

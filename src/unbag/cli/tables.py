@@ -15,7 +15,7 @@ import typer
 from unbag._utils.terminal import Terminal, visible
 from unbag.cli.options import FILE_OPTIONS, OPTIONS, passed, split, with_options
 from unbag.cli.shared import check_writable, plain_errors
-from unbag.cli.tables_shown import show_checked, show_columns, show_learned, show_problems
+from unbag.cli.tables_shown import show_checked, show_columns, show_fit, show_problems
 from unbag.persistence.run_folder import Run
 from unbag.tables.options import WHERE
 
@@ -134,22 +134,22 @@ def fit(
                 fit_tables(plan, Run(Path(folder)), rows=run.rows)
             return
         try:
-            learned = fit_tables(
+            fitted = fit_tables(
                 plan, run, force=force, verbose=not as_json, on_read=(lambda loaded: None) if as_json else _show_read
             )
         except KeyboardInterrupt:
-            _say_how_to_go_on(run)
+            _show_how_to_resume(run)
             raise typer.Exit(130) from None
         except ProcessLost:
-            _say_how_to_go_on(run)
+            _show_how_to_resume(run)
             raise
         if as_json:
-            problems = [one.as_dict() for one in learned.problems]
-            content = {"run": str(run.folder), "summary": learned.summary, "problems": problems}
+            problems = [one.as_dict() for one in fitted.problems]
+            content = {"run": str(run.folder), "summary": fitted.summary, "problems": problems}
             typer.echo(json.dumps(content, indent=1))
         else:
-            show_problems(Terminal(stderr=True), learned.problems)
-            show_learned(Terminal(), learned)
+            show_problems(Terminal(stderr=True), fitted.problems)
+            show_fit(Terminal(), fitted)
 
 
 @with_options(("id", "group", "aggregate", "device"))
@@ -247,15 +247,14 @@ def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
     return [{"aggregate": parts[1], "file": parts[2]} for parts in matches if parts is not None]
 
 
-def _say_how_to_go_on(run: Run) -> None:
+def _show_how_to_resume(run: Run) -> None:
     console = Terminal(stderr=True, soft_wrap=True, highlight=False, markup=False)
     if not run.head.exists() or run.read()["status"] == "finished":
-        console.print("Stopped before training began; nothing was written.")
+        console.print("Stopped before anything was saved; nothing was written.")
         return
-    saved = any(run.checkpoint.rglob("*.safetensors"))
-    where = "from where it was last saved" if saved else "from the beginning, because nothing was saved yet"
     command = visible(shlex.join(["unbag", *sys.argv[1:]]))
-    console.print(f"Stopped. The run in {visible(run.folder)} is not finished; to go on with it, {where}:\n  {command}")
+    folder = visible(run.folder)
+    console.print(f"Stopped. The run in {folder} is not finished; to resume it from the last checkpoint:\n  {command}")
 
 
 def say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:

@@ -61,49 +61,47 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
     console.print(table, highlight=False)
 
 
-def show_learned(console: Console, learned: Any) -> None:
-    """Print what was learned from what, how well it explains groups it has not seen, and where the run is."""
-    from unbag.report.elements import count  # noqa: PLC0415
-    from unbag.report.overview import describe_error_rates, describe_estimate, describe_unfinished  # noqa: PLC0415 (slow to import)
+def show_fit(console: Console, fitted: Any) -> None:
+    """Print what was fitted to what, how well it explains held-out groups, and where the run is."""
+    from unbag.report.overview import describe_error_rates, describe_estimate  # noqa: PLC0415 (slow to import)
 
-    summary = learned.summary
+    summary = fitted.summary
     data, training = summary["data"], summary["training"]
     if (estimate := describe_estimate(summary)) is not None:
         console.print(plain(estimate), highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))  # its headings are broken to fit in 80 columns
-    counted = any(one["own_share"] is not None for one in summary["sets"])
-    for heading in ("learned from", "groups", "judged on", "log-\nlikelihood", "trivial", *["own\nshare"] * counted):
-        table.add_column(heading, justify="left" if heading == "learned from" else "right")
-    for one in summary["sets"]:
-        judged = "left out" if one["judged"]["folds"] else "held out" if one["judged"]["held_out"] else "all"
-        table.add_row(
-            one["kind"],
-            f"{one['groups']:,}",
-            f"{one['judged']['groups']:,} ({judged})",
-            _number(one["likelihood"]["model"]),
-            _number(one["likelihood"]["trivial"]),
-            *["" if one["own_share"] is None else _number(one["own_share"]["log_likelihood"])] * counted,
+    with_shares = any(s["own_share"] is not None for s in summary["sets"])
+    headings = (
+        "fitted to",
+        "groups",
+        "scored",
+        "log-\nlikelihood",
+        "constant",
+        *["shares of\nthe group"] * with_shares,
+    )
+    rows = [
+        (
+            s["kind"],
+            f"{s['groups']:,}",
+            f"{s['judged']['groups']:,} {'held out' if s['judged']['held_out'] else 'in training'}",
+            _number(s["likelihood"]["model"]),
+            _number(s["likelihood"]["trivial"]),
+            *["" if s["own_share"] is None else _number(s["own_share"]["log_likelihood"])] * with_shares,
         )
-    console.print(table)
-    if training["candidates"]:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-        for heading in ("model", "log-likelihood per left-out group", "weight"):
-            table.add_column(heading, justify="left" if heading == "model" else "right")
-        for one in training["candidates"]:
-            table.add_row(one["model"], _number(one["score"]), f"{one['weight']:.0%}")
-        console.print(table)
+        for s in summary["sets"]
+    ]
+    console.print(_table(headings, rows))
+    candidates = [(c["model"], _number(c["score"]), f"{c['weight']:.0%}") for c in training["candidates"]]
+    console.print(_table(("model", "log-likelihood per held-out group", "weight"), candidates))
     sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        f"Fitted {count(len(training['candidates']), 'kind')} of models in {training['seconds']:.0f} seconds"
-        + (", resuming an unfinished run." if learned.resumed else ".")
-        + " Log-likelihoods are per group; trivial is a constant prediction.",
+        "Log-likelihoods are means per group. The constant prediction is the same for every row"
+        + ("; shares of the group are those of its counts, for each of its rows." if with_shares else "."),
         *describe_error_rates(summary),
-        *describe_unfinished(summary),
     ]
-    if counted:
-        sentences.append("Own share is one that knows the counts, and gives every row the shares of its own group.")
-    if training["candidates"]:
-        sentences.append(f"Every group was left out once, in {training['folds']} folds.")
+    if training["folds"] > 1:
+        sentences.append(f"Each group was held out once, in {training['folds']} folds.")
+    if fitted.resumed:
+        sentences.append("Training was resumed from a checkpoint.")
     if (labels := summary["labels"]) is not None:
         renamed = " (under the best names for the classes)" if labels["renamed"] else ""
         sentences.append(
@@ -112,13 +110,19 @@ def show_learned(console: Console, learned: Any) -> None:
         )
     for sentence in sentences:
         console.print(plain(sentence), highlight=False)
-    folder = visible(shlex.quote(str(learned.run.folder)))
-    console.print(
-        f"The run is in {folder}. To see more of it: unbag report {folder}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    folder = visible(shlex.quote(str(fitted.run.folder)))
+    message = f"The run is in {folder}. For a report, run: unbag report {folder}"
+    console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of one column of names, followed by numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))  # its headings are broken to fit in 80 columns
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    return table
 
 
 def _show_understood(console: Console, understood: dict[str, Any]) -> None:

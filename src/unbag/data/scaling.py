@@ -58,8 +58,8 @@ def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Sca
     Parameters
     ----------
     X
-        A table, ``(n, d)``, in which NaN marks a missing value, or images, ``(n, channels, height, width)`` or ``(n,
-        height, width)``. Or rows on disk that were checked.
+        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``. NaN in a table is
+        ignored. Or rows on disk that were checked.
     scaling
         ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
         float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
@@ -78,7 +78,7 @@ def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Sca
     if not isinstance(X, Tensor | TakenRows) or len(X.shape) < 2 or math.prod(X.shape) == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     if isinstance(X, Tensor):
-        check_finite(X, missing=X.ndim == 2)
+        check_finite(X.masked_fill(X.isnan(), 0) if X.ndim == 2 and bool(X.isnan().any()) else X)
     shape = scaling_shape(X.shape[1:])
     channels = shape[0]
     if scaling == "none":
@@ -110,7 +110,7 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool
     names
         What the caller calls the columns, or the images.
     missing
-        Whether NaN is allowed, which stands for a missing value.
+        Whether the model reads NaN, and float64: then only infinity is refused.
 
     Examples
     --------
@@ -119,18 +119,15 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool
     ...
     ValueError: X holds NaN or infinity in column 1 (height); leave out or fill in what is missing
     """
-
-    def is_bad(part: Tensor) -> Tensor:
-        bad = ~part.float().isfinite()
-        return bad & ~part.isnan() if missing else bad
-
-    bad = join((is_bad(part) for part in X.split(ROWS_AT_ONCE)), len(X))  # without a second table of floats
+    if missing:
+        if bool((infinite := X.isinf()).any()):
+            raise ValueError(f"X holds infinity in {_name_places(infinite, names)}; write NaN for what is missing")
+        return
+    bad = join((~part.float().isfinite() for part in X.split(ROWS_AT_ONCE)), len(X))  # without a second table of floats
     if not bool(bad.any()):
         return
-    if bool((undefined := bad & ~X.isfinite()).any()):
+    if bool((undefined := ~X.isfinite()).any()):
         places = _name_places(undefined, names)
-        if missing:
-            raise ValueError(f"X holds infinity in {places}; write NaN for what is missing")
         raise ValueError(f"X holds NaN or infinity in {places}; leave out or fill in what is missing")
     raise ValueError(f"X holds values too large for float32 in {_name_places(bad, names)}; measure in a larger unit")
 
@@ -185,15 +182,19 @@ def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tens
     def parts() -> Iterator[Tensor]:  # so that there is no second table in float64, and no first of rows on disk
         return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
 
-    def sums(part: Tensor) -> Tensor:
-        values = part.double()
-        low, high = (values.nan_to_num(fill) for fill in (math.inf, -math.inf))
-        counts = (~part.isnan()).sum((0, 2)).double()
-        return torch.stack([counts, values.nansum((0, 2)), low.amin((0, 2)), high.amax((0, 2))])[None]
-
     n_parts = -(-X.shape[0] // ROWS_AT_ONCE)
-    moments = join((sums(part) for part in parts()), n_parts)  # (parts, 4, columns)
-    count = moments[:, 0].sum(0).clamp_min(1)
-    mean = moments[:, 1].sum(0) / count  # (columns,)
+    count, total, low, high = join((_summarise(part)[None] for part in parts()), n_parts).unbind(1)  # (parts, columns)
+    count = count.sum(0).clamp_min(1)
+    mean = total.sum(0) / count  # (columns,)
     squares = join(((part.double() - mean[:, None]).square().nansum((0, 2))[None] for part in parts()), n_parts)
-    return mean, (squares.sum(0) / count).sqrt(), moments[:, 2].amin(0), moments[:, 3].amax(0)
+    return mean, (squares.sum(0) / count).sqrt(), low.amin(0), high.amax(0)
+
+
+def _summarise(values: Tensor) -> Tensor:
+    """Return number, sum, minimum and maximum of the values of each column that are not NaN, shape ``(4, columns)``."""
+    known = ~values.isnan()
+    if bool(known.all()):
+        count = torch.full((values.shape[1],), values.shape[0] * values.shape[2], device=values.device)
+        return torch.stack([count, values.double().sum((0, 2)), values.amin((0, 2)), values.amax((0, 2))])
+    low, high = (values.masked_fill(~known, limit) for limit in (math.inf, -math.inf))
+    return torch.stack([known.sum((0, 2)), values.double().nansum((0, 2)), low.amin((0, 2)), high.amax((0, 2))])

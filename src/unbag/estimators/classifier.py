@@ -226,17 +226,19 @@ class AggregateClassifier(Predictor):
         self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold) if judged else None
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
-        """Store the fold that held out each row and each group; -1 where none did, or several."""
-        self.row_folds_ = torch.full((len(data.rows),), -1)
-        held_out = folds >= 0
-        self.row_folds_[problem.rows[problem.members[held_out]]] = folds[held_out]
-        self.folds_ = []
-        for s, raw, of_members in zip(problem.sets, data.caller_sets, problem.per_set(folds), strict=False):
-            first = of_members[s.groups.offsets[:-1]]
-            equal = s.groups.segments.sum((of_members != s.groups.segments.expand(first)).long()) == 0
-            of_groups = torch.full((len(raw.groups),), -1)
-            of_groups[raw.weights > 0] = first.masked_fill(~equal, -1)
-            self.folds_.append(of_groups.tolist())
+        """Store the fold that predicts each membership, and the fold that held out each group; -1 without such a fold.
+
+        Several folds may hold out a group, each of which predicts some of its members.
+        """
+        self.member_folds_, self.folds_ = [], []
+        for raw, counted in zip(data.caller_sets, problem.per_set(folds), strict=False):  # also of known class shares
+            groups = raw.groups
+            of_members = torch.full((len(groups.members),), -1)
+            of_members[groups.segments.expand(raw.weights > 0)] = counted
+            first = of_members[groups.offsets[:-1]]
+            n_others = groups.segments.sum((of_members != groups.segments.expand(first)).long())
+            self.member_folds_.append(of_members)
+            self.folds_.append(first.masked_fill(n_others > 0, -1).tolist())
 
     def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
         """Assign known class shares to classes that the groups leave unnamed."""

@@ -56,9 +56,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     estimated_accuracy_: Estimate | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
-    row_folds_: Tensor | None = None
-    """The fold that held out each row of X, -1 where none did; with models of that fold, it gives out-of-fold
-    predictions of the training rows."""
+    folds_: list[list[int]]
+    member_folds_: list[Tensor]
+    """For each set of observations, the fold whose models predict each membership, -1 where there is none: those of
+    that fold did not learn from the group."""
     fitted_aggregates_: list[Aggregate]
     """The kind of each set of observations, with the error rates that were fitted."""
     bag_model_: BagModel | None

@@ -94,10 +94,9 @@ def _describe_arrays(classifier: Predictor) -> dict[str, Tensor]:
     arrays = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
     if classifier.feature_statistics_ is not None:
         arrays |= {name: torch.tensor(classifier.feature_statistics_[name], dtype=torch.float64) for name in STATISTICS}
-    if (row_folds := getattr(classifier, "row_folds_", None)) is not None:
-        arrays["row_folds"] = row_folds
-    for number, folds in enumerate(getattr(classifier, "folds_", [])):
+    for number, (folds, of_members) in enumerate(zip(classifier.folds_, classifier.member_folds_, strict=True)):
         arrays[f"folds.{number}"] = torch.as_tensor(folds, dtype=torch.int64)
+        arrays[f"member_folds.{number}"] = of_members
     return arrays
 
 
@@ -195,9 +194,9 @@ def restore_fit(classifier: AggregateClassifier, content: schema.Content, arrays
     classifier.scaling_ = _restore_scaling(own, shape)
     statistics = {name: _pop_floats(own, name, shape).tolist() for name in STATISTICS if name in own}
     classifier.feature_statistics_ = statistics or None
-    classifier.row_folds_ = own.pop("row_folds", None)
     n_sets = sum(name.startswith("folds.") for name in own)
     classifier.folds_ = [own.pop(f"folds.{number}").tolist() for number in range(n_sets)]
+    classifier.member_folds_ = [own.pop(f"member_folds.{number}") for number in range(n_sets)]
     restore = partial(_restore_mixture, arrays=arrays, model=model, device=classifier.device)
     classifier.mixture_ = restore(content.mixture, "mixture", n_outputs=n_classes, shape=shape)
     classifier.bag_model_ = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,15 +16,11 @@ from unbag.report.scored_groups import ScoredGroups, compute_evidence
 from unbag.training import Observations
 
 MAX_COLUMNS = 30
-MAX_MEMBERS = 10_000
-"""Members of the groups on which importance is measured."""
-MAX_PREDICTIONS = 500_000
-"""Predictions of importance, over all columns and permutations."""
+MAX_MEMBERS = 10_000  # of the groups on which importance is measured
+MAX_PREDICTIONS = 500_000  # of importance, over all columns and permutations; with a time limit, a tenth
+MAX_NUMBERS = 2**28  # that these predictions read; with many columns, each is permuted at least once
 MAX_PERMUTATIONS = 5
-MAX_NUMBERS = 2**28
-"""Numbers that these predictions read; with many columns, each is permuted at least once."""
-SHARE_OF_TIME = 0.1
-"""Share of the time limit of the fit that importance may take."""
+MIN_LOG_LIKELIHOOD = -1e6  # of observations that become impossible when a column is permuted
 
 MIN_ROWS = 10
 MAX_PARTS = 15
@@ -65,19 +60,8 @@ def permutation_importance(
 ) -> dict[str, Any] | None:
     """Compute how much log-likelihood per group is lost when the values of a column are permuted among rows.
 
-    No labels are needed. Held-out groups are predicted by models that did not see them. All columns share the same
-    permutations; of many groups, an even sample is used, without impossible observations.
-
-    Parameters
-    ----------
-    clf
-        A fitted classifier.
-    rows
-        All rows, as numbers.
-    columns
-        Columns to permute, with all numeric columns that encode them.
-    sets
-        Scored groups.
+    Held-out groups are predicted by models that did not see them. All columns share the same permutations, and all
+    numeric columns that encode a column are permuted together. Of many groups, an even sample is used.
 
     Returns
     -------
@@ -88,9 +72,10 @@ def permutation_importance(
     sample, folds = _sample_groups(sets)
     members = torch.cat([s.groups.members for s in sample] or [torch.empty(0, dtype=torch.int64)])
     cost = len(members) * len(columns)
-    if not 0 < cost <= 4 * MAX_PREDICTIONS:
+    affordable = MAX_PREDICTIONS if clf.time_limit is None else MAX_PREDICTIONS // 10
+    if not 0 < cost <= 4 * affordable:
         return None
-    n_permutations = min(max(min(MAX_PREDICTIONS, MAX_NUMBERS // rows.shape[1]) // cost, 1), MAX_PERMUTATIONS)
+    n_permutations = min(max(min(affordable, MAX_NUMBERS // rows.shape[1]) // cost, 1), MAX_PERMUTATIONS)
 
     def score(values: Tensor) -> list[Tensor]:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
@@ -98,28 +83,22 @@ def permutation_importance(
             inside = folds == fold
             log_probs[inside] = clf._predict_rows(values[inside], fold=None if fold < 0 else fold)
         parts = log_probs.split([len(s.groups.members) for s in sample])
-        return [compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True)]
+        scores = (compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True))
+        return [score.clamp_min(MIN_LOG_LIKELIHOOD) for score in scores]
 
-    permuted, begun = rows[members], time.monotonic()
+    permuted = rows[members]
     before = score(permuted)
-    if clf.time_limit is not None:
-        affordable = SHARE_OF_TIME * clf.time_limit / (time.monotonic() - begun) / len(columns)
-        n_permutations = min(n_permutations, int(affordable))
-    if not n_permutations:
-        return None
     distinct, places = members.unique(return_inverse=True)
     generator = np.random.default_rng(0)
     donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
     importances = []
     for feature, encoded in columns:
-        values = rows[:, encoded]
-        drops = [torch.zeros_like(b) for b in before]
+        values, drops = rows[:, encoded], [torch.zeros_like(b) for b in before]
         for donor in donors:
             permuted[:, encoded] = values[donor]
             drops = [d + (b - a) / len(donors) for d, b, a in zip(drops, before, score(permuted), strict=True)]
         permuted[:, encoded] = values[members]
-        drop, error = _mean_and_error(sample, drops)
-        importances.append({"column": feature.name, "drop": drop, "error": error})
+        importances.append({"column": feature.name, **_mean_and_error(sample, drops)})
     return {
         "columns": sorted(importances, key=lambda column: -column["drop"]),
         "groups": sum(len(s.groups) for s in sample),
@@ -143,15 +122,15 @@ def _sample_groups(sets: Sequence[ScoredGroups]) -> tuple[list[Observations], Te
     return sample, torch.cat(folds)
 
 
-def _mean_and_error(sample: Sequence[Observations], values: Sequence[Tensor]) -> tuple[float, float]:
+def _mean_and_error(sample: Sequence[Observations], drops: Sequence[Tensor]) -> dict[str, float]:
     """Return the weighted mean over sets of a value per group, and its standard error over groups."""
-    mean, variance, total = 0.0, 0.0, sum(s.weight for s in sample)
-    for s, v in zip(sample, values, strict=True):
-        centre, n = s.mean(v), len(v)
-        mean += s.weight / total * float(centre)
-        scatter = (s.weights * (v - centre)).square().sum() * n / max(n - 1, 1)
-        variance += (s.weight / total) ** 2 * float(scatter / s.weights.sum() ** 2)
-    return mean, variance**0.5
+    drop, variance, total = 0.0, 0.0, sum(s.weight for s in sample)
+    for s, values in zip(sample, drops, strict=True):
+        mean, n, share = s.mean(values), len(values), s.weight / total
+        scatter = (s.weights * (values - mean)).square().sum() * n / max(n - 1, 1)
+        drop += share * float(mean)
+        variance += share**2 * float(scatter / s.weights.sum() ** 2)
+    return {"drop": drop, "error": variance**0.5}
 
 
 def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[dict[str, Any]]:

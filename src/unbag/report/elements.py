@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ class Section:
         """Add a plot with the arguments of the function that draws it."""
         self.plots.append(Plot(kind, description, caption, arguments))
 
-    def add_table(self, caption: str, items: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    def add_table(self, caption: str, items: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
         """Add a table with a row for each item.
 
         Parameters
@@ -44,12 +44,12 @@ class Section:
         caption, items
             Caption of the table, and dicts of values.
         columns
-            From headings to keys, ``outer.inner`` for a nested value; ``key#`` is shown as a number, ``key%`` as a
-            percentage, others as text.
+            From headings to keys, ``outer.inner`` for a nested value. ``key#`` is shown as a number, ``key%`` as a
+            percentage, ``key#|`` and ``key%|`` also as a bar, others as text.
         """
-        rows = [[_cell(item, column) for column in columns.values()] for item in items]
-        numeric = [heading for heading, column in columns.items() if column[-1] in "#%"]
-        self.tables.append(Table(caption, list(columns), rows, numeric))
+        by_column = [_cells(items, key) for key in columns.values()]
+        numeric = [heading for heading, key in columns.items() if key.rstrip("|")[-1] in "#%"]
+        self.tables.append(Table(caption, list(columns), list(zip(*by_column, strict=True)), numeric))
 
     def add_facts(self, caption: str, entries: Mapping[str, Any]) -> None:
         """Add a table of names and values."""
@@ -57,35 +57,36 @@ class Section:
         self.add_table(caption, items, {"name": "name", "value": "value"})
 
 
-def _cell(item: Any, column: str) -> Cell:
-    """Return the value of a column as an entry of a table.
+def _cells(items: Sequence[Mapping[str, Any]], column: str) -> list[Cell]:
+    """Return a column of a table.
 
     Examples
     --------
-    >>> _cell({"town": {"share": 0.5}}, "town.share%"), _cell({"town": ["Ulm", "Bonn"]}, "town")
-    (Cell(text='50.0 %', value=0.5), Cell(text='Ulm, Bonn', value=None))
+    >>> _cells([{"town": {"share": 0.5}}], "town.share%|"), _cells([{"town": ["Ulm", "Bonn"]}], "town")
+    ([Cell(text='50.0 %', value=0.5, bar=50)], [Cell(text='Ulm, Bonn', value=None, bar=None)])
     """
-    value = item
-    for key in column.rstrip("#%").split("."):
-        value = None if value is None else value[key]
+    values: list[Any] = list(items)
+    for key in column.rstrip("#%|").split("."):
+        values = [None if value is None else value[key] for value in values]
+    if column.rstrip("|")[-1] not in "#%":
+        return [Cell(_as_text(value)) for value in values]
+    form = percent if "%" in column else number
+    longest = 1.0 if "%" in column else max((value for value in values if value), default=1.0)
+    bars = [round(100 * max(value or 0, 0) / longest) if "|" in column else None for value in values]
+    return [Cell(NONE if v is None else form(v), v, bar) for v, bar in zip(values, bars, strict=True)]
+
+
+def _as_text(value: Any) -> str:
     if value is None or value in ("", []):
-        return Cell(NONE)
-    if column[-1] in "#%":
-        return Cell(number(value) if column[-1] == "#" else f"{100 * value:.1f} %", value)
+        return NONE
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return Cell(", ".join(value))
-    return Cell(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def percent(share: float | None) -> str:
-    """Format a share.
-
-    Examples
-    --------
-    >>> percent(0.5), percent(0.98765), percent(None)
-    ('50 %', '98.8 %', 'unknown')
-    """
-    return "unknown" if share is None else f"{round(100 * share, 1):g} %"
+def percent(share: float) -> str:
+    """Format a share, such as 0.5 as "50.0 %"."""
+    return f"{100 * share:.1f} %"
 
 
 def number(value: float) -> str:
@@ -103,13 +104,7 @@ def number(value: float) -> str:
 
 
 def count(n: int, singular: str, plural: str | None = None) -> str:
-    """Format a number of things.
-
-    Examples
-    --------
-    >>> count(1, "row"), count(1200, "row"), count(2, "class", "classes")
-    ('1 row', '1,200 rows', '2 classes')
-    """
+    """Format a number of things, such as "1,200 rows"."""
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 

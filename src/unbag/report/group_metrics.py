@@ -18,11 +18,8 @@ from unbag.training import Observations
 
 MAX_POINTS = 1000
 MAX_LISTED = 15
-
 LABELS = Wording("Labels", "its label", "row", "rows")
-
-SHARES = np.linspace(0, 1, 21)
-TENTHS = np.linspace(0, 1, 11)
+SHARES, TENTHS = np.linspace(0, 1, 21), np.linspace(0, 1, 11)
 
 
 def describe_set(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
@@ -38,16 +35,14 @@ def describe_set(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
         "memberships": len(s.groups.members),
         "rows": len(s.groups.members.unique()),
         "sizes": {
-            "min": int(sizes.min()),
-            "median": float(np.median(sizes)),
-            "max": int(sizes.max()),
+            **{"min": sizes.min(), "median": np.median(sizes), "max": sizes.max()},
             "histogram": histogram_of_sizes(sizes),
         },
-        "weights": None if s.group_weights is None else [float(s.weights.min()), float(s.weights.max())],
+        "weights": None if s.group_weights is None else [s.weights.min().item(), s.weights.max().item()],
         "judged": {
             "held_out": scored.held_out,
-            "folds": int(scored.folds.max()) + 1 if scored.held_out else None,
             "groups": len(scored.chosen),
+            "rows_also_trained_on": scored.share_of_seen_rows(),
         },
         "likelihood": _compare_likelihood(scored),
         "own_share": score_group_shares(s.take(scored.chosen)),
@@ -64,24 +59,20 @@ def _compare_likelihood(scored: ScoredGroups) -> dict[str, Any]:
     weights, possible = scored.observations.weights[scored.chosen].numpy(), model > -np.inf
     gain = (model - constant)[possible]
     edges = span(gain, n_bins=min(20, 4 + len(gain) // 8))
-
-    def mean(values: np.ndarray) -> float | None:
-        return float(np.average(values[possible], weights=weights[possible])) if possible.any() else None
-
+    means = [np.average(v[possible], weights=weights[possible]) if possible.any() else None for v in (model, constant)]
     return {
-        "model": mean(model),
-        "trivial": mean(constant),
-        "impossible": int((~possible).sum()),
-        "better": float(np.average((model > constant) & possible, weights=weights)),
-        "edges": edges.tolist(),
+        **dict(zip(("model", "trivial"), means, strict=True)),
+        "impossible": (~possible).sum(),
+        "better": np.average((model > constant) & possible, weights=weights),
+        "edges": edges,
         "counts": histogram(gain, edges),
     }
 
 
 def score_group_shares(chosen: Observations) -> dict[str, Any] | None:
-    """Score the prediction that gives every member the class shares of its own group; None where they are unknown.
+    """Score the prediction of the class shares of its group for every member; None where they are not observed.
 
-    Only who knows the counts can make it. ``accuracy`` is that of the most frequent class of each group.
+    ``accuracy`` is that of the most frequent class of each group.
     """
     if chosen.aggregate.outcome != "class_counts" or chosen.groups.max_size == 1:
         return None
@@ -100,7 +91,7 @@ def _compare_outcome(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]
     likelihood = scored.log_likelihood[scored.chosen].exp().numpy()
     if chosen.aggregate.is_binary(chosen.groups, chosen.n_classes):
         return _compare_answers(chosen, likelihood)
-    return {"form": "other", "edges": TENTHS.tolist(), "counts": histogram(likelihood, TENTHS)}
+    return {"form": "other", "edges": TENTHS, "counts": histogram(likelihood, TENTHS)}
 
 
 def _compare_counts(chosen: Observations, probs: Tensor, classes: list[str]) -> dict[str, Any]:
@@ -111,27 +102,22 @@ def _compare_counts(chosen: Observations, probs: Tensor, classes: list[str]) -> 
         checked, expected = estimate(checked), expected + checked[..., MISSING]
     observed, expected = checked.numpy(), expected.numpy()  # (groups, classes)
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
-    error, constant_error = mean(np.abs(observed - expected)), mean(np.abs(observed - mean(observed)))
-    sizes = np.rint(expected.sum(1, keepdims=True))
+    columns = {
+        "observed": observed.sum(0),
+        "expected": expected.sum(0),
+        "error": mean(np.abs(observed - expected)),
+        "trivial_error": mean(np.abs(observed - mean(observed))),
+    }
     drawn = evenly(len(observed), max(1, MAX_POINTS // len(classes)))
-    points = np.stack([observed / sizes, expected / sizes], -1)[drawn].reshape(-1, 2)
-    # Of two classes, the second implies the first.
-    shown = slice(1, None) if len(classes) == 2 else slice(None)
+    points = np.stack([observed, expected], -1) / np.rint(expected.sum(1))[:, None, None]
+    points = points[drawn].reshape(-1, 2)
+    shown = slice(1, None) if len(classes) == 2 else slice(None)  # of two classes, the second implies the first
     members = np.broadcast_to(segments.sizes.numpy()[:, None], observed.shape)
     variance = segments.sum(probs * (1 - probs)).numpy()
     return {
         "form": "counts",
-        "classes": [
-            {
-                "class": name,
-                "observed": float(observed[:, j].sum()),
-                "expected": float(expected[:, j].sum()),
-                "error": float(error[j]),
-                "trivial_error": float(constant_error[j]),
-            }
-            for j, name in enumerate(classes)
-        ],
-        "points": points[evenly(len(points), MAX_POINTS)].round(4).tolist(),
+        "classes": [{"class": name} | {key: v[j] for key, v in columns.items()} for j, name in enumerate(classes)],
+        "points": points[evenly(len(points), MAX_POINTS)].round(4),
         "groups_drawn": len(drawn),
         "bins": reliability(*(values[:, shown].ravel() for values in (expected, observed, members, variance))),
     }
@@ -144,12 +130,12 @@ def _compare_answers(chosen: Observations, likelihood: np.ndarray) -> dict[str, 
     mean = partial(np.average, weights=chosen.weights.numpy())
     return {
         "form": "answers",
-        "edges": TENTHS.tolist(),
+        "edges": TENTHS,
         "no": histogram(predicted[~yes], TENTHS),
         "yes": histogram(predicted[yes], TENTHS),
         "bins": reliability(predicted, yes),
-        "right": float(mean((predicted > 0.5) == yes)),
-        "most_common": float(max(mean(yes), 1 - mean(yes))),
+        "right": mean((predicted > 0.5) == yes),
+        "most_common": max(mean(yes), 1 - mean(yes)),
     }
 
 
@@ -158,32 +144,23 @@ def reliability(
 ) -> list[dict[str, Any]]:
     """Compare predicted with observed shares, in tenths of the predicted ones.
 
-    Parameters
-    ----------
-    predicted, observed
-        Probabilities and outcomes, or expected and observed counts.
-    members
-        Numbers of members that are counted; None for single cases.
-    variance
-        Variances of the counts if the prediction is right and members are independent, which give each tenth a spread.
+    Of expected and observed counts, ``members`` are the numbers of members that are counted. ``variance`` of the counts
+    gives each tenth the standard deviation of its share, as ``spread``.
 
     Examples
     --------
     >>> reliability(np.array([0.95, 0.99, 0.12]), np.array([True, False, False]))[1]["happened"]
     0.5
-    >>> reliability(np.full(2, 2.0), np.array([3.0, 1.0]), np.array([4, 4]), np.ones(2))
-    [{'n': 2, 'predicted': 0.5, 'happened': 0.5, 'spread': 0.17677669529663687}]
     """
     members = np.ones(len(predicted)) if members is None else members
-    tenth = np.minimum((predicted / members * 10).astype(np.int64), 9)
-    bins: list[dict[str, Any]] = []
+    tenth, bins = np.minimum((predicted / members * 10).astype(np.int64), 9), []
     for place in np.unique(tenth):
         inside = tenth == place
         total = members[inside].sum()
-        shares = {"predicted": predicted[inside].sum() / total, "happened": observed[inside].sum() / total}
+        b = {"predicted": predicted[inside].sum() / total, "happened": observed[inside].sum() / total}
         if variance is not None:
-            shares["spread"] = variance[inside].sum() ** 0.5 / total
-        bins.append({"n": int(inside.sum()), **{name: float(share) for name, share in shares.items()}})
+            b["spread"] = variance[inside].sum() ** 0.5 / total
+        bins.append({"n": int(inside.sum()), **{name: float(share) for name, share in b.items()}})
     return bins
 
 
@@ -192,11 +169,11 @@ def _compare_confidence(scored: ScoredGroups) -> dict[str, Any]:
     defined = scored.posterior[~scored.posterior.isnan().any(1)]
     before, after = (probs.max(1).values.numpy().clip(0, 1) for probs in (scored.log_probs.exp(), defined))
     return {
-        "edges": SHARES.tolist(),
+        "edges": SHARES,
         "before": histogram(before, SHARES),
         "after": histogram(after, SHARES),
-        "mean_before": float(before.mean()),
-        "mean_after": float(after.mean()) if len(after) else None,
+        "mean_before": before.mean(),
+        "mean_after": after.mean() if len(after) else None,
         "without": len(scored.posterior) - len(defined),
     }
 
@@ -210,22 +187,16 @@ def _list_worst(scored: ScoredGroups) -> list[dict[str, Any]]:
 
 def _list_unsure(scored: ScoredGroups) -> list[dict[str, Any]]:
     """List the groups whose members have the lowest mean probability of their most likely class."""
-    groups = scored.observations.groups
-    before, after = (
-        groups.segments.sum(probs.max(1).values.double()) / groups.sizes
-        for probs in (scored.log_probs.exp(), scored.posterior)
-    )
-    order, values = before.argsort(stable=True)[:MAX_LISTED], {"before": before, "after": after}
-    return [_describe_group(scored.observations, number, values) for number in order.tolist()]
+    groups, probs = scored.observations.groups, {"before": scored.log_probs.exp(), "after": scored.posterior}
+    means = {name: groups.segments.sum(p.max(1).values.double()) / groups.sizes for name, p in probs.items()}
+    order = means["before"].argsort(stable=True)[:MAX_LISTED]
+    return [_describe_group(scored.observations, number, means) for number in order.tolist()]
 
 
 def _describe_group(s: Observations, number: int, values: dict[str, Tensor]) -> dict[str, Any]:
     observed: Any = s.z[number].tolist()
     if s.aggregate.outcome == "published_counts":
         observed = [describe_statement(statement) for statement in s.checked[number].tolist()]
-    return {
-        "group": str(number if s.groups.ids is None else s.groups.ids[number]),
-        "size": int(s.groups.sizes[number]),
-        "observed": observed,
-        **{name: of_groups[number].item() for name, of_groups in values.items()},
-    }
+    group = str(number if s.groups.ids is None else s.groups.ids[number])
+    described = {"group": group, "size": int(s.groups.sizes[number]), "observed": observed}
+    return described | {name: of_groups[number].item() for name, of_groups in values.items()}

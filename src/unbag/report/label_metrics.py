@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import accuracy_score, confusion_matrix, precision_score, recall_score
+from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
 from torch import Tensor
 
 from unbag.aggregates.symmetry import Symmetry
@@ -21,48 +21,41 @@ MAX_MATRIX = 20
 MAX_MISTAKES = 10
 
 
-def describe_labels(
-    clf: Any, log_probs: Tensor, labels: Any, labelled_rows: Any, sets: Sequence[ScoredGroups]
+def compare_labels(
+    clf: Any, X: Tensor, labels: Any, labelled_rows: Any, sets: Sequence[ScoredGroups]
 ) -> dict[str, Any]:
     """Compare predictions with labels, under the best of the permutations of classes that the observations allow.
 
     Parameters
     ----------
-    clf
-        The fitted classifier.
-    log_probs
-        Log-probabilities of all rows, shape ``(rows, classes)``.
+    clf, X
+        The fitted classifier, and all rows as numbers.
     labels, labelled_rows
         Labels and the numbers of their rows; None for all rows.
     sets
         Scored groups, whose labelled members are also compared given their observation.
     """
-    names, numbers, rows = _read(clf, labels, labelled_rows, len(log_probs))
-    k, probs = len(names), log_probs[rows].exp()
+    names, numbers, rows = _read(clf, labels, labelled_rows, len(X))
+    k, probs = len(names), clf._predict_rows(X, rows).exp()
     joint = torch.zeros(k, k, dtype=torch.float64).index_add_(0, numbers, probs).numpy()
-    order = match_classes(joint, clf.symmetry_)
-    probs = probs[:, order]
-    truth, predicted = numbers.numpy(), probs.argmax(1).numpy()
-    every = np.arange(k)
-    matrix = confusion_matrix(truth, predicted, labels=every)  # (labels, predictions)
-    options: dict[str, Any] = {"labels": every, "average": None, "zero_division": np.nan}
-    bins = reliability(probs.max(1).values.numpy().clip(0, 1), truth == predicted)
-    by_class = zip(
-        *(names, matrix.sum(1).tolist(), matrix.sum(0).tolist()),
-        *(metric(truth, predicted, **options).tolist() for metric in (recall_score, precision_score)),
-        strict=True,
-    )
+    order, classes = match_classes(joint, clf.symmetry_), np.arange(k)
+    confidence, guessed = probs[:, order].max(1)
+    truth, predicted = numbers.numpy(), guessed.numpy()
+    matrix = confusion_matrix(truth, predicted, labels=classes)  # (labels, predictions)
+    bins = reliability(confidence.numpy().clip(0, 1), truth == predicted)
+    precision, recall, *_ = precision_recall_fscore_support(truth, predicted, labels=classes, zero_division=np.nan)
+    by_class = zip(names, matrix.sum(1), matrix.sum(0), recall, precision, strict=True)
     return {
         "rows": len(rows),
         "rows_in_groups": int(torch.isin(rows, torch.cat([s.observations.groups.members for s in sets])).sum()),
-        "renamed": bool((order != every).any()) or names != [str(name) for name in clf.classes_.tolist()],
+        "renamed": bool((order != classes).any()) or names != [str(name) for name in clf.classes_.tolist()],
         "classes": [dict(zip(("class", "rows", "called", "found", "correct"), row, strict=True)) for row in by_class],
         "accuracy": accuracy_score(truth, predicted),
         "most_common": matrix.sum(1).max() / len(rows),
-        "known_observation": _compare_posterior(numbers, rows, order, sets, len(log_probs)),
+        "known_observation": [_compare_given_observation(s, numbers, rows, order, len(X)) for s in sets],
         "calibration": bins,
         "calibration_error": sum(b["n"] * abs(b["predicted"] - b["happened"]) for b in bins) / len(rows),
-        "confusion": matrix.tolist() if k <= MAX_MATRIX else None,
+        "confusion": matrix if k <= MAX_MATRIX else None,
         "mistakes": _list_mistakes(matrix, names),
     }
 
@@ -96,31 +89,21 @@ def _name_by_labels(distinct: np.ndarray, k: int, symmetry: Symmetry) -> np.ndar
     return names
 
 
-def _compare_posterior(
-    numbers: Tensor, rows: Tensor, order: np.ndarray, sets: Sequence[ScoredGroups], n_rows: int
-) -> list[dict[str, Any] | None]:
-    """Return for each set the accuracy on labelled members before and after the observation is known."""
-    truth_of_row = torch.full((n_rows,), -1).index_copy_(0, rows, numbers)
-    compared: list[dict[str, Any] | None] = []
-    for s in sets:
-        truth = truth_of_row[s.observations.groups.members]
-        use = (truth >= 0) & ~s.posterior.isnan().any(1)
-        before, after = (
-            (probs[use][:, order].argmax(1) == truth[use]).double().mean().item()
-            for probs in (s.log_probs, s.posterior)
-        )
-        found = {"memberships": int(use.sum()), "before": before, "after": after}
-        compared.append(found if found["memberships"] else None)
-    return compared
+def _compare_given_observation(
+    s: ScoredGroups, numbers: Tensor, rows: Tensor, order: np.ndarray, n_rows: int
+) -> dict[str, Any] | None:
+    """Return the accuracy on labelled members before and after the observation is known; None without such members."""
+    truth = torch.full((n_rows,), -1).index_copy_(0, rows, numbers)[s.observations.groups.members]
+    use = (truth >= 0) & ~s.posterior.isnan().any(1)
+    if not bool(use.any()):
+        return None
+    before, after = (accuracy_score(truth[use], p[use][:, order].argmax(1)) for p in (s.log_probs, s.posterior))
+    return {"memberships": int(use.sum()), "before": before, "after": after}
 
 
 def _list_mistakes(matrix: np.ndarray, names: list[str]) -> list[dict[str, Any]]:
     """List the most frequent pairs of a label and a wrong prediction."""
     wrong = matrix * (1 - np.eye(len(names), dtype=matrix.dtype))
     order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_MISTAKES]
-    pairs = zip(*np.unravel_index(order, wrong.shape), strict=True)
-    return [
-        {"label": names[label], "predicted": names[predicted], "rows": int(wrong[label, predicted])}
-        for label, predicted in pairs
-        if wrong[label, predicted]
-    ]
+    pairs = [pair for pair in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[pair]]
+    return [{"label": names[label], "predicted": names[guess], "rows": wrong[label, guess]} for label, guess in pairs]

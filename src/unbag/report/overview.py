@@ -10,6 +10,8 @@ from unbag.report.elements import Section, count, listed, number, percent, wordi
 LIMITATIONS = "Limitations and warnings"
 MAX_ON_TOP = 3
 
+DESCRIBED = ("unnamed_classes", "worse_than_constant")
+"""Kinds of findings that the report describes in its own words."""
 UNNAMED = {
     "any": "The observations do not name the classes; their names are arbitrary until name_classes assigns them.",
     "reversal": "The observations do not identify the direction of the order of classes; name_classes assigns it.",
@@ -18,11 +20,10 @@ UNNAMED = {
 
 def make_overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return headings and the sentences below each."""
-    failures, found = describe_failures(summary), _find_limitations(summary)
+    failures, found, labels = describe_failures(summary), _find_limitations(summary), summary["labels"]
     if len(found) > MAX_ON_TOP + 1:
         more = count(len(found) - MAX_ON_TOP, "more point")
         found = [*found[:MAX_ON_TOP], f"{more} in the section “{LIMITATIONS}” below."]
-    labels = summary["labels"]
     quality = [
         describe_estimate(summary) or "The accuracy on new rows was not estimated.",
         *([] if failures else map(describe_gain, summary["sets"])),
@@ -60,9 +61,8 @@ def _find_limitations(summary: dict[str, Any]) -> list[str]:
     sentences = [describe_scored(s) for s in summary["sets"]]
     if (symmetry := summary["data"]["symmetry"]) != "none":
         sentences.append(UNNAMED[symmetry])
-    findings = [f["message"] for f in summary["diagnosis"] if f["kind"] != "unnamed_classes"]
+    findings = [f["message"] for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
     sentences += [f"{message[:1].upper()}{message[1:]}." for message in findings]
-    sentences += describe_unfinished(summary)
     if n_warnings := sum(p["severity"] == "warning" for p in _find_problems(summary)):
         sentences.append(f"The files have {count(n_warnings, 'warning')}.")
     return sentences
@@ -80,12 +80,11 @@ def describe_estimate(summary: dict[str, Any]) -> str | None:
     estimate = summary["estimated_accuracy"]
     if estimate is None:
         return None
-    digits = 0 if estimate["high"] - estimate["low"] >= 0.02 else 1
-    value, low, high = (f"{100 * estimate[name]:.{digits}f}" for name in ("value", "low", "high"))
+    value, low, high = (percent(estimate[name]) for name in ("value", "low", "high"))
     named = "" if summary["data"]["symmetry"] == "none" else ", once the classes are named"
-    text = f"Estimated accuracy on rows of new groups: {value} % (95 % interval {low} to {high} %){named}."
+    text = f"Estimated accuracy on rows of new groups: {value} (95 % interval {low} to {high}){named}."
     if frequent := find_most_frequent(summary):
-        text += f" The most frequent class, {frequent[0]}, has {100 * frequent[1]:.{digits}f} %."
+        text += f" The most frequent class, {frequent[0]}, has {percent(frequent[1])}."
     return text
 
 
@@ -117,7 +116,9 @@ def describe_scored(s: dict[str, Any]) -> str:
     words, weights = wording(s), s["weights"]
     groups = count(s["judged"]["groups"], words.group, words.groups)
     if s["judged"]["held_out"]:
-        text = f"Quality was measured on {groups}, predicted by models that did not see their rows."
+        text = f"Quality was measured on {groups}, predicted by models that did not learn from them."
+        if share := s["judged"]["rows_also_trained_on"]:
+            text += f" But these models saw {percent(share)} of their rows in other {words.groups}."
     else:
         text = f"Quality was measured on the {groups} of the fit, because none was held out; expect less on new ones."
     if weights is not None:
@@ -135,9 +136,7 @@ def describe_gain(s: dict[str, Any]) -> str:
     text = f"The model predicts the {words.groups} {comparison} a constant prediction: log-likelihood "
     text += f"{number(likelihood['model'])} per {words.group}, against {number(likelihood['trivial'])}"
     if impossible:
-        text += (
-            f"; {count(impossible, 'further observation is', 'further observations are')} impossible under the model"
-        )
+        text += f"; {count(impossible, 'observation is', 'observations are')} impossible under the model"
     elif 0 < gain < math.log(1e6):
         text += f", which makes an observation {number(math.exp(gain))} times as likely"
     return f"{text}. {percent(likelihood['better'])} of the {words.groups} are predicted better."
@@ -158,11 +157,3 @@ def describe_failures(summary: dict[str, Any]) -> list[str]:
                 "combines both."
             )
     return sentences
-
-
-def describe_unfinished(summary: dict[str, Any]) -> list[str]:
-    """Say if the held-out log-likelihood was still improving when the time limit ended the fit."""
-    best, n_steps = summary["training"]["best_step"], summary["training"]["steps"]
-    if summary["settings"]["time_limit"] is None or best is None or not 1 < n_steps == best + 1:
-        return []
-    return ["The held-out log-likelihood was still improving at the end; a longer time limit may help."]

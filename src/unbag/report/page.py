@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from unbag._utils.pages import describe, environment
 from unbag._utils.terminal import visible
+from unbag.report.elements import Plot
 from unbag.report.overview import make_overview
 from unbag.report.plots import draw
 from unbag.report.sections import make_sections
@@ -19,44 +20,28 @@ def render(summary: dict[str, Any]) -> str:
 
     The same summary gives the same page. Control characters, and characters that change the direction of text, are
     shown as escapes; names of files, columns and classes may contain them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import unbag
-    >>> from unbag.report import summarise
-    >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> clf = unbag.AggregateClassifier(model="linear", random_state=0).fit(X, X[:, 0] > 0)
-    >>> page = render(summarise(clf, X, X[:, 0] > 0, title="Signs", inputs={}))
-    >>> page[:15], "<title>Signs</title>" in page
-    ('<!doctype html>', True)
     """
     check_format(summary)
     try:
         sections = make_sections(summary)
-        pictures = {
-            section.id: [
-                (Markup(describe(draw(plot.kind, f"{section.id}-{n}", plot.arguments), plot.description)), plot.caption)
-                for n, plot in enumerate(section.plots)
-            ]
-            for section in sections
-        }
         page = (
             environment("unbag.report")
             .get_template("report.html.j2")
             .render(
                 title=summary["title"],
                 overview=make_overview(summary),
-                sections=sections,
-                pictures=pictures,
+                sections=[(section, [*map(_draw, section.plots)]) for section in sections],
                 version=summary["versions"]["unbag"],
             )
         )
-        return visible(page, keep="\n")
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"the summary does not have the form that unbag writes: {error!r}; run unbag fit again"
-        ) from error
+        raise ValueError(f"the summary is not one that unbag wrote: {error!r}; run unbag fit again") from error
+    return visible(page, keep="\n")
+
+
+def _draw(plot: Plot) -> tuple[Markup, str]:
+    """Return a plot with its text alternative, and its caption."""
+    return Markup(describe(draw(plot.kind, plot.arguments), plot.description)), plot.caption
 
 
 def check_format(summary: Any) -> None:

@@ -28,62 +28,52 @@ class ScoredGroups:
     chosen: Tensor  # (chosen groups,), numbers of the groups that measures of quality use
     held_out: bool  # whether the chosen groups were held out; otherwise they are all groups
 
-
-def predict_out_of_fold(clf: Any, rows: Rows, folds: Tensor, log_probs: Tensor) -> Tensor:
-    """Return the log-probabilities of rows by models that did not see them.
-
-    Parameters
-    ----------
-    clf
-        A fitted classifier.
-    rows, folds
-        Rows, and the fold that held out each, -1 where none did.
-    log_probs
-        Log-probabilities by the models of all folds, for rows that no fold held out.
-    """
-    out_of_fold = log_probs.clone()
-    for fold in range(clf.mixture_.n_folds):
-        which = (folds == fold).nonzero().flatten()
-        if len(which):
-            out_of_fold[which] = clf._predict_rows(rows, which, fold)
-    return out_of_fold
+    def share_of_seen_rows(self) -> float:
+        """Return the share of members of held-out groups whose rows the predicting models saw in other groups."""
+        members = self.observations.groups.members
+        n_rows = int(members.max()) + 1
+        low, high = (
+            self.folds.new_empty(n_rows).scatter_reduce_(0, members, self.folds, how, include_self=False)
+            for how in ("amin", "amax")
+        )
+        chosen = self.observations.groups.segments.take(self.chosen)[0]
+        return (low != high)[members[chosen]].double().mean().item()
 
 
 def find_held_out(observations: Observations, folds: Tensor) -> Tensor:
-    """Return the numbers of the groups with a weight whose members were all held out."""
-    groups = observations.groups
-    seen = groups.segments.sum((folds[groups.members] < 0).long()) > 0
-    return (~seen & (observations.weights > 0)).nonzero().flatten()
+    """Return the numbers of the groups with a weight whose members are all predicted by models that did not see them.
+
+    ``folds`` are those of memberships, -1 for the models of all folds.
+    """
+    n_seen = observations.groups.segments.sum((folds < 0).long())
+    return ((n_seen == 0) & (observations.weights > 0)).nonzero().flatten()
 
 
-def score_groups(observations: Observations, log_probs: Tensor, folds: Tensor, constant: Tensor) -> ScoredGroups:
-    """Compute the likelihood and the posterior of all groups of a set.
+def score_groups(clf: Any, rows: Rows, observations: Observations, folds: Tensor, constant: Tensor) -> ScoredGroups:
+    """Score the groups of a set.
 
     Parameters
     ----------
-    observations
-        The set.
-    log_probs, folds
-        Log-probabilities of each row, and the fold whose models made them, -1 for the models of all folds.
+    clf, rows
+        A fitted classifier and rows.
+    observations, folds
+        The set, and the fold whose models predict each membership, -1 for the models of all folds.
     constant
         Log-likelihood of each group under the best constant prediction.
     """
-    members, held_out = observations.groups.members, find_held_out(observations, folds)
-    evidence = compute_evidence(observations, log_probs[members])
-    return ScoredGroups(
-        observations=observations,
-        log_probs=log_probs[members],
-        folds=folds[members],
-        log_likelihood=evidence.log_likelihood,
-        posterior=evidence.posterior,
-        constant=constant,
-        chosen=held_out if len(held_out) else observations.weights.nonzero().flatten(),
-        held_out=len(held_out) > 0,
-    )
+    members = observations.groups.members
+    of_members = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
+    for fold in folds.unique().tolist():
+        inside = folds == fold
+        distinct, place = members[inside].unique(return_inverse=True)
+        of_members[inside] = clf._predict_rows(rows, distinct, None if fold < 0 else fold)[place]
+    held_out, evidence = find_held_out(observations, folds), compute_evidence(observations, of_members)
+    chosen = held_out if len(held_out) else observations.weights.nonzero().flatten()
+    return ScoredGroups(observations, of_members, folds, *evidence, constant, chosen, len(held_out) > 0)
 
 
 def compute_evidence(observations: Observations, log_probs: Tensor) -> Evidence:
-    """Compute the likelihood and posterior of groups from the log-probabilities of members, some groups at a time."""
+    """Compute likelihoods and posteriors from the log-probabilities of members, some groups at a time."""
     with torch.no_grad():
         parts = [
             observations.aggregate.checked_evidence(log_probs[entries], segments, observations.checked[which])

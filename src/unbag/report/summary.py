@@ -19,8 +19,8 @@ from unbag.data.histograms import evenly, plain
 from unbag.diagnostics.constant import best_constant
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
-from unbag.report.label_metrics import describe_labels
-from unbag.report.scored_groups import ScoredGroups, find_held_out, predict_out_of_fold, score_groups
+from unbag.report.label_metrics import compare_labels
+from unbag.report.scored_groups import ScoredGroups, find_held_out, score_groups
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
 
@@ -51,15 +51,11 @@ def summarise(
     ----------
     clf
         A fitted :class:`unbag.AggregateClassifier`.
-    X, y, groups
+    X, y, groups, group_weights
         The arguments of ``fit``. X may have further rows at its end, for example those with labels. Of rows on disk, at
         most ten million numbers are read, in groups that were held out or chosen at random.
-    group_weights
-        The weights of groups that ``fit`` received; all means over groups are weighted.
-    title
-        Title of the report.
-    inputs
-        Names and values that describe where the data come from, such as file names.
+    title, inputs
+        Title of the report, and names and values that describe where the data come from.
     labels, labelled_rows
         Labels of rows that were not used in the fit, and the numbers of these rows; None for all rows.
     problems
@@ -70,34 +66,23 @@ def summarise(
     dict
         With the version of its layout as ``format``. An entry ``comparison``, a list of dicts with ``method``,
         ``accuracy`` and ``seconds``, may be added.
-
-    Examples
-    --------
-    >>> import unbag
-    >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> pairs = unbag.Groups.from_tuples(np.arange(40).reshape(20, 2))
-    >>> same = (X[::2, 0] > 0) == (X[1::2, 0] > 0)
-    >>> clf = unbag.AggregateClassifier("pairwise_similarity", "linear", n_classes=2, random_state=0)
-    >>> summary = summarise(clf.fit(X, same, groups=pairs), X, same, pairs, title="Pairs", inputs={})
-    >>> summary["data"]["rows"], summary["sets"][0]["kind"], summary["sets"][0]["groups"]
-    (40, 'pairwise_similarity', 20)
     """
     rows = clf._read_rows(X)
     n_rows = len(rows)
     observations = clf._read_observations(y, groups, n_rows, group_weights=group_weights, sampling=clf.sampling)
-    folds = _pad_folds(clf.row_folds_, n_rows)
+    folds = clf.member_folds_
     if not isinstance(rows, Tensor):
         most = EXCERPT_NUMBERS // math.prod(clf.input_shape_) // len(observations)
-        chosen = [some_groups(s.groups, most, find_held_out(s, folds)) for s in observations]
+        held_out = [find_held_out(s, f) for s, f in zip(observations, folds, strict=True)]
+        chosen = [some_groups(s.groups, most, first) for s, first in zip(observations, held_out, strict=True)]
+        folds = [f[s.groups.segments.take(c)[0]] for f, s, c in zip(folds, observations, chosen, strict=True)]
         taken, rows, observations = take_groups(rows, observations, chosen)
-        folds = folds[taken]
         if labels is not None:
             labels, labelled_rows = _select_labels(taken.numpy(), labels, labelled_rows)
-    log_probs = clf._predict_rows(rows)
-    out_of_fold = predict_out_of_fold(clf, rows, folds, log_probs)
     classes = [str(name) for name in clf.classes_.tolist()]
     constant, by_constant = best_constant(observations)
-    sets = [score_groups(s, out_of_fold, folds, c) for s, c in zip(observations, by_constant, strict=True)]
+    triples = zip(observations, folds, by_constant, strict=True)
+    sets = [score_groups(clf, rows, *triple) for triple in triples]
     columns = encoded_columns(clf)
     shown = most_correlated(rows, columns, sets)
     return plain(
@@ -115,21 +100,13 @@ def summarise(
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
             "least_confident": least_confident(rows, shown, sets),
-            "labels": None if labels is None else describe_labels(clf, log_probs, labels, labelled_rows, sets),
+            "labels": None if labels is None else compare_labels(clf, rows, labels, labelled_rows, sets),
             "diagnosis": [asdict(finding) for finding in clf.diagnosis_],
             "problems": [problem.as_dict() for problem in problems],
             "settings": {name: _describe_setting(value) for name, value in clf.get_params(deep=False).items()},
             "versions": versions("scikit-learn"),
         }
     )
-
-
-def _pad_folds(row_folds: Tensor | None, n_rows: int) -> Tensor:
-    """Return the fold that held out each row, -1 for rows that ``fit`` did not receive."""
-    folds = torch.full((n_rows,), -1)
-    if row_folds is not None:
-        folds[: len(row_folds)] = row_folds
-    return folds
 
 
 def _select_labels(taken: np.ndarray, labels: Any, labelled_rows: Any) -> tuple[Any, Any]:

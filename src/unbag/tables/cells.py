@@ -1,4 +1,4 @@
-"""Cells of published tables: numbers as people write them, bounds such as ``<5``, and what is unknown."""
+"""Parse cells of published tables: numbers as people write them, bounds such as ``<5``, and unknown counts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import pyarrow as pa
 from unbag.data.columns import is_missing
 
 MARKS = (".", ",")
-"""What stands before decimals; the other one stands between thousands."""
+"""Characters before decimals; the other one stands between thousands."""
 
 UNKNOWN = {
     *("", "*", "**", "***", ".", "..", "...", ":", "c", "x", "s", "n/a", "na", "n.a.", "#n/a", "nan", "null", "none"),
     *("suppressed", "confidential", "unknown", "missing"),
     *("..c", "..s", "d", *(f"{left}{mark}{right}" for mark in "cdsxu" for left, right in ("[]", "()"))),
 }
-"""What stands in a cell, in small letters, where a count is not told."""
+"""Texts of cells without a count, in small letters."""
 
 DASHES = "\u2012|\u2013|\u2014|\u2212"
 """All but the hyphen, as a pattern."""
 
-UNREADABLE, NUMBER, BOUNDS, UNTOLD = range(4)
+UNREADABLE, NUMBER, BOUNDS, SUPPRESSED = range(4)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one cell says of a number: the bounds, and whether these themselves are possible."""
+    """The bounds of a number in one cell, and whether they are included."""
 
     kind: int
     low: float = -inf
@@ -82,7 +82,7 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
         return _read_floats(column)
     encoded = column.cast(pa.string()).dictionary_encode()
     cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
-    cells.append(Cell(UNTOLD))  # of those that are missing: the last one
+    cells.append(Cell(SUPPRESSED))  # of those that are missing: the last one
     place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     names = ("kind", "low", "high", "above", "below", "percent")
     arrays = {name: np.array([getattr(one, name) for one in cells])[place] for name in names}
@@ -102,7 +102,7 @@ def read_cell(text: str, mark: str = ".") -> Cell:
     """
     plain = " ".join(text.casefold().split())
     if plain in UNKNOWN:
-        return Cell(UNTOLD)
+        return Cell(SUPPRESSED)
     percent, plain = "%" in plain, plain.replace("%", "").strip()
     if (number := _number(plain, mark)) is not None:
         value, decimals, separated = number
@@ -155,24 +155,24 @@ def _read_floats(column: pa.Array) -> Cells:
     missing = is_missing(column)
     numbers = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
     endless = ~missing & ~np.isfinite(numbers)
-    kind = np.select([missing, endless], [UNTOLD, UNREADABLE], NUMBER)
+    kind = np.select([missing, endless], [SUPPRESSED, UNREADABLE], NUMBER)
     low, high = (np.where(kind == NUMBER, numbers, end) for end in (-inf, inf))
     fractions = np.unique(numbers[(kind == NUMBER) & (numbers != np.rint(numbers))])
     no = np.zeros(len(numbers), dtype=bool)
-    decimals = max((_decimals(one) for one in fractions[:MANY].tolist()), default=0)
+    decimals = max((_decimals(one) for one in fractions[:MAX_EXAMPLES].tolist()), default=0)
     return Cells(kind, low, high, no, no, no, decimals, separated=False)
 
 
-MANY = 1000
-"""So many numbers show how many decimals a column has."""
+MAX_EXAMPLES = 1000
+"""Numbers that are examined for how many decimals a column shows."""
 
 
 def _decimals(number: float) -> int:
     return len(np.format_float_positional(number, trim="-").partition(".")[2])
 
 
-def name_texts(column: pa.Array, where: np.ndarray) -> str:
-    """Name some of the different texts in cells; those without any are blank."""
+def list_texts(column: pa.Array, where: np.ndarray) -> str:
+    """List some of the different texts in cells, as ``blank`` where there is none."""
     texts: Sequence[str | None] = column.filter(pa.array(where)).unique().to_pylist()
     named = ["blank" if text is None or not str(text).strip() else repr(str(text)) for text in texts]
     named = list(dict.fromkeys(named))

@@ -17,13 +17,13 @@ from unbag.data.columns import Table, is_missing
 from unbag.data.features import NUMERIC_TEXT, feature_problems, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups
-from unbag.tables.column_roles import kinds_of_size
 from unbag.tables.disk import encode_in_memory, excerpt_of
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
-from unbag.tables.load import Gathered, gather
-from unbag.tables.observations import Observed
+from unbag.tables.load import LoadedTables, load_tables
+from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
+from unbag.tables.roles import kinds_of_size
 
 # From this share on, a column of text looks like numbers with a few words among them.
 MOSTLY = 0.9
@@ -66,7 +66,7 @@ def check_tables(plan: Plan) -> Checked:
     ('error', 'the file is empty; it needs a line with the names of the columns, and rows below')
     """
     try:
-        gathered = gather(plan)
+        gathered = load_tables(plan)
     except TableError as error:
         return Checked({}, error.problems)
     looked, notes = look_at(gathered)
@@ -77,7 +77,7 @@ def check_tables(plan: Plan) -> Checked:
     return Checked(_understood(gathered, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
 
 
-def look_at(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
+def look_at(gathered: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
     """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
     if not gathered.on_disk:
         return gathered, []
@@ -85,7 +85,7 @@ def look_at(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
     return looked, [note]
 
 
-def refuse_doubt(gathered: Gathered) -> None:
+def refuse_doubt(gathered: LoadedTables) -> None:
     """Refuse to train on observations whose kind was only guessed."""
     for one in gathered.observed:
         if not one.columns.certain:
@@ -93,7 +93,7 @@ def refuse_doubt(gathered: Gathered) -> None:
             raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
 
 
-def examine_features(gathered: Gathered) -> Iterator[Problem]:
+def examine_features(gathered: LoadedTables) -> Iterator[Problem]:
     """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
     column = gathered.columns.group
     group = None if column is None else codes_of(gathered.instances.column(column))  # of each row, -1 for none
@@ -107,7 +107,7 @@ def examine_features(gathered: Gathered) -> Iterator[Problem]:
             yield from _suspicious(gathered, name, group)
 
 
-def examine_observations(gathered: Gathered) -> Iterator[Problem]:
+def examine_observations(gathered: LoadedTables) -> Iterator[Problem]:
     """Yield what the observations cannot tell; a set that tells nothing may still stand beside others."""
     alone = len(gathered.observed) == 1
     for one, findings in zip(gathered.observed, gathered.findings, strict=True):
@@ -128,7 +128,7 @@ def say_finding(finding: Finding) -> str:
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def examine_rows(gathered: Gathered, looked: Gathered) -> list[Finding]:
+def examine_rows(gathered: LoadedTables, looked: LoadedTables) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
 
     ``looked`` is what :func:`look_at` returns.
@@ -147,7 +147,7 @@ def as_problems(findings: Sequence[Finding]) -> list[Problem]:
     return [Problem("note" if one.kind == "few_groups" else "warning", say_finding(one)) for one in findings]
 
 
-def _suspicious(gathered: Gathered, name: str, group: np.ndarray | None) -> Iterator[Problem]:
+def _suspicious(gathered: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
     table = gathered.instances
     column = table.column(name)
     missing = is_missing(column)
@@ -185,7 +185,7 @@ def _suspicious(gathered: Gathered, name: str, group: np.ndarray | None) -> Iter
         )
 
 
-def _refuse(gathered: Gathered, name: str, leak: str) -> Problem:
+def _refuse(gathered: LoadedTables, name: str, leak: str) -> Problem:
     """Refuse a column that tells the answer, the row or the group; one that was named is taken with a warning."""
     if name in {*(gathered.plan.features or ()), *gathered.plan.trust}:
         advice = "it is learned from because it was named"
@@ -194,7 +194,7 @@ def _refuse(gathered: Gathered, name: str, leak: str) -> Problem:
     return Problem("error", f"{leak}; {advice}", gathered.instances.file, None, name)
 
 
-def _words_among_numbers(gathered: Gathered, name: str) -> Iterator[Problem]:
+def _words_among_numbers(gathered: LoadedTables, name: str) -> Iterator[Problem]:
     """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
     text = gathered.instances.column(name)
     numeric = pc.match_substring_regex(text, NUMERIC_TEXT).fill_null(True).to_numpy(zero_copy_only=False)
@@ -211,7 +211,7 @@ def _words_among_numbers(gathered: Gathered, name: str) -> Iterator[Problem]:
     yield Problem("warning", message, gathered.instances.file, row, name)
 
 
-def _understood(gathered: Gathered, table: Table) -> dict[str, Any]:
+def _understood(gathered: LoadedTables, table: Table) -> dict[str, Any]:
     """Return how the files were read, as JSON can hold it; the table has features in memory."""
     kinds = {name: kind_of(table.data.schema.field(name)) for name in gathered.columns.features}
     return {
@@ -229,7 +229,7 @@ def _understood(gathered: Gathered, table: Table) -> dict[str, Any]:
     }
 
 
-def _understood_source(one: Observed) -> dict[str, Any]:
+def _understood_source(one: ObservationTable) -> dict[str, Any]:
     return {
         "file": one.table.file,
         "rows": len(one.table),

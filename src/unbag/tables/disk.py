@@ -27,7 +27,7 @@ from unbag.data.columns import Table, as_categories
 from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
 from unbag.data.frames import EncodedRows
 from unbag.tables.files import ParquetFiles, open_table, state_of_parts
-from unbag.tables.load import Gathered, memory_size, with_categories
+from unbag.tables.load import LoadedTables, memory_size, with_categories
 from unbag.training import MappedRows
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 
@@ -58,13 +58,13 @@ class ColumnTable(Table):
             return next(iter(file.stream([name], {}))).column(name).slice(0, 1).combine_chunks()
 
 
-def encode_in_memory(loaded: Gathered) -> EncodedRows:
+def encode_in_memory(loaded: LoadedTables) -> EncodedRows:
     """Encode the rows of a plan by what the rows in groups show."""
     preparation = fit_preparation(loaded.instances, loaded.columns.features, loaded.member_rows)
     return EncodedRows(torch.from_numpy(preparation.encode(loaded.instances)), preparation)
 
 
-def encode_on_disk(loaded: Gathered, folder: Path) -> tuple[EncodedRows, Gathered, np.ndarray]:
+def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, LoadedTables, np.ndarray]:
     """Write the encoded rows of a plan to a folder, or find them there.
 
     Returns
@@ -109,7 +109,7 @@ def encode_on_disk(loaded: Gathered, folder: Path) -> tuple[EncodedRows, Gathere
     return rows, _renumber(loaded, position), position
 
 
-def excerpt_of(gathered: Gathered) -> tuple[Gathered, Problem]:
+def excerpt_of(gathered: LoadedTables) -> tuple[LoadedTables, Problem]:
     """Return the same with some groups and the rows of these alone, with all columns in memory, and a note of it."""
     names = list(gathered.columns.features)
     with open_table(gathered.plan.instances) as file:
@@ -145,7 +145,7 @@ def excerpt_of(gathered: Gathered) -> tuple[Gathered, Problem]:
     return looked, Problem("note", message, gathered.instances.file)
 
 
-def _order_by_group(loaded: Gathered) -> np.ndarray:
+def _order_by_group(loaded: LoadedTables) -> np.ndarray:
     """Return the rows in an order in which those of each group of the first file are adjacent."""
     groups = loaded.observed[0].groups
     unchanged = np.arange(len(loaded.instances))
@@ -159,7 +159,7 @@ def _order_by_group(loaded: Gathered) -> np.ndarray:
     return np.concatenate([members, np.setdiff1d(unchanged, members)])
 
 
-def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = None) -> Gathered:
+def _renumber(gathered: LoadedTables, position: np.ndarray, n_rows: int | None = None) -> LoadedTables:
     observed = []
     for one in gathered.observed:
         checked = one.checked
@@ -180,7 +180,7 @@ def _renumber(gathered: Gathered, position: np.ndarray, n_rows: int | None = Non
     return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
 
 
-def _write_rows(loaded: Gathered, preparation: Preparation, position: np.ndarray, path: Path) -> None:
+def _write_rows(loaded: LoadedTables, preparation: Preparation, position: np.ndarray, path: Path) -> None:
     shape, kind = (len(position), len(preparation.encoded_names)), preparation.dtype
     size_of_row, needed = shape[1] * kind.itemsize, shape[0] * shape[1] * kind.itemsize
     in_order = bool((np.diff(position) == 1).all())

@@ -21,7 +21,7 @@ from unbag.persistence.run_folder import Run
 from unbag.tables.checking import as_problems
 from unbag.tables.disk import encode_in_memory, encode_on_disk
 from unbag.tables.ids import label_texts
-from unbag.tables.load import Gathered
+from unbag.tables.load import LoadedTables
 from unbag.tables.options import Plan
 from unbag.tables.read_tables import as_tables, read_plan
 
@@ -43,7 +43,7 @@ def fit_tables(
     force: bool = False,
     verbose: bool = False,
     rows: Path | None = None,
-    on_read: Callable[[Gathered], None] = lambda loaded: None,
+    on_read: Callable[[LoadedTables], None] = lambda loaded: None,
 ) -> FitReport:
     r"""Fit a classifier to the files of a plan, and save it in the folder of a run.
 
@@ -118,7 +118,7 @@ def fit_tables(
     return FitReport(run, summary, problems, resumed and plan.training.network is not None)
 
 
-def describe_inputs(loaded: Gathered) -> dict[str, Any]:
+def describe_inputs(loaded: LoadedTables) -> dict[str, Any]:
     """Return where the data come from, for ``run.json``."""
     plan, columns = loaded.plan, loaded.columns
     optional = {
@@ -165,7 +165,7 @@ def _as_sentences(inputs: dict[str, Any]) -> dict[str, Any]:
     return {**inputs, "observations": sentences, "columns read as": read}
 
 
-def _name_classes(clf: Any, X: EncodedRows, loaded: Gathered, column: str, position: np.ndarray) -> None:
+def _name_classes(clf: Any, X: EncodedRows, loaded: LoadedTables, column: str, position: np.ndarray) -> None:
     texts = label_texts(loaded.instances, column)
     rows = np.flatnonzero(~is_missing(texts))
     if len(rows) == 0:

@@ -18,8 +18,8 @@ from unbag.data.features import LARGEST, as_numbers
 from unbag.diagnostics.tallies import CHANCE, MOST_VALUES, find_coding, find_coding_within, log_orders, once_in
 from unbag.published import HIGH, LOW, MISSING
 from unbag.tables.ids import codes_of
-from unbag.tables.load import Gathered
-from unbag.tables.observations import Observed
+from unbag.tables.load import LoadedTables
+from unbag.tables.observations import ObservationTable
 
 # A measured number may well decide a few bags. So many of either label it does not.
 ENOUGH_BAGS = 10
@@ -44,7 +44,7 @@ class Candidate:
     ``group`` is the number of the group of each row, -1 for none; None where no column tells groups.
     """
 
-    gathered: Gathered
+    gathered: LoadedTables
     name: str
     group: np.ndarray | None
 
@@ -102,7 +102,7 @@ class Candidate:
                 f"--label {self.name} would judge"
             )
 
-    def _tallies(self, one: Observed) -> Iterator[str]:
+    def _tallies(self, one: ObservationTable) -> Iterator[str]:
         """Look whether the rows of each value add up to the count of a class in every group."""
         assert one.checked is not None
         groups = one.checked.groups
@@ -119,7 +119,7 @@ class Candidate:
                 f"in all {len(groups):,} groups, as chance does {once_in(coding.log_chance)}"
             )
 
-    def _bags(self, one: Observed) -> Iterator[str]:
+    def _bags(self, one: ObservationTable) -> Iterator[str]:
         """Look whether the largest or smallest value in a bag, or a value that is in it, decides the label of each."""
         assert one.groups is not None
         members, start = one.groups.members.numpy(), one.groups.offsets.numpy()[:-1]
@@ -170,7 +170,7 @@ class Candidate:
                 return f"{word} is not alone", "is alone"
         return None
 
-    def _answers(self, one: Observed) -> Iterator[str]:
+    def _answers(self, one: ObservationTable) -> Iterator[str]:
         """Look whether the values, as classes, would give every answer."""
         assert one.groups is not None
         rows = np.unique(one.groups.members.numpy())
@@ -237,7 +237,7 @@ class Candidate:
             yield f"the column has one value in each of {len(sizes):,} groups, and another in every group, like its id"
 
 
-def measured_columns(gathered: Gathered, group: np.ndarray | None) -> set[str]:
+def measured_columns(gathered: LoadedTables, group: np.ndarray | None) -> set[str]:
     """Return features that tell no answer, row or group, because they are measured: all that is slow to look for.
 
     Numbers that are not whole, none of them missing, that differ within a group and have more values than there are
@@ -267,7 +267,7 @@ def measured_columns(gathered: Gathered, group: np.ndarray | None) -> set[str]:
     return set(kept)
 
 
-def _divides_bags(values: np.ndarray, one: Observed) -> np.ndarray:
+def _divides_bags(values: np.ndarray, one: ObservationTable) -> np.ndarray:
     """Return for which columns the maxima or minima of positive bags lie beyond those of all others."""
     if one.groups is None:
         return np.zeros(values.shape[1], dtype=bool)

@@ -1,4 +1,4 @@
-"""Load the files of a plan and join them: rows, observations, classes, and all that does not fit."""
+"""Load the files of a plan and match them: rows, observations, classes, and everything that does not fit."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from unbag.aggregates.symmetry import symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
 from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered
 from unbag.diagnostics.sampling import weights_by_answer
-from unbag.tables.column_roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
+from unbag.tables.counts import CountOptions
 from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
 from unbag.tables.ids import codes_of, find, label_texts
-from unbag.tables.join import Match
-from unbag.tables.observations import Observed, read_observations
+from unbag.tables.observations import Match, ObservationTable, read_observations
 from unbag.tables.options import Plan
-from unbag.tables.proportions import Options
+from unbag.tables.roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.training import Observations
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class LoadedTables:
     """The files of a plan, read and matched."""
 
     plan: Plan
     instances: Table
     columns: InstanceColumns
-    observed: list[Observed]
+    observed: list[ObservationTable]
     classes: tuple[str, ...]
     labels: np.ndarray | None
     """True classes by name, of the labelled rows."""
@@ -60,7 +59,7 @@ class Gathered:
             for one, source in zip(self.observed, self.plan.sources, strict=True)
         ]
 
-    def _diagnose(self, one: Observed, checked: Observations, rates: Any) -> list[Finding]:
+    def _diagnose(self, one: ObservationTable, checked: Observations, rates: Any) -> list[Finding]:
         if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
             rates = {0: 1, 1: 1}
         k, labelled, shares = len(self.classes), self.learned_labels is not None, self.shares
@@ -81,7 +80,7 @@ class Gathered:
         return np.unique(np.concatenate([*members, *([] if self.learned_labels is None else self.learned_labels[1:])]))
 
 
-def gather(plan: Plan, *, in_memory: bool = False) -> Gathered:
+def load_tables(plan: Plan, *, in_memory: bool = False) -> LoadedTables:
     r"""Read the files of a plan and match them; what does not fit is among the problems.
 
     A file that cannot be read, or a column that is not there, raises :class:`unbag.tables.TableError`, because nothing
@@ -96,17 +95,17 @@ def gather(plan: Plan, *, in_memory: bool = False) -> Gathered:
     >>> people, wards = folder / "people.csv", folder / "wards.csv"
     >>> _ = people.write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\n")
     >>> _ = wards.write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
-    >>> gathered = gather(make_plan({"instances": people, "groups": wards}))
-    >>> gathered.classes, gathered.observed[0].columns.aggregate
+    >>> loaded = load_tables(make_plan({"instances": people, "groups": wards}))
+    >>> loaded.classes, gathered.observed[0].columns.aggregate
     (('ill', 'well'), 'label_proportions')
-    >>> print(gathered.problems[0].message)  # doctest: +ELLIPSIS
+    >>> print(loaded.problems[0].message)  # doctest: +ELLIPSIS
     the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
         if in_memory or not is_on_disk(plan, files[0]):
-            return gather_opened(plan, files)
+            return match_tables(plan, files)
         parts = state_of_parts(plan.instances)
-        return replace(gather_opened(plan, files, _read_keys), on_disk=parts)
+        return replace(match_tables(plan, files, _read_keys), on_disk=parts)
 
 
 def is_on_disk(plan: Plan, instances: TableFile) -> bool:
@@ -138,9 +137,9 @@ def open_files(plan: Plan) -> Iterator[list[TableFile]]:
         yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
 
 
-def gather_opened(
+def match_tables(
     plan: Plan, files: Sequence[TableFile], read: Callable[[TableFile, list[str]], Table] | None = None
-) -> Gathered:
+) -> LoadedTables:
     """Read the files of a plan that are open, and match them.
 
     ``read`` reads the columns of ids and classes of the instances, as text; None: all columns are read.
@@ -164,7 +163,7 @@ def gather_opened(
     for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
         table = own.read(as_text=(*columns.keys, *columns.classes, *columns.scales, *filter(None, [columns.size])))
         alone = len(plan.sources) == 1
-        options = Options(source, plan.missing_members, plan.drop_bad_groups)
+        options = CountOptions(source, plan.missing_members, plan.drop_bad_groups)
         match = Match(table, columns, instances, of_instances, options, plan.drop_unmatched, alone, classes)
         observed.append(read_observations(match, source.relation))
     for source, one in zip(plan.sources, observed, strict=True):
@@ -184,7 +183,7 @@ def gather_opened(
     values, rows = (None, None) if labels is None else labels
     subjects = None if of_instances.subject is None else number_subjects(instances.column(of_instances.subject))
     problems += [*label_problems, *wrong]
-    return Gathered(plan, instances, of_instances, observed, classes, values, rows, learned, subjects, problems)
+    return LoadedTables(plan, instances, of_instances, observed, classes, values, rows, learned, subjects, problems)
 
 
 def number_subjects(column: pa.Array) -> np.ndarray:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
-from unbag.tables.noise_options import check_published
+from unbag.tables.counts import check_published
 from unbag.tables.options import RELATIONS, NetworkOptions, Option, Plan, Source, Training, options_of
 from unbag.tables.published_files import read_published, sidecar_path
 

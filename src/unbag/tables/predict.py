@@ -25,14 +25,14 @@ from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
-from unbag.tables.column_roles import ID, columns_of_instances, find_column, keys_in_source
 from unbag.tables.files import ROWS_AT_ONCE, TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
 from unbag.tables.ids import find, missing_keys, shared_keys
-from unbag.tables.load import gather_opened, open_files
-from unbag.tables.observations import Observed
+from unbag.tables.load import match_tables, open_files
+from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
+from unbag.tables.roles import ID, columns_of_instances, find_column, keys_in_source
 from unbag.training import Observations
 
 Result = tuple[int, list[Problem]]
@@ -444,7 +444,7 @@ def disaggregate_table(
 
     with open_files(plan) as files:
         fitted.check_columns(files[0].names, str(instances))
-        loaded = gather_opened(plan, files, read)
+        loaded = match_tables(plan, files, read)
     raise_errors(loaded.problems)
     observed = loaded.observed[0]
     if observed.checked is None:
@@ -470,7 +470,7 @@ def disaggregate_table(
 class _Lines:
     """Columns that identify the row of each line, and the memberships in the order of the lines."""
 
-    def __init__(self, observed: Observed, instances: Table, ids: str | None, group: str | None) -> None:
+    def __init__(self, observed: ObservationTable, instances: Table, ids: str | None, group: str | None) -> None:
         assert observed.groups is not None
         self.observed, self.members = observed, observed.groups.members.numpy()
         by_row = observed.columns.group is not None

@@ -15,10 +15,10 @@ from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
-from unbag.tables.column_roles import GROUP, SIZE, find_column
 from unbag.tables.files import open_table
 from unbag.tables.predict import check_format, open_writer
 from unbag.tables.published_files import publish
+from unbag.tables.roles import GROUP, SIZE, find_column
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from unbag.aggregates import LabelProportions
 from unbag.data.groups import Groups
 from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
 from unbag.tables.ids import find
-from unbag.tables.load import Gathered, gather
+from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
 from unbag.training import Observations
 
@@ -89,12 +89,12 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     return as_tables(gathered, problems)
 
 
-def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[Gathered, Gathered, list[Problem]]:
+def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, LoadedTables, list[Problem]]:
     """Read the files of a plan, what was examined of them, and what is worth knowing; raise where that is no use.
 
-    ``in_memory`` is that of :func:`unbag.tables.load.gather`.
+    ``in_memory`` is that of :func:`unbag.tables.load.load_tables`.
     """
-    gathered = gather(plan, in_memory=in_memory)
+    gathered = load_tables(plan, in_memory=in_memory)
     refuse_doubt(gathered)
     looked, notes = look_at(gathered)
     problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
@@ -102,7 +102,7 @@ def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[Gathered, Gathered
     return gathered, looked, problems
 
 
-def as_tables(gathered: Gathered, problems: list[Problem], X: Any = None) -> Tables:
+def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:
     """Return files that were read as the estimator takes them; labels to learn from are one more set.
 
     ``X`` are the rows on disk, where features are not in memory.

@@ -18,8 +18,6 @@ from unbag.training.loop import train as train
 from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.processes import Processes as Processes
 from unbag.training.processes import ProcessLost as ProcessLost
-from unbag.training.progress import LogProgress as LogProgress
-from unbag.training.progress import ProgressBar as ProgressBar
 from unbag.training.selection import Predict as Predict
 from unbag.training.selection import Score as Score
 from unbag.training.selection import held_out_likelihood as held_out_likelihood

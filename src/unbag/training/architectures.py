@@ -38,16 +38,7 @@ class Linear(nn.Module):
 
 
 class MLP(nn.Module):
-    """A perceptron of flattened rows, with rectifiers between its layers.
-
-    Parameters
-    ----------
-    n_features
-        Columns of the table, or pixels of an image times its channels.
-    n_classes
-        Outputs.
-    hidden
-        Units of each hidden layer.
+    """A perceptron of flattened rows; ``hidden`` are the units of each hidden layer.
 
     Examples
     --------
@@ -69,16 +60,7 @@ class MLP(nn.Module):
 
 
 class RBF(nn.Module):
-    """A network of radial basis functions ``exp(-width |x - centre|^2)`` of flattened rows, and a linear layer.
-
-    Parameters
-    ----------
-    n_features
-        Columns of the table, or pixels of an image times its channels.
-    n_classes
-        Outputs.
-    units
-        Number of basis functions.
+    """A linear layer on ``units`` radial basis functions ``exp(-width |x - centre|^2)`` of flattened rows.
 
     Examples
     --------

@@ -32,8 +32,7 @@ class Batch:
     segments: Segments  # the memberships of each group
     z: Tensor  # (groups, ...)
     weights: Tensor | None  # (groups,), 1 on average over the set; None: all 1
-    n_groups: int  # of all replicas and processes in this step, also of replicas that have stopped
-    replicas: slice | Tensor  # the replicas that train
+    n_groups: int  # of all replicas and processes in this step
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """Select one row per membership: ``(replicas * n, width)`` to ``(memberships, width)``."""
@@ -53,26 +52,20 @@ class Batches:
     Parameters
     ----------
     observations
-        One set for all replicas, or one for each. All groups of the longest set are visited in an epoch; groups of
-        shorter ones are visited in turn.
-    n_replicas
-        Number of models.
-    n_steps
-        Steps of an epoch; the sizes of its batches differ by at most one group.
+        One set for all replicas, or one for each. An epoch visits as many groups as the longest set has.
+    n_replicas, n_steps
+        Number of models, and of steps of an epoch, whose batches differ by at most one group.
     part, n_parts
         Number of this process, and of processes that divide the groups of each step.
-    rows_of_block
-        Number of neighbouring rows that form a block of a table on disk; None: rows are in memory.
-    blocks_at_once
-        Number of blocks whose groups are shuffled together.
+    rows_of_block, blocks_at_once
+        Number of neighbouring rows that form a block of a table on disk (None: rows are in memory), and of blocks whose
+        groups are shuffled together.
     """
 
     order: Tensor
     """The groups in the order in which each replica visits them, (replicas, visits); changed in place."""
     rest: list[Tensor]
     """The groups of each replica that are visited first in the next epoch."""
-    replicas: slice | Tensor
-    """The replicas that train."""
 
     def __init__(
         self,
@@ -87,7 +80,7 @@ class Batches:
     ) -> None:
         first = observations[0]
         self.aggregate, self.weight, self.n_classes = first.aggregate, first.weight, first.n_classes
-        self.n_replicas, self.replicas = n_replicas, slice(None)
+        self.n_replicas = n_replicas
         self._part, self._n_parts = part, n_parts
         shared = len(observations) == 1
         self._n_groups = [len(s.groups) for s in observations] * (n_replicas if shared else 1)
@@ -177,11 +170,10 @@ class Batches:
         if which.start == which.stop:
             return None
         if (size := self.groups.uniform_size) is None:
-            return self._unequal_batch((self.order[:, which] + self._first_group)[self.replicas], n_groups)
+            return self._unequal_batch(self.order[:, which] + self._first_group, n_groups)
         if self._laid_out is None:
-            laid_out = self._lay_out(self.order[:, which], size)
-            return self._equal_batch(n_groups, *(part[self.replicas] for part in laid_out))
-        return self._equal_batch(n_groups, *(part[self.replicas, which] for part in self._laid_out))
+            return self._equal_batch(n_groups, *self._lay_out(self.order[:, which], size))
+        return self._equal_batch(n_groups, *(part[:, which] for part in self._laid_out))
 
     def batch_at(self, step: Tensor, size: int) -> Batch | None:
         """Return the same for groups of one size, where the number of the step is known to the device only."""
@@ -222,22 +214,22 @@ class Batches:
             assert self._segments[n].uniform_size == size  # computed now: a graph under capture must not wait for it
         weights = None if weights is None else weights.flatten()
         z = z.flatten(0, 1).contiguous()
-        return Batch(rows.flatten(1), None, memory.flatten(), self._segments[n], z, weights, n_groups, self.replicas)
+        return Batch(rows.flatten(1), None, memory.flatten(), self._segments[n], z, weights, n_groups)
 
     def _unequal_batch(self, which: Tensor, n_groups: int) -> Batch:
         flat = which.flatten()  # (replicas * groups,)
         number, segments = self.groups.segments.take(flat)
         position = torch.arange(len(number), device=which.device)
-        replica = torch.repeat_interleave(self._replica[: len(which)].expand_as(which).flatten(), segments.sizes)
+        replica = torch.repeat_interleave(self._replica.expand_as(which).flatten(), segments.sizes)
         starts = segments.offsets[:: which.shape[1]]  # of the memberships of each replica
         width = int(starts.diff().max())
         place = replica * width + position - starts[replica]
         rows = self.groups.members.new_zeros(len(which) * width)
         rows[place] = self.groups.members[number]
-        memory = number + self._first_memory[self.replicas][replica, 0]
+        memory = number + self._first_memory[replica, 0]
         weights = None if self.weights is None else self.weights[flat]
         z = self.checked[flat]
-        return Batch(rows.view(-1, width), place, memory, segments, z, weights, n_groups, self.replicas)
+        return Batch(rows.view(-1, width), place, memory, segments, z, weights, n_groups)
 
 
 def draw_order(

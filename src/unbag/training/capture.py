@@ -52,17 +52,8 @@ def record_graph(step: Callable[[], None], reset: Callable[[], None]) -> Callabl
 class CapturedSteps:
     """Steps that are captured when they first occur, and replayed from then on.
 
-    Parameters
-    ----------
-    sets
-        The sets of observations.
-    update
-        Trains on the batches of a step.
-    state
-        Returns all tensors that ``update`` changes; the trial runs that a capture needs are undone. Tensors that the
-        first run creates must start as zeros.
-    record
-        Captures a step.
+    ``update`` trains on the batches of a step, and ``state`` returns all tensors that it changes: the trial runs that a
+    capture needs are undone. Tensors that the first run creates must start as zeros.
     """
 
     def __init__(
@@ -96,11 +87,14 @@ class CapturedSteps:
             self._update(phase, [batches.batch_at(self._number, size) for batches, size in pairs])
             self._number += 1
 
-        replay = self._record(step, lambda: self._number.copy_(number))
+        def reset() -> None:
+            self._number.copy_(number)
+
+        replay = self._record(step, reset)
         after = [tensor.detach() for tensor in self._state()]
         for tensor, old in zip(after, before, strict=False):
             tensor.copy_(old)
         for tensor in after[len(before) :]:
             tensor.zero_()
-        self._number.copy_(number)
+        reset()
         return replay

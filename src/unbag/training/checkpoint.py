@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import time
 from contextlib import AbstractContextManager
@@ -14,7 +15,8 @@ from safetensors import SafetensorError
 
 from unbag._utils.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
 from unbag.training.messages import pack, unpack
-from unbag.training.progress import logger
+
+logger = logging.getLogger("unbag")
 
 FORMAT = 5
 DIGEST_SIZE = 32
@@ -70,10 +72,6 @@ class Checkpoint:
     def file(self) -> Path:
         """The file that holds the run."""
         return self.folder / FILE
-
-    def part(self, name: str) -> Checkpoint:
-        """Return the checkpoint of a part of the run, in a subfolder."""
-        return Checkpoint(self.folder / name, self.every, self.seconds, self.until, self.run_id)
 
     def due(self) -> bool:
         """Count a step, and return whether to save now."""

@@ -69,7 +69,7 @@ class _Pickler(pickle.Pickler):
         """Return what is written in place of tensors, sets, and functions that may be left out."""
         if isinstance(obj, Tensor):
             content = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-            return str(obj.dtype), tuple(obj.shape), hashlib.sha256(content).digest()
+            return str(obj.dtype), tuple(obj.shape), hashlib.sha256(content.data).digest()
         if isinstance(obj, set | frozenset):
             return sorted(_write(entry, skip_unknown=self.skip_unknown) for entry in obj)
         is_unknown = isinstance(obj, FunctionType) and "<" in obj.__qualname__  # <lambda>, <locals>
@@ -80,6 +80,8 @@ class _Pickler(pickle.Pickler):
         kind = type(obj)
         derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
         derived |= {n for base in kind.__mro__ for n, one in vars(base).items() if isinstance(one, cached_property)}
-        if not derived or kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
+        if not derived or any(
+            "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) for base in kind.__mro__[:-1]
+        ):
             return NotImplemented
         return type, (kind,), {name: part for name, part in vars(obj).items() if name not in derived}

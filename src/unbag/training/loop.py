@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Thread
@@ -27,22 +28,17 @@ from unbag.training.identity import identify
 from unbag.training.messages import pack, unpack
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.processes import Processes
-from unbag.training.progress import LogProgress, logger
-from unbag.training.replicas import (
-    Accelerate,
-    Replicas,
-    can_be_stacked,
-    check_outputs,
-    keeps_statistics,
-    make_models,
-    mixes_rows,
-    unstack,
-)
+from unbag.training.replicas import Accelerate, Replicas, check_outputs, find_obstacle, make_models, mixes_rows, unstack
 from unbag.training.selection import Score
 from unbag.training.settings import Phase, Settings
 from unbag.training.step import Limits, Step
 from unbag.training.stopping import Best, Patience, StoppingRule, never
-from unbag.training.trained import Trained, stack_runs
+from unbag.training.trained import Trained
+
+logger = logging.getLogger("unbag")
+
+Progress = Callable[[Sequence[dict[str, Any]], int], None]
+"""Called after every epoch with the history and the number of epochs."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ def train(
     seeds: Sequence[int] = (0,),
     score: Score | None = None,
     checkpoint: Checkpoint | None = None,
-    progress: LogProgress | None = None,
+    progress: Progress | None = None,
     objective: Objective | None = None,
     n_criteria: int = 1,
     keep_diverged: bool = False,
@@ -85,11 +81,9 @@ def train(
     ----------
     make_model
         Function that returns a new model from rows of ``X`` to logits, or one for each seed; it is called with torch's
-        random numbers set to the seed. Models with running statistics or shared weights are trained one after the
-        other.
+        random numbers set to the seed. Models with batch norm or running statistics are trained one in a call.
     X
-        Rows, (n, ...), on the device to train on, on which the groups must be too. Or a :class:`RowSource`, whose rows
-        may be on disk.
+        Rows, (n, ...), on the device to train on, or a :class:`RowSource`, whose rows may be on disk.
     observations
         The sets to learn from, all at once. Each is shared by all replicas, or a list with one for each seed, of which
         the longest determines the length of an epoch.
@@ -99,15 +93,14 @@ def train(
         Seeds of the initial weights and the order of groups, one for each replica. A replica is the same, up to
         rounding, alone or beside others, except with torch's dropout, whose random numbers are drawn for all at once.
     score
-        Function that scores the replicas after an epoch; the weights of the best epoch are returned. Without it, those
-        of the last epoch.
+        Function that scores the replicas after an epoch; the weights of the best epoch are returned.
     checkpoint
         Where the run is saved, and resumed if it was saved before.
     progress
-        Display of the progress.
+        Function that is called after every epoch with the history and the number of epochs; by default, it logs them.
     objective
-        Objective in place of that of Algorithm 1, for other methods: a function from outputs, one row per membership,
-        groups and encoded observations to one value per group. Warm-up, loss and remembered weights are then ignored.
+        Objective in place of that of Algorithm 1: a function from outputs, one row per membership, groups and encoded
+        observations to one value per group. Warm-up, loss and remembered weights are then ignored.
     n_criteria
         Number of criteria of ``score``, which with more than one returns (criteria, replicas). Each criterion selects
         epochs and stops by itself, and the run goes on until the last has stopped.
@@ -115,7 +108,7 @@ def train(
         Whether to return replicas with NaN as weights or scores, with epoch -1 and score -inf if no epoch was selected.
         By default, they are an error.
     accelerate
-        Hook that replaces the model that runs by a faster one.
+        Hook that replaces the model that runs by a faster one; see :data:`unbag.training.replicas.Accelerate`.
     optimiser
         Function from parameters to a torch optimiser in place of Adam. Replicas are a first dimension of the
         parameters, so that it must be element-wise, as Adam, AdamW and SGD are.
@@ -123,8 +116,8 @@ def train(
         Function from the optimiser to a schedule of ``torch.optim.lr_scheduler``, which advances after every epoch, or
         with :class:`PerStep` after every step.
     stopping
-        Rule in place of patience that is called after every epoch and returns which replicas stop, such as
-        ``lambda best, history: best.score > -0.1``.
+        Rule in place of patience: ``lambda best, history: best.score > -0.1`` returns after an epoch which replicas
+        stop.
     views
         Function from the rows of a step, (n, ...), to the inputs of the models: augmentation or noise. Predictions and
         scores are of the rows themselves.
@@ -147,36 +140,23 @@ def train(
         rows = gather_rows(X, torch.arange(min(2, len(X)), device=X.device))
         with RandomState(seeds[0], X.device).in_place():
             check_outputs(models[0], rows, settings.loss_function, sets[0][0].n_classes)
-    if processes.size > 1 and keeps_statistics(models[0]):
+    if (len(seeds) > 1 or processes.size > 1) and (obstacle := find_obstacle(models[0])):
         raise ValueError(
-            f"a model with batch norm, or with running statistics, learns from all rows of a step at once, which none "
-            f"of {processes.size} processes has; train it in one process, or with layer norm or group norm"
+            f"{obstacle}, which is possible for one seed in one process only; call train once for each seed, or use "
+            "layer norm or group norm"
         )
     hooks = Hooks(score, objective, accelerate, optimiser, schedule, stopping, views)
-    together = len(models) == 1 or can_be_stacked(models[0])
-    if not together:
-        logger.warning(
-            "models with batch norm, running statistics or shared weights cannot be trained side by side: "
-            "training %d in turn",
-            len(models),
-        )
-    results = []
-    for places in [range(len(seeds))] if together else [[place] for place in range(len(seeds))]:
-        run = Run(
-            [models[place] for place in places],
-            X,
-            [replicas if len(replicas) == 1 else [replicas[place] for place in places] for replicas in sets],
-            settings,
-            [seeds[place] for place in places],
-            hooks,
-            n_criteria=n_criteria,
-            processes=processes,
-            limits=limits or Limits(),
-        )
-        part = checkpoint if checkpoint is None or together else checkpoint.part(f"replica {places[0]}")
-        run.train(part, progress or LogProgress())
-        results.append(run.result(keep_diverged=keep_diverged))
-    return results[0] if together else stack_runs(results)
+    run = Run(
+        models, X, sets, settings, seeds, hooks, n_criteria=n_criteria, processes=processes, limits=limits or Limits()
+    )
+    run.train(checkpoint, progress or log_epoch)
+    return run.result(keep_diverged=keep_diverged)
+
+
+def log_epoch(history: Sequence[dict[str, Any]], epochs: int) -> None:
+    """Log the last epoch of a history at level INFO."""
+    last = history[-1]
+    logger.info("epoch %d of %d, loss %s, score %s", last["epoch"] + 1, epochs, last["loss"], last["score"])
 
 
 class Run:
@@ -191,9 +171,9 @@ class Run:
         seeds: Sequence[int],
         hooks: Hooks,
         *,
-        n_criteria: int = 1,
-        processes: Processes = Processes(),
-        limits: Limits = Limits(),
+        n_criteria: int,
+        processes: Processes,
+        limits: Limits,
     ) -> None:
         half = settings.precision == "bfloat16"
         if half and isinstance(X, Tensor) and X.ndim == 4:
@@ -204,7 +184,7 @@ class Run:
         self.epoch_number, self.step_number = 0, 0
         self._identity: dict[str, str] | None = None
 
-        self.replicas = Replicas(models, half=half, compiled=settings.compiled, accelerate=hooks.accelerate)
+        self.replicas = Replicas(models, half=half, accelerate=hooks.accelerate)
         processes.copy_first_([*self.replicas.state.values()])
         self.optimisation = Optimisation(self.replicas.parameters(), settings, hooks.optimiser, hooks.schedule)
         self.stopping = hooks.stopping or never
@@ -270,28 +250,17 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or all replicas have stopped by every criterion."""
-        return self.epoch_number >= self.settings.epochs or bool(self._stopped.all())
+        return self.epoch_number >= self.settings.epochs or all(bool(best.stopped.all()) for best in self.best)
 
-    @property
-    def _stopped(self) -> Tensor:
-        """Which replicas have stopped by every criterion, (replicas,)."""
-        return torch.stack([best.stopped for best in self.best]).all(0)
-
-    @property
-    def _skips_stopped(self) -> bool:
-        """Whether some replicas have stopped and the others can train without them, as their random numbers differ."""
-        separate = self.captured is None and self.processes.size == 1 and not self._draws
-        return separate and bool(self._stopped.any())
-
-    def train(self, checkpoint: Checkpoint | None, progress: LogProgress) -> None:
+    def train(self, checkpoint: Checkpoint | None, progress: Progress) -> None:
         """Train to the end, from the checkpoint if there is one."""
         lock = checkpoint.locked() if checkpoint is not None and self.processes.first else nullcontext()
-        with lock, self._threads(), progress:
+        with lock, self._threads():
             if checkpoint is not None:
                 self._resume(checkpoint)
             while not self.finished:
                 self._train_epoch(checkpoint)
-                progress.epoch(self.history, self.settings.epochs)
+                progress(self.history, self.settings.epochs)
 
     def _threads(self) -> AbstractContextManager[None]:
         n_rows = sum(batches.most_rows for batches in self.batches)
@@ -305,9 +274,6 @@ class Run:
         """Visit every group once; after a resumption, those that are left."""
         start = time.perf_counter()
         phase = self.settings.phase(self.epoch_number)
-        if self._skips_stopped:
-            for batches in self.batches:
-                batches.replicas = (~self._stopped).nonzero().flatten()
         if self.captured is not None:
             self.captured.go_to(self.step_number)
         while self.step_number < self.n_steps:
@@ -350,11 +316,6 @@ class Run:
         if scores is not None or self.hooks.score is None:
             for place, best in enumerate(self.best):
                 best.update(self.replicas, self.epoch_number, None if scores is None else scores[place])
-        if self._skips_stopped:
-            before, stopped = self.history[-1]["loss"], self._stopped.tolist()
-            losses = [before[place] if stopped[place] else loss for place, loss in enumerate(losses)]
-            if scores is not None:
-                scores = scores.where(~self._stopped, torch.stack([best.score for best in self.best]))
         noted = None if scores is None else scores.tolist()
         seconds = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=self.processes.device)
         self.processes.copy_first_([seconds])

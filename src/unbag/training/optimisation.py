@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -24,10 +23,7 @@ MakeSchedule = Callable[[Optimizer], LRScheduler]
 class PerStep:
     """A schedule that advances after every step; a plain function makes one that advances after every epoch.
 
-    Examples
-    --------
-    >>> from torch.optim.lr_scheduler import OneCycleLR
-    >>> warm_restart = PerStep(lambda optimiser: OneCycleLR(optimiser, 0.01, total_steps=1000))
+    For example ``PerStep(lambda optimiser: OneCycleLR(optimiser, 0.01, total_steps=1000))``.
     """
 
     make: MakeSchedule
@@ -38,17 +34,7 @@ class PerStep:
 
 
 class Optimisation:
-    """An optimiser with an optional schedule.
-
-    Parameters
-    ----------
-    parameters
-        What the optimiser changes.
-    settings
-        Settings of Adam, the default optimiser.
-    make_optimiser, make_schedule
-        Hooks that make others.
-    """
+    """An optimiser of parameters with an optional schedule: Adam by the settings, unless a hook makes another one."""
 
     def __init__(
         self,
@@ -57,38 +43,28 @@ class Optimisation:
         make_optimiser: MakeOptimiser | None,
         make_schedule: MakeSchedule | None,
     ) -> None:
-        self._every = "step" if isinstance(make_schedule, PerStep) else "epoch"
         if make_optimiser is None:
-            self.optimiser: Optimizer = _make_adam(parameters, settings, scheduled=make_schedule is not None)
+            on_gpu = parameters[0].is_cuda
+            rate, decay = settings.learning_rate, settings.weight_decay
+            self.optimiser: Optimizer = Adam(parameters, rate, weight_decay=decay, capturable=on_gpu, fused=True)
         else:
             self.optimiser = _check_optimiser(make_optimiser(parameters), parameters)
+        self._every = "step" if isinstance(make_schedule, PerStep) else "epoch"
         self.schedule = None if make_schedule is None else _check_schedule(make_schedule(self.optimiser))
-        self._captured: list[dict[str, Any]] | None = None
 
     def can_be_captured(self) -> bool:
-        """Return whether a captured step does what a plain one does: the state of Adam starts with zeros."""
-        groups = self.optimiser.param_groups
-        if not isinstance(self.optimiser, Adam) or not all(group["capturable"] for group in groups):
-            return False
-        if self.schedule is not None and not all(isinstance(group["lr"], Tensor) for group in groups):
-            raise ValueError(
-                "with a schedule, the learning rate of a captured step must be a tensor that it reads, as in "
-                "torch.optim.Adam(parameters, lr=torch.tensor(0.001, device='cuda'), capturable=True); or train with "
-                "Settings(capture=False)"
-            )
-        self._captured = self._constants()
-        return True
+        """Return whether a captured step does what a plain one does.
+
+        The state of Adam starts with zeros, as that of a captured step must. A graph would not see a schedule change
+        the optimiser.
+        """
+        capturable = all(group.get("capturable") for group in self.optimiser.param_groups)
+        return isinstance(self.optimiser, Adam) and capturable and self.schedule is None
 
     def after(self, event: Literal["epoch", "step"]) -> None:
         """Advance the schedule, if it does so after every such event."""
-        if self.schedule is None or event != self._every:
-            return
-        self.schedule.step()
-        if self._captured is not None and self._captured != self._constants():
-            raise ValueError(
-                "the schedule changes more of the optimiser than its learning rate, which a captured step does not "
-                "read; train with Settings(capture=False)"
-            )
+        if self.schedule is not None and event == self._every:
+            self.schedule.step()
 
     def go_to(self, epochs: int, steps: int) -> None:
         """Advance a new schedule by a number of epochs, and of steps in all."""
@@ -109,20 +85,6 @@ class Optimisation:
     def tensors(self) -> list[Tensor]:
         """Return the tensors that a step changes; there are none before the first step."""
         return [v for state in self.optimiser.state.values() for v in state.values() if isinstance(v, Tensor)]
-
-    def _constants(self) -> list[dict[str, Any]]:
-        """Return what a captured step takes for constant."""
-        varying = ("params", "lr", "initial_lr")
-        return [{k: v for k, v in group.items() if k not in varying} for group in self.optimiser.param_groups]
-
-
-def _make_adam(parameters: list[Tensor], settings: Settings, *, scheduled: bool) -> Adam:
-    device = parameters[0].device
-    on_gpu = device.type == "cuda"
-    rate: float | Tensor = settings.learning_rate
-    if on_gpu and scheduled:  # so that a captured step sees it change
-        rate = torch.tensor(rate, device=device)
-    return Adam(parameters, lr=rate, weight_decay=settings.weight_decay, capturable=on_gpu, fused=True)
 
 
 def _check_optimiser(optimiser: Any, parameters: list[Tensor]) -> Optimizer:

@@ -90,6 +90,4 @@ def _raise_process_lost() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise ProcessLost(
-            f"another process of the run has ended, or cannot be reached ({reason}); {RESUME}"
-        ) from error
+        raise ProcessLost(f"another process of the run has ended, or cannot be reached ({reason}); {RESUME}") from error

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +20,9 @@ PREDICTED_ROWS = 8192
 """Rows that are predicted at a time."""
 
 
-class Accelerate(Protocol):
-    """A hook that may replace the model that replicas run by one that computes the same faster."""
-
-    def __call__(self, model: nn.Module, *, replicas: int, half: bool) -> nn.Module:
-        """Return the model, or another one with parameters and buffers of the same names.
-
-        ``model`` is a copy of the first model, on its device; ``half`` says whether it runs in bfloat16.
-        """
-        ...
+Accelerate = Callable[..., nn.Module]
+"""Called as ``accelerate(model, replicas=n, half=False)`` with a copy of the first model. It returns it, perhaps compiled,
+or a faster model with parameters and buffers of the same names; ``half`` says whether it runs in bfloat16."""
 
 
 def make_models(
@@ -46,21 +39,17 @@ def make_models(
     return models
 
 
-def can_be_stacked(model: nn.Module) -> bool:
-    """Return whether replicas of a model can share a forward pass, in which rows are padded to equal numbers."""
-    has_shared_weights = len(list(model.named_parameters(remove_duplicate=False))) > len(list(model.parameters()))
-    return not (keeps_statistics(model) or has_shared_weights)
-
-
-def keeps_statistics(model: nn.Module) -> bool:
-    """Return whether a model depends on several rows at once or changes its buffers, as norms with statistics do."""
-    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
-    return mixes_rows(model) or any(part.track_running_stats for part in norms)
-
-
 def mixes_rows(model: nn.Module) -> bool:
     """Return whether the output for a row depends on the other rows."""
     return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
+
+
+def find_obstacle(model: nn.Module) -> str | None:
+    """Return why replicas of a model cannot be stacked, or learn from parts of a step; None if they can."""
+    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+    if mixes_rows(model) or any(part.track_running_stats for part in norms):
+        return "a model with batch norm or running statistics learns from all rows of a step at once"
+    return None
 
 
 class Replicas:
@@ -75,8 +64,6 @@ class Replicas:
         Models of one architecture.
     half
         Whether to run them in bfloat16, where that is safe.
-    compiled
-        Whether to compile the forward pass of a single model, unless ``accelerate`` replaced it.
     accelerate
         Hook that replaces the model that runs.
     """
@@ -89,7 +76,6 @@ class Replicas:
         models: Sequence[nn.Module],
         *,
         half: bool = False,
-        compiled: bool = False,
         accelerate: Accelerate | None = None,
     ) -> None:
         self.n = len(models)
@@ -100,20 +86,22 @@ class Replicas:
         self._model = model if accelerate is None else accelerate(model, replicas=self.n, half=half)
         if self.n == 1:
             self.state = named_tensors(self._model)
-            self._single = torch.compile(self._model) if compiled and self._model is model else self._model
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
-        self._model.to("meta")
         self._vectorised = torch.vmap(self._run_one, randomness="different")
 
     def _run_one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return functional_call(self._model, state, (inputs,))
 
-    def _run_in_turn(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    def run_at_once(self, inputs: Tensor) -> Tensor:
+        """Run in one vectorised pass, which suits a GPU."""
+        return self._vectorised(self.state, inputs).flatten(0, 1)
+
+    def run_in_turn(self, inputs: Tensor) -> Tensor:
         """Run one after the other, so that what one model needs stays in the caches of a processor."""
-        parts = {name: tensor.unbind() for name, tensor in state.items()}
-        states = [{name: part[replica] for name, part in parts.items()} for replica in range(len(inputs))]
+        parts = {name: tensor.unbind() for name, tensor in self.state.items()}
+        states = ({name: part[replica] for name, part in parts.items()} for replica in range(self.n))
         return torch.cat([self._run_one(*pair) for pair in zip(states, inputs.unbind(), strict=True)])
 
     def parameters(self) -> list[Tensor]:
@@ -124,15 +112,12 @@ class Replicas:
         """Return the tensors that no optimiser changes, but a forward pass may."""
         return {name: self.state[name] for name, _ in self._model.named_buffers()}
 
-    def __call__(self, inputs: Tensor, which: slice | Tensor = slice(None)) -> Tensor:
-        """Compute the logits of all replicas or some, each of its rows: (replicas, n, ...) to (replicas * n, k)."""
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Compute the logits of the replicas, each of its own rows: (replicas, n, ...) to (replicas * n, k)."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
             if self.n == 1:
-                return self._single(inputs[0])
-            state = self.state
-            if len(inputs) < self.n:
-                state = {name: tensor[which] for name, tensor in state.items()}
-            return self._vectorised(state, inputs).flatten(0, 1) if inputs.is_cuda else self._run_in_turn(state, inputs)
+                return self._model(inputs[0])
+            return self.run_at_once(inputs) if inputs.is_cuda else self.run_in_turn(inputs)
 
     def predict(self, X: Tensor) -> Tensor:
         """Compute the logits of all replicas for the same rows, without gradients: (n, ...) to (replicas, n, k)."""

@@ -55,9 +55,6 @@ class Settings:
     precision
         Precision of the model; ``"bfloat16"`` pays for large convolutional models. The E-step is always computed in
         float32 or float64.
-    compiled
-        Whether the model runs through ``torch.compile``, which takes about a minute at the start. Only for models that
-        are not trained side by side.
 
     Examples
     --------
@@ -78,7 +75,6 @@ class Settings:
     patience: int | None = None
     capture: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
-    compiled: bool = False
 
     def __post_init__(self) -> None:
         # Numbers of NumPy are converted, so that equal settings have equal representations.

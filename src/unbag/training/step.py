@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -66,48 +66,22 @@ class Limits:
 class Step:
     """A step of all replicas, on one batch of each set of observations.
 
-    Parameters
-    ----------
-    replicas
-        The models.
-    X
-        All rows.
-    sets
-        The sets of observations.
-    loss
-        Loss of the unbiased risk.
-    optimiser
-        Optimiser of the parameters of the replicas.
-    memory
-        For each set, the log-probabilities at the last visit, (memberships of all replicas, k); empty if not needed.
-    loss_sum
-        Sum of the losses since the start of the epoch, (replicas,).
-    objective
-        Objective in place of that of Algorithm 1.
-    views
-        Hook that makes the inputs of the models from rows.
-    processes
-        The processes that divide the groups of a step.
-    random
-        Random numbers of models and views; None if they draw none.
-    limits
-        Sizes from which on a step runs in parts.
+    Models, views and objectives may draw random numbers, those of ``random``; None means that none does.
     """
 
     replicas: Replicas
     X: Rows
     sets: Sequence[Batches]
-    loss: Loss
+    loss: Loss  # of the unbiased risk
     optimiser: Optimizer
-    memory: list[Tensor]
-    loss_sum: Tensor
-    objective: Objective | None = None
+    memory: list[Tensor]  # of each set: log-probabilities at the last visit, (memberships of all replicas, k), or empty
+    loss_sum: Tensor  # since the start of the epoch, (replicas,)
+    objective: Objective | None = None  # in place of that of Algorithm 1
     views: Views | None = None
-    processes: Processes = Processes()
+    processes: Processes = field(default_factory=Processes)
     random: RandomState | None = None
-    limits: Limits = Limits()
-    at_once: bool = False
-    """Whether no step may run in parts, as for models whose outputs depend on all rows."""
+    limits: Limits = field(default_factory=Limits)
+    at_once: bool = False  # as for models whose outputs depend on all rows
 
     def __call__(self, phase: Phase, batches: Sequence[Batch | None]) -> None:
         """Update the replicas by one batch of each set; None is a batch without groups for this process."""
@@ -123,7 +97,7 @@ class Step:
             # The mean over the groups of each replica, those of other processes included.
             factor = objective.scale * batches_of_set.weight * self.replicas.n / batch.n_groups
             backward(objective.grad.mul_(factor))
-            self.loss_sum[batch.replicas] += factor * objective.values.view(len(batch.rows), -1).sum(1)
+            self.loss_sum += factor * objective.values.view(len(batch.rows), -1).sum(1)
 
     def _e_and_m_step(
         self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor
@@ -172,7 +146,7 @@ class Step:
         """Return outputs, one row per membership, and the backward pass."""
         if not self.at_once and batch.rows.numel() > self.limits.max_rows:
             return self._forward_in_parts(batch)
-        outputs = batch.of_members(self.replicas(self._inputs(batch.rows), batch.replicas))
+        outputs = batch.of_members(self.replicas(self._inputs(batch.rows)))
         return outputs.detach(), outputs.backward
 
     def _forward_in_parts(self, batch: Batch) -> tuple[Tensor, Backward]:
@@ -182,7 +156,7 @@ class Step:
         buffers = {name: buffer.clone() for name, buffer in self.replicas.buffers().items()}
         random, start = self.random, None if self.random is None else self.random.now()
         # With gradients, though they are not used: without them, some layers compute and draw in other ways.
-        predicted = (self.replicas(self._inputs(rows), batch.replicas).detach() for rows in parts)
+        predicted = (self.replicas(self._inputs(rows)).detach() for rows in parts)
         outputs = join((part.reshape(n, -1, part.shape[1]) for part in predicted), batch.rows.shape[1], 1)
 
         def backward(gradient: Tensor) -> None:
@@ -191,6 +165,6 @@ class Step:
             gradients = batch.of_rows(gradient).split(parts[0].shape[1], 1)
             with nullcontext() if random is None or start is None else random.again_from(start):
                 for rows, part in zip(parts, gradients, strict=True):
-                    self.replicas(self._inputs(rows), batch.replicas).float().backward(part.flatten(0, 1))
+                    self.replicas(self._inputs(rows)).float().backward(part.flatten(0, 1))
 
         return batch.of_members(outputs.flatten(0, 1)), backward

@@ -21,24 +21,19 @@ replicas stop now, (replicas,), or whether all do."""
 class Best:
     """The best epoch of each replica by one criterion so far.
 
-    Parameters
-    ----------
-    weights
-        A snapshot of the replicas, each at its best epoch.
-    score, epoch
-        The score and the number of that epoch, (replicas,); -inf and -1 before the first one. Of equal epochs, the
-        latest is the best.
-    improved
-        The last epoch whose score was higher than all before.
-    stopped
-        Which replicas have stopped.
+    Of epochs with equal scores, the latest is the best.
     """
 
     weights: dict[str, Tensor]
+    """A snapshot of the replicas, each at its best epoch."""
     score: Tensor
+    """The score of that epoch, (replicas,); -inf before the first one."""
     epoch: Tensor
+    """The number of that epoch, (replicas,); -1 before the first one."""
     improved: Tensor
+    """The last epoch whose score was higher than all before, (replicas,)."""
     stopped: Tensor
+    """Which replicas have stopped, (replicas,)."""
 
     @classmethod
     def before_training(cls, replicas: Replicas, device: torch.device) -> Best:
@@ -75,14 +70,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Patience:
-    """A rule that stops a replica whose score has not improved for a number of epochs.
-
-    Parameters
-    ----------
-    epochs
-        The number of epochs.
-    begins
-        The epoch, counted from 0, from which they count.
+    """A rule that stops a replica whose score has not improved for ``epochs`` epochs after the one that ``begins``.
 
     Examples
     --------

@@ -12,10 +12,11 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class Cell:
-    """An entry of a table: how it reads, and the number it is sorted by, if it is one."""
+    """An entry of a table: its text, the number it is sorted by, and the length of a bar behind it in percent."""
 
     text: str
     value: float | None = None
+    bar: int | None = None
 
 
 @dataclass(frozen=True)

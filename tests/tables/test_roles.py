@@ -9,8 +9,8 @@ from table_files import write
 
 import unbag
 from unbag._utils.problems import TableError
-from unbag.tables.column_roles import columns_of_instances, columns_of_source
 from unbag.tables.plan import make_plan
+from unbag.tables.roles import columns_of_instances, columns_of_source
 
 
 def understand(instances, groups, **options):
@@ -158,7 +158,7 @@ def test_columns_that_leave_a_doubt(instances, groups, options, sentence):
 def test_a_contrary_column_is_read_as_what_it_says(groups, kind, meaning):
     _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
     assert source.certain
-    (note,) = source.reading.note(source.kind, "groups.csv", source.observed)
+    (note,) = source.polarity.describe(source.kind, "groups.csv", source.observed)
     assert str(note) == f"groups.csv, column {source.observed}: by the name of the column, 1 is read as: {meaning}"
 
 
@@ -179,7 +179,7 @@ def test_a_contrary_column_is_read_as_what_it_says(groups, kind, meaning):
 )
 def test_a_column_that_says_what_is_expected_needs_no_note(groups, kind):
     _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
-    assert source.reading.note(source.kind, "groups.csv", source.observed) == []
+    assert source.polarity.describe(source.kind, "groups.csv", source.observed) == []
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def test_a_column_that_leaves_open_what_1_means_is_refused(groups, kind, sentenc
 )
 def test_the_name_of_ranks_tells_the_relation(column, relation):
     _, source = understand("id,x", f"a,b,{column}", aggregate="ordinal_rank")
-    assert source.reading.relation() == relation
+    assert source.polarity.relation == relation
 
 
 def test_a_relation_that_is_given_goes_before_the_name():
     _, source = understand("id,x", "a,b,better", aggregate="ordinal_rank", relation=">")
-    assert source.reading.relation() == "<"  # no word of the name; --relation tells
+    assert source.polarity.relation == "<"  # no word of the name; --relation tells
     assert source.certain

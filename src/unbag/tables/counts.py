@@ -1,0 +1,661 @@
+"""Counts per class of each group, as they were published: decimal marks, units, rounding, bounds, blanks and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf, isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from unbag import published
+from unbag._utils.problems import NAMED, Problem, fail, failing, in_rows, list_some
+from unbag.data.columns import Table
+from unbag.noise import KINDS, Gaussian, Noise, read_noise
+from unbag.published import WHOLE
+from unbag.tables.cells import BOUNDS, MARKS, NUMBER, SUPPRESSED, UNREADABLE, Cells, list_texts, read_cells
+from unbag.tables.options import UNITS, Source
+from unbag.tables.roles import SourceColumns
+
+SINGULAR = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}
+TOTALS = {"proportions": 1.0, "percentages": 100.0}
+"""Sum of the shares of all classes."""
+MIN_SCALE, MAX_SCALE = 1e-6, 1e9
+"""Noise of a smaller scale changes no count, and noise of a larger scale leaves nothing of any."""
+DASHES = ("-", "\u2013", "\u2014")
+
+
+class ColumnRead(NamedTuple):
+    """How some cells of a column were read."""
+
+    column: str
+    read_as: str
+    cells: int
+
+
+@dataclass(frozen=True, eq=False)
+class ParsedColumns:
+    """What was observed, a row for each row of the file; None where errors among the problems do not allow it."""
+
+    z: np.ndarray | None
+    problems: list[Problem]
+    read: list[ColumnRead] = field(default_factory=list)
+    left_out: np.ndarray | None = None
+    """Rows of the file whose groups are not learned from, (rows,)."""
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """How counts were published, and what to do about groups that do not fit."""
+
+    source: Source
+    missing_members: bool = False
+    drop_bad_groups: bool = False
+
+
+def read_counts(
+    columns: SourceColumns, table: Table, ids: pa.Array, sizes: np.ndarray, options: CountOptions
+) -> ParsedColumns:
+    """Return counts per class, (rows, classes), or constraints on them, (rows, classes, 6), or the errors by row.
+
+    Parameters
+    ----------
+    columns
+        Which columns count which class.
+    table
+        One row per group.
+    ids, sizes
+        The id and the number of rows of each group; groups without rows are ignored.
+    options
+        How the counts were published, and what to do about groups that do not fit.
+    """
+    counts = choose_mark(table, columns, options.source, sizes, options.missing_members)
+    if isinstance(counts, Problem):
+        return ParsedColumns(None, [counts])
+    if problem := _check_unit(counts):
+        return ParsedColumns(None, problem)
+    errors = RowErrors(table.file, sizes > 0, lambda row: repr(ids[row].as_py()))
+    constraints = _Constraints(counts, ids, options, errors)
+    z = constraints.as_array()
+    if (errors.errors and not options.drop_bad_groups) or not errors.good.any():
+        return ParsedColumns(None, errors.errors, counts.describe())
+    problems = [*constraints.notes, *errors.as_note()]
+    return ParsedColumns(z, problems, counts.describe(), (sizes > 0) & ~errors.good)
+
+
+def check_published(source: Source) -> None:
+    """Refuse options on published counts that contradict each other or are out of range.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> check_published(Source(Path("wards.csv"), noise="laplace", epsilon=0.5))
+    Traceback (most recent call last):
+    unbag._utils.problems.TableError: wards.csv: the scale of laplace noise must be given in one way: ...
+    """
+    file = str(source.file)
+    if source.unit is not None and source.unit not in UNITS:
+        raise fail(f"--unit must be one of {', '.join(UNITS)}, got {source.unit!r}", file)
+    if source.decimal is not None and source.decimal not in MARKS:
+        raise fail(f"--decimal must be . or , and got {source.decimal!r}", file)
+    for name in ("epsilon", "sensitivity", "rounded_to", "suppressed_below"):
+        value = getattr(source, name)
+        if value is not None and not (isfinite(value) and value > 0):
+            raise fail(f"--{name.replace('_', '-')} must be a positive number, got {value:g}", file)
+    options = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
+    if source.noise is None:
+        if given := [name for name, value in options.items() if value]:
+            raise fail(f"{given[0]} is about noise; say of which kind with --noise {' or '.join(KINDS)}", file)
+        return
+    if source.rounded_to is not None or source.suppressed_below is not None:
+        raise fail(
+            "--noise does not go together with --rounded-to or --suppressed-below: counts that were changed once more "
+            "after the noise have no likelihood here; leave out --rounded-to if the noise is much larger than the "
+            "rounding, and leave suppressed cells blank, which is unknown",
+            file,
+        )
+    name, _, scale = source.noise.partition(":")
+    ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
+    if sum(ways) != 1 or name not in KINDS or (source.epsilon is None) != (source.sensitivity is None):
+        with failing(file):
+            read_noise(source.noise if scale else f"{name}:1")  # refuses an unknown name
+        raise fail(
+            f"the scale of {name} noise must be given in one way: --noise {name}:2.5, --noise-scale COLUMN, or "
+            "--epsilon together with --sensitivity, by how much one person changes the counts (1 where a person is "
+            "counted in one cell alone)",
+            file,
+        )
+    if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
+        raise fail(
+            f"epsilon alone does not tell the scale of {name} noise; give its standard deviation, as in --noise "
+            f"{name}:17",
+            file,
+        )
+    if not source.noise_scale:
+        make_noise(source)
+
+
+def make_noise(source: Source, scales: Any = None) -> Noise:
+    """Return the noise that the options of a file describe; ``scales`` are those that its columns contain.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> make_noise(Source(Path("wards.csv"), noise="laplace", epsilon=0.5, sensitivity=1))
+    Laplace(scale=2)
+    """
+    assert source.noise is not None
+    if scales is not None:
+        return KINDS[source.noise](scales)
+    options, scale = f"--noise {source.noise}", inf
+    with failing(str(source.file)):
+        if source.epsilon is not None and source.sensitivity is not None:
+            options = f"--epsilon {source.epsilon:g} with --sensitivity {source.sensitivity:g}"
+            scale = source.sensitivity / source.epsilon
+            noise = KINDS[source.noise](scale) if isfinite(scale) else None
+        else:
+            noise = read_noise(source.noise)
+            scale = float(noise.scale)
+    if noise is None or not MIN_SCALE <= scale <= MAX_SCALE:
+        why = "changes no count: leave the options on noise out" if scale < MIN_SCALE else "leaves nothing of any count"
+        raise fail(
+            f"{options} is noise of scale {scale:g}, which {why}; expected {MIN_SCALE:g} to {MAX_SCALE:g}",
+            str(source.file),
+        )
+    return noise
+
+
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    """The columns of counts in a file, read with one decimal mark.
+
+    Parameters
+    ----------
+    table, columns, source
+        The file, the roles of its columns, and options on how it was published.
+    sizes
+        Number of rows of each group, (rows of the file,); groups without rows are ignored.
+    mark
+        Character before decimals.
+    """
+
+    table: Table
+    columns: SourceColumns
+    source: Source
+    sizes: np.ndarray
+    mark: str
+
+    @cached_property
+    def cells(self) -> dict[str, Cells]:
+        """All columns of numbers: classes, sizes, scales."""
+        names = (*self.columns.classes, *([self.columns.size] if self.columns.size else []), *self.columns.scales)
+        return {name: read_cells(self.table.column(name), self.mark) for name in names}
+
+    def stack(self, name: str) -> np.ndarray:
+        """Return a field of the cells of all classes, (rows, classes)."""
+        return np.stack([getattr(self.cells[column], name) for column in self.columns.classes], 1)
+
+    @cached_property
+    def kind(self) -> np.ndarray:
+        """Kind of each cell, (rows, classes)."""
+        return self.stack("kind")
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Numbers in cells, (rows, classes); 0 where there is none."""
+        return np.where(self.kind == NUMBER, self.stack("low"), 0.0)
+
+    @property
+    def noisy(self) -> np.ndarray:
+        """Which cells are numbers with noise, (rows, classes)."""
+        return (self.kind == NUMBER) & (self.source.noise is not None)
+
+    @cached_property
+    def full(self) -> np.ndarray:
+        """Which groups have a number for every class, (rows,)."""
+        return (self.sizes > 0) & (self.kind == NUMBER).all(1)
+
+    @cached_property
+    def totals(self) -> np.ndarray:
+        """Number of members of each group according to the file, or else its number of rows, (rows,)."""
+        if self.columns.size is None:
+            return self.sizes.astype(float)
+        size = self.cells[self.columns.size]
+        return np.where(size.kind == NUMBER, size.low, self.sizes)
+
+    @cached_property
+    def unit(self) -> str | None:
+        """Unit of the numbers of classes; None if it cannot be inferred."""
+        if self.source.unit is not None:
+            return self.source.unit
+        if bool(self.stack("percent").any()):
+            return "percentages"
+        if self.source.noise is not None:
+            return "counts"
+        fits = {unit: self.share_adding_up(unit) for unit in UNITS}
+        best = max(fits, key=lambda unit: fits[unit])  # of several, the first
+        if fits[best] > 0.5:
+            return best
+        return "counts" if self.is_whole else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all numbers of classes are whole."""
+        numbers = self.numbers[(self.kind == NUMBER) & (self.sizes > 0)[:, None]]
+        return bool((numbers == np.rint(numbers)).all())
+
+    @property
+    def has_whole_noise(self) -> bool:
+        """Whether the noise moves counts by whole numbers."""
+        return make_noise(self.source, 1.0 if self.source.noise_scale else None).is_integral
+
+    def share_adding_up(self, unit: str) -> float:
+        """Return the share of the groups with a number for every class whose numbers add up in a unit."""
+        if not self.full.any():
+            return 0.0
+        numbers, totals = self.numbers[self.full], self.totals[self.full]
+        room = numbers.shape[1] * self.step_of(unit) / 2
+        if unit != "counts":
+            totals = np.full(len(totals), TOTALS[unit])
+        elif self.columns.scales:
+            room += 25 * numbers.shape[1] * max(self.cells[name].low.max() for name in self.columns.scales)
+        elif self.source.noise is not None:
+            room += 25 * numbers.shape[1] * float(make_noise(self.source).scale)
+        return float((np.abs(numbers.sum(1) - totals) <= room + WHOLE).mean())
+
+    def plausibility(self) -> float:
+        """Return how well the numbers add up in their best unit, and how many sizes are near the numbers of rows."""
+        best = max(self.share_adding_up(unit) for unit in UNITS)
+        if self.columns.size is None:
+            return best
+        ratio = (self.totals / np.maximum(self.sizes, 1))[self.sizes > 0]
+        return best + float(((ratio > 0.1) & (ratio < 10)).mean())
+
+    @property
+    def step(self) -> float:
+        """Numbers are rounded to multiples of this, in their unit; 0: they are exact."""
+        return self.step_of(str(self.unit))
+
+    def step_of(self, unit: str) -> float:
+        """Return the step of rounding if numbers are of a unit: that of the options, or the last place they show."""
+        shown = float(10.0 ** -max(self.cells[name].decimals for name in self.columns.classes))
+        exact = unit == "counts" or (unit == "proportions" and shown == 1)  # all of a group, or nothing
+        return self.source.rounded_to or (0.0 if exact else shown)
+
+    def bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the largest count that each cell allows, (rows, classes), in groups of some sizes."""
+        factor = np.ones(len(totals)) if self.unit == "counts" else np.maximum(totals, 1) / TOTALS[str(self.unit)]
+        half = np.where(self.kind == NUMBER, self.step / 2, 0.0)
+        low, high = (self.stack("low") - half) * factor[:, None], (self.stack("high") + half) * factor[:, None]
+        low = np.where(self.stack("above"), np.floor(low + WHOLE) + 1, np.ceil(low - WHOLE))
+        high = np.where(self.stack("below"), np.ceil(high - WHOLE) - 1, np.floor(high + WHOLE))
+        suppressed = self.kind == SUPPRESSED
+        few = inf if self.source.suppressed_below is None else self.source.suppressed_below - 1
+        return np.where(suppressed, 0.0, low), np.where(suppressed, few, high)
+
+    def describe(self) -> list[ColumnRead]:
+        """Return how the cells of each column were read."""
+        meaning, scales, few = SINGULAR[str(self.unit)], self.columns.scales, self.source.suppressed_below
+        if self.source.noise is not None:
+            scale = f"in column {', '.join(scales)}" if scales else f"{make_noise(self.source).scale:g}"
+            meaning += f" with {self.source.noise.partition(':')[0]} noise, scale {scale}"
+        elif self.step:
+            meaning += f", rounded to {self.step:g}"
+        unknown = "unknown, 0 to the size of the group" if few is None else f"below {few}"
+        read = []
+        for name in self.columns.classes:
+            kind = self.cells[name].kind
+            for which, what in (
+                (NUMBER, meaning + self._describe_marks(name)),
+                (BOUNDS, "bounds"),
+                (SUPPRESSED, unknown),
+            ):
+                if (cells := kind == which).any():
+                    texts = "" if which == NUMBER else f": {list_texts(self.table.column(name), cells)}"
+                    read.append(ColumnRead(name, what + texts, int(cells.sum())))
+        if self.columns.size is not None:
+            what = f"size of the group{self._describe_marks(self.columns.size)}"
+            read.append(ColumnRead(self.columns.size, what, len(self.table)))
+        return read + [ColumnRead(name, "scale of the noise", len(self.table)) for name in scales]
+
+    def _describe_marks(self, name: str) -> str:
+        commas = self.mark == "," and self.cells[name].decimals > 0
+        thousands = ", thousands set apart" if self.cells[name].separated else ""
+        return (", decimal commas" if commas else "") + thousands
+
+    @property
+    def n_unreadable(self) -> int:
+        """Number of cells that cannot be read, and of group sizes that are not whole."""
+        size = self.cells[self.columns.size].low if self.columns.size else np.zeros(0)
+        fractions = np.isfinite(size) & (size != np.rint(size))
+        return sum(int((cells.kind == UNREADABLE).sum()) for cells in self.cells.values()) + int(fractions.sum())
+
+    def may_be_counts(self, missing_members: bool) -> bool:
+        """Whether all numbers of classes may be counts: whole, and of members that have rows, unless some have none."""
+        if self.source.unit not in (None, "counts") or self.stack("percent").any():
+            return False
+        noisy = self.source.noise is not None
+        if noisy and not self.has_whole_noise:
+            return False
+        return self.is_whole and (missing_members or noisy or bool((self.numbers <= self.totals[:, None]).all()))
+
+
+def choose_mark(
+    table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, missing_members: bool = False
+) -> CountTable | Problem:
+    """Return the counts of a file with the decimal mark that fits, or an error if both marks make sense.
+
+    It is the mark with which more cells are readable, or else more groups add up, or else all numbers may be counts.
+    """
+    point, comma = (CountTable(table, columns, source, sizes, mark) for mark in MARKS)
+    if source.decimal is not None:
+        return point if source.decimal == "." else comma
+    if point.n_unreadable != comma.n_unreadable:
+        return min(point, comma, key=lambda counts: counts.n_unreadable)
+    differ = {name: cells.differ(comma.cells[name]) for name, cells in point.cells.items()}
+    rows = np.any([*differ.values()], 0)
+    if not rows.any():
+        return point
+    fits = point.plausibility(), comma.plausibility()
+    if fits[0] != fits[1] and max(fits) > 0.5:
+        return point if fits[0] > fits[1] else comma
+    if len(possible := [counts for counts in (point, comma) if counts.may_be_counts(missing_members)]) == 1:
+        return possible[0]
+    row = int(rows.argmax())
+    name = next(name for name in differ if differ[name][row])
+    readings = " or ".join(f"{counts.cells[name].low[row]:.10g}" for counts in (point, comma))
+    message = (
+        f"{table.column(name)[row].as_py()!r} may be {readings}, and no other cell decides; say what stands before "
+        "decimals with --decimal . or --decimal ,"
+    )
+    return Problem("error", message, table.file, row + 1, name)
+
+
+def _check_unit(counts: CountTable) -> list[Problem]:
+    """Return errors of columns without counts, or of numbers whose unit is unknown or contradictory."""
+    file, problems = counts.table.file, []
+    for name in counts.columns.classes:
+        column, kind = counts.table.column(name), counts.cells[name].kind
+        if not np.isin(kind, (NUMBER, BOUNDS)).any() and (kind == UNREADABLE).any():
+            example = column[int((kind == UNREADABLE).argmax())].as_py()
+            message = (
+                f"a column of counts must hold numbers, got {column.type}, for example {str(example)!r}; "
+                "if it counts no class, say which columns do with --classes"
+            )
+            problems.append(Problem("error", message, file, None, name))
+    if problems:
+        return problems
+    percent = counts.stack("percent")
+    signs = percent[nonzero := (counts.kind == NUMBER) & (counts.numbers != 0)]  # 0 is 0 with a sign and without one
+    message = ""
+    if signs.any() and not signs.all():
+        usual = 2 * signs.sum() > len(signs)
+        row, place = np.argwhere(nonzero & (percent != usual))[0].tolist()
+        name = counts.columns.classes[place]
+        message = (
+            f"{counts.table.column(name)[row].as_py()!r} has {'no' if usual else 'a'} %, unlike "
+            f"{(signs == usual).sum():,} of {len(signs):,} numbers; write all of them alike"
+        )
+        return [Problem("error", message, file, row + 1, name)]
+    if percent.any() and counts.unit != "percentages":
+        message = f"numbers have a %, but --unit says that they are {counts.unit}"
+    elif counts.unit is None:
+        sums = counts.numbers.sum(1)[counts.full]
+        which = f": the first adds up to {sums[0]:g}" if len(sums) else ""
+        message = (
+            "the numbers are neither whole counts, nor proportions that add up to 1, nor percentages that add up to "
+            f"100{which}; say what they are with --unit"
+        )
+    elif counts.source.noise is not None and counts.unit != "counts":
+        message = f"--noise is about counts, but the numbers are {counts.unit}; write counts"
+    return [Problem("error", message, file)] if message else []
+
+
+class RowErrors:
+    """Errors of rows, one sentence each; or one note that names the rows, if they are dropped.
+
+    Parameters
+    ----------
+    file
+        For the sentences.
+    considered
+        Which rows matter, (rows,).
+    name
+        Returns what the group of a row is called.
+    """
+
+    def __init__(self, file: str, considered: np.ndarray, name: Callable[[int], str]) -> None:
+        self.file, self.name = file, name
+        self.good = considered.copy()
+        self.errors: list[Problem] = []
+        self._dropped: list[str] = []
+
+    def add(self, wrong: np.ndarray, describe: Callable[[int], str], column: str | None = None) -> None:
+        """Add an error to the rows where a mask is true, (rows,), unless they have one."""
+        wrong = wrong & self.good
+        self.good &= ~wrong
+        self.errors += in_rows(wrong, describe, file=self.file, column=column)
+        rows = np.flatnonzero(wrong).tolist()
+        self._dropped += [f"{self.name(row)} ({describe(row).partition(';')[0]})" for row in rows[:NAMED]]
+        self._dropped += [self.name(row) for row in rows[NAMED:]]
+
+    def as_note(self) -> list[Problem]:
+        """Return one note in place of errors, with the names of the groups and the errors of the first of them."""
+        if not (count := len(self._dropped)):
+            return []
+        more = f" and {count - NAMED:,} more" if count > NAMED else ""
+        groups = "1 group is" if count == 1 else f"{count:,} groups are"
+        message = f"{groups} left out, because of --drop-bad-groups: {', '.join(self._dropped[:NAMED])}{more}"
+        return [Problem("note", message, self.file, left_out=True)]
+
+
+@dataclass(eq=False)
+class _Constraints:
+    """Constraints on the counts of each group, and the errors of groups that no counts satisfy."""
+
+    counts: CountTable
+    ids: pa.Array
+    options: CountOptions
+    errors: RowErrors
+    notes: list[Problem] = field(default_factory=list)
+
+    def as_array(self) -> np.ndarray:
+        """Return exact counts, (rows, classes), or constraints if not all counts are known, (rows, classes, 6)."""
+        for name, wrong, rule in self._broken_rules():
+            self._add_cell_errors(name, wrong, rule)
+        totals = self._totals()
+        low, high = self._bounds(totals)
+        missing, noisy, good = totals - self.counts.sizes, self.counts.noisy, self.errors.good
+        low[~good], high[~good], missing[~good], noisy[~good] = 0, 0, 0, False
+        if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
+            return low.astype(np.int64)
+        z = published.between(torch.from_numpy(low), torch.from_numpy(high))
+        if noisy.any():
+            noise = make_noise(self.counts.source, self._scales())
+            values = torch.from_numpy(np.where(noisy, self.counts.numbers, 0.0))
+            z = torch.where(torch.from_numpy(noisy)[..., None], published.noisy(values, noise), z)
+        if missing.any():
+            middle = np.where(noisy, self.counts.numbers, (low + high) / 2).clip(0, totals[:, None])[good].sum(0)
+            z = published.with_missing(z, torch.from_numpy(missing), torch.from_numpy(middle / middle.sum()))
+        if (several := good & ((low < high) & ~noisy).any(1)).any():
+            step = self.counts.step
+            why = f" (numbers are taken as rounded to {step:g})" if step else ""
+            self._note(
+                f"in {several.sum():,} of {good.sum():,} groups more than one count is possible{why}; all of them are "
+                "weighed"
+            )
+        if missing.any():
+            groups, members = int((missing > 0).sum()), missing.sum()
+            of = f"{groups:,} {'group' if groups == 1 else 'groups'} {'has' if members == 1 else 'have'}"
+            self._note(
+                f"{_members(members)} of {of} no row; classes of such members are taken to follow the shares of all "
+                "groups"
+            )
+        return z.numpy()
+
+    def _note(self, message: str) -> None:
+        self.notes.append(Problem("note", message, self.counts.table.file))
+
+    def _name(self, row: int) -> str:
+        return f"group {self.ids[row].as_py()!r}"
+
+    def _scales(self) -> torch.Tensor | None:
+        """Return the scales in columns, (rows, classes) or (rows, 1); 1 for groups that are ignored."""
+        names = self.counts.columns.scales
+        if not names:
+            return None
+        scales = np.stack([self.counts.cells[name].low for name in names], 1)
+        return torch.from_numpy(np.where(self.errors.good[:, None], scales, 1.0))
+
+    def _broken_rules(self) -> Iterator[tuple[str, np.ndarray, str]]:
+        """Yield the column, the rows that break a rule, (rows,), and what to say of the cell."""
+        counts, source, step = self.counts, self.counts.source, self.counts.source.rounded_to
+        full, few = TOTALS.get(str(counts.unit), inf), source.suppressed_below or 0
+        counted, noisy = counts.unit == "counts", source.noise is not None
+        whole = counts.has_whole_noise if noisy else counted and step is None
+        for place, name in enumerate(counts.columns.classes):
+            cells, numbers = counts.cells[name], counts.numbers[:, place]
+            number = cells.kind == NUMBER
+            yield name, cells.kind == UNREADABLE, (
+                "is no count; expected a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x "
+                "n/a suppressed, or nothing"
+            )  # fmt: skip
+            yield name, cells.low > cells.high, "has its bounds crossed; write the lower one first"
+            yield name, number & (numbers > full + counts.step / 2), f"is more than {full:g}, which is all of a group"
+            if noisy:
+                yield name, cells.kind == BOUNDS, "says nothing of a count with noise; leave the cell blank"
+            else:
+                message = "is negative; counts are not, unless there is noise on them: then say which with --noise"
+                yield name, number & (numbers < 0), message
+            if whole:
+                yield name, number & (numbers != np.rint(numbers)), "is no whole number, as counts are"
+            if counted and step is not None:
+                off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
+                yield name, off, f"is no multiple of {step:g}, to which counts are said to be rounded"
+            if counted:
+                message = f"is told, although counts below {few} are said to be suppressed"
+                yield name, (numbers > 0) & (numbers < few), message
+        for name in counts.columns.scales:
+            cells = counts.cells[name]
+            positive = (cells.kind == NUMBER) & (cells.low > 0)
+            yield name, ~positive, "is no scale of noise, which must be a positive number"
+            wrong = positive & ~((cells.low >= MIN_SCALE) & (cells.low <= MAX_SCALE))
+            yield name, wrong, f"is no scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
+
+    def _add_cell_errors(self, name: str, wrong: np.ndarray, rule: str) -> None:
+        cells, column = self.counts.cells[name], self.counts.table.column(name)
+        dash = "is 0 in some tables and unknown in others; write 0, or leave the cell blank for unknown"
+
+        def describe(row: int) -> str:
+            written = column[row].as_py()
+            text = f"{cells.low[row]:.10g}" if cells.kind[row] == NUMBER else repr(written or "")
+            return f"{text} {dash if written in DASHES else rule}"
+
+        self.errors.add(wrong, describe, name)
+
+    def _totals(self) -> np.ndarray:
+        """Return the number of members of each group, with and without a row."""
+        counts, sizes, missing = self.counts, self.counts.sizes, self.options.missing_members
+        totals, size = counts.totals, counts.columns.size
+        if size is None:
+            if missing and counts.unit == "counts" and not counts.source.noise and not counts.step:
+                return np.where(counts.full, np.maximum(counts.numbers.sum(1), sizes), sizes)
+            return totals
+        cells, column = counts.cells[size], counts.table.column(size)
+        half = counts.step / 2 if counts.unit == "counts" else 0.0
+        self.errors.add(
+            (cells.kind != NUMBER) | (cells.low != np.rint(cells.low)),
+            lambda row: f"the size of {self._name(row)} must be a whole number, got {column[row].as_py()!r}",
+            size,
+        )
+        totals = np.where(np.abs(totals - sizes) <= half, sizes, totals)
+        self.errors.add(
+            (totals < sizes) | ((totals > sizes) & (not missing)),
+            lambda row: (
+                f"{self._name(row)} is said to have {totals[row]:g} members, but {sizes[row]} rows name it; "
+                + (
+                    "sizes must not be smaller than that"
+                    if totals[row] < sizes[row]
+                    else "if the others have no row, say --missing-members"
+                )
+            ),
+            size,
+        )
+        return totals
+
+    def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the bounds of counts that add up to the totals; groups without such counts get an error."""
+        counts, add = self.counts, self.errors.add
+        low, high = counts.bounds(totals)
+        low, high = np.where(counts.noisy, 0.0, low), np.where(counts.noisy, inf, high)
+        self._check_sums(totals)
+        for place, name in enumerate(counts.columns.classes):
+            numbers, least, most = counts.numbers[:, place], low[:, place], high[:, place]
+            add(
+                least > most,
+                lambda row, numbers=numbers: (  # type: ignore[misc]
+                    f"no whole number of {_members(totals[row])} is {numbers[row]:g}, rounded to {counts.step:g}; hand "
+                    "in counts, say --rounded-to if shares are coarser, or check which rows belong to "
+                    f"{self._name(row)}"
+                ),
+                name,
+            )
+            add(
+                least > totals,
+                lambda row, least=least: (  # type: ignore[misc]
+                    f"{least[row]:g} or more of {self._name(row)} are counted, but it has {_members(totals[row])}"
+                ),
+                name,
+            )
+            add(most < 0, lambda row: f"no count of {self._name(row)} is so small", name)
+        low, high = np.maximum(low, 0.0), np.minimum(high, totals[:, None])
+        least, most = low.sum(1), high.sum(1)
+        add(
+            (least > totals) | (most < totals),
+            lambda row: (
+                f"{least[row]:g} to {most[row]:g} members of {self._name(row)} are counted, but it has "
+                f"{_members(totals[row])}"
+            ),
+        )
+        others_low, others_high = least[:, None] - low, most[:, None] - high
+        return np.maximum(low, totals[:, None] - others_high), np.minimum(high, totals[:, None] - others_low)
+
+    def _check_sums(self, totals: np.ndarray) -> None:
+        """Add errors to groups with a number for every class that do not add up."""
+        counts, sums = self.counts, self.counts.numbers.sum(1)
+        if counts.source.noise is not None:
+            return
+        if counts.unit in TOTALS:
+            full = TOTALS[counts.unit]
+            room = len(counts.columns.classes) * counts.step / 2 + WHOLE
+            self.errors.add(
+                counts.full & (np.abs(sums - full) > room),
+                lambda row: f"the {counts.unit} of {self._name(row)} add up to {sums[row]:g}, not to {full:g}",
+            )
+        elif not counts.step:
+            step = int(np.gcd.reduce(np.abs(np.rint(counts.numbers[counts.kind == NUMBER])).astype(np.int64)))
+            rounded = f"; all counts are multiples of {step}: if they are rounded, say --rounded-to {step}"
+            no_size = counts.columns.size is None
+
+            def describe(row: int) -> str:
+                hint = "; if the others have no row, say --missing-members" if no_size else ""
+                has = _count(counts.sizes[row], "row") if no_size else _members(totals[row])
+                return (
+                    f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}; counted were "
+                    f"{list_some(counts.columns.classes)}{hint if sums[row] > counts.sizes[row] else ''}"
+                    f"{rounded if step > 2 else ''}"
+                )
+
+            self.errors.add(counts.full & (sums != totals), describe)
+
+
+def _members(count: Any) -> str:
+    return _count(count, "member")
+
+
+def _count(count: Any, noun: str) -> str:
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,404 @@
+"""Roles of columns, found by their names, and the meaning of 1 in a column of answers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from unbag._utils.problems import Problem, fail, failing, list_some
+from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
+from unbag.aggregates.registry import find_kind, needs_arguments, parameters
+from unbag.tables.options import Plan, Source
+
+ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
+GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
+SUBJECT = ("subject", "subject_id", "person_id", "patient_id", "participant_id")
+LABEL = ("label", "true_label", "truth")
+SIZE = ("size", "total", "n", "n_members")
+MEMBERS = (
+    ("a", "b", "c"),
+    ("first", "second", "third"),
+    ("i", "j", "k"),
+    ("id_1", "id_2", "id_3"),
+    ("id_a", "id_b", "id_c"),
+    ("row_1", "row_2", "row_3"),
+    ("left", "right"),
+    ("anchor", "near", "far"),
+)
+NEUTRAL = ("z", "label", "observed")
+"""Names of columns of answers that say nothing of what 1 means."""
+NOT = ("not", "no", "non")
+HARMLESS = ("is", "are", "was", "class", "label", "first", "rank")
+NO_WORDS = AnswerColumn(yes=())
+"""Words of an aggregate that defines none."""
+
+
+@dataclass(frozen=True)
+class InstanceColumns:
+    """Roles of the columns of the instances."""
+
+    id: str | None
+    group: str | None
+    label: str | None
+    subject: str | None
+    """The column that identifies the person or object of a row; never a feature."""
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Polarity:
+    """The meaning of 1 in a column of answers.
+
+    Parameters
+    ----------
+    contrary
+        Whether 1 says of the first of two what it usually says of the second, or that bags and pairs are not so.
+    negated
+        Whether 1 and 0 are exchanged on top of that.
+    """
+
+    contrary: bool = False
+    negated: bool = False
+
+    @property
+    def relation(self) -> Literal["<", ">", "<=", ">="]:
+        """The relation of the rank of the first to that of the second where the answer is 1."""
+        if self.contrary:
+            return "<=" if self.negated else ">"
+        return ">=" if self.negated else "<"
+
+    def describe(self, kind: type[Aggregate], file: str, column: str) -> list[Problem]:
+        """Return a note of the meaning, unless it is the usual one."""
+        if not (self.contrary or self.negated):
+            return []
+        meaning = (kind.column or NO_WORDS).meanings[self.contrary + 2 * self.negated]
+        return [Problem("note", f"by the name of the column, 1 is read as: {meaning}", file, None, column)]
+
+
+@dataclass(frozen=True)
+class SourceColumns:
+    """Roles of the columns of a file of observations, and the kind of these."""
+
+    aggregate: str
+    """As it was written, with its arguments."""
+    kind: type[Aggregate]
+    certain: bool
+    """Whether the kind was given, or the columns leave no doubt about it."""
+    group: str | None = None
+    members: tuple[str, ...] = ()
+    observed: str | None = None
+    polarity: Polarity = field(default_factory=Polarity)
+    size: str | None = None
+    weight: str | None = None
+    error_rate: float | str | None = None
+    """How often answers are wrong: a number, ``"fit"``, or the column of rates."""
+    classes: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+    """Columns with the scale of the noise of each group."""
+    unused: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of ids."""
+        return self.members or ((self.group,) if self.group else ())
+
+    @property
+    def is_exchanged(self) -> bool:
+        """Whether 1 stands for what the aggregate calls 0; in triplets, the contrary is about other members instead."""
+        contrary = self.polarity.contrary and (self.kind.column or NO_WORDS).contrary_order is None
+        return contrary != self.polarity.negated
+
+
+def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Sequence[str]]) -> InstanceColumns:
+    """Find id, group, label, subject and features among the columns of the instances.
+
+    Without a name that is known, the group is the only column that occurs in the files of observations, ``sources``.
+    """
+    file = str(plan.instances)
+    named = {*(plan.features or ()), *plan.categorical}
+    id = find_column(names, ID, given=plan.id, file=file, option="--id", taken=named)
+    not_labels = {*named, *plan.exclude}
+    label = find_column(names, LABEL, given=plan.label, file=file, option="--label", taken=not_labels)
+    group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=named)
+    if group is None:
+        others, there = {*named, id, label, plan.subject}, {_plain(name) for columns in sources for name in columns}
+        shared = [name for name in names if name not in others and _plain(name) in there]
+        group = shared[0] if len(shared) == 1 else None
+    for option, given in (
+        ("--names", (plan.names,)),
+        ("--labelled", (plan.labelled,)),
+        ("--features", plan.features or ()),
+        ("--exclude", plan.exclude),
+        ("--categorical", plan.categorical),
+        ("--trust", plan.trust),
+    ):
+        _refuse_unknown([name for name in given if name is not None], names, file, option)
+    taken = {id, label, group, plan.names, plan.labelled}
+    subject = find_column(names, SUBJECT, given=plan.subject, file=file, option="--subject", taken=taken | not_labels)
+    if subject is not None and subject in named:
+        raise fail("the column of subjects cannot be a feature; name another one with --subject", file, None, subject)
+    chosen = plan.features or tuple(name for name in names if name not in {*taken, subject})
+    features = tuple(name for name in chosen if name not in plan.exclude)
+    if not features:
+        raise fail("there is no column to learn from besides ids, groups and labels; name some with --features", file)
+    return InstanceColumns(id, group, label, subject, features)
+
+
+def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
+    """Infer the kind of observations in a file, and the roles of its columns."""
+    file = str(source.file)
+    weight = find_column(names, (), given=source.group_weight, file=file, option="--group-weight")
+    rate = read_error_rate(source.error_rate)
+    if isinstance(rate, str) and rate != "fit":
+        _refuse_unknown([rate], names, file, "--error-rate")
+    names = [name for name in names if name not in (weight, rate)]
+    written, certain = (source.aggregate, True) if source.aggregate else _guess_kind(names, source, instances)
+    with failing(file):
+        kind = find_kind(written)
+    if rate is not None and kind.outcome != "yes_no":
+        raise fail(f"--error-rate is about answers of yes or no, but {written} observes none", file)
+    keys = keys_in_source(names, source, kind, instances)
+    ids: dict[str, Any] = {"group": keys[0]} if kind.size is None else {"members": tuple(keys)}
+    columns = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
+    counted = kind.outcome in ("class_counts", "published_counts")
+    columns = _find_counts(columns, names, source, plan) if counted else _find_answers(columns, names, source)
+    if kind.size is None and instances.group is None:
+        raise fail(
+            f"no column tells which group a row belongs to; call it group, or name it with --group, and write the "
+            f"same ids as in column {columns.group} of {file}",
+            str(plan.instances),
+        )
+    if kind.size is not None and instances.id is None:
+        raise fail(
+            f"no column says by its name that it holds the ids that {', '.join(columns.members)} of {file} refer to; "
+            f"the columns are {list_some(instances.features)}; name the right one with --id, or call it id",
+            str(plan.instances),
+        )
+    used = {*columns.keys, columns.observed, columns.size, *columns.classes, *columns.scales}
+    return replace(columns, unused=tuple(name for name in names if name not in used))
+
+
+def read_error_rate(written: str | float | None) -> str | float | None:
+    """Return a rate of wrong answers as a number, if it is one; otherwise it is ``"fit"``, or the name of a column.
+
+    Examples
+    --------
+    >>> read_error_rate("0.1"), read_error_rate("doubt")
+    (0.1, 'doubt')
+    """
+    try:
+        return None if written is None else float(written)
+    except ValueError:
+        return written
+
+
+def keys_in_source(
+    names: Sequence[str], source: Source, kind: type[Aggregate], instances: InstanceColumns
+) -> list[str]:
+    """Return the column of group ids, or those of row ids."""
+    file = str(source.file)
+    if kind.size is None:
+        return [_find_group(names, source, instances)]
+    if source.members is not None:
+        _refuse_unknown(source.members, names, file, "--members")
+        if len(source.members) != kind.size or len(set(source.members)) != kind.size:
+            raise fail(f"--members must name {kind.size} different columns, got {', '.join(source.members)}", file)
+        return [*source.members]
+    plain = {_plain(name): name for name in names}
+    numbered = [tuple(f"{word}_{place + 1}" for place in range(kind.size)) for word in ("id", "row")]
+    choices = [words[: kind.size] for words in MEMBERS if len(words) >= kind.size] or numbered
+    for words in choices:
+        if all(word in plain for word in words):
+            return [plain[word] for word in words]
+    some = " or ".join(",".join(words) for words in choices[:2])
+    raise fail(
+        f"no {kind.size} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
+        "--members",
+        file,
+    )
+
+
+def find_column(
+    names: Sequence[str],
+    words: Collection[str],
+    *,
+    given: str | None,
+    file: str,
+    option: str,
+    taken: Collection[str | None] = (),
+) -> str | None:
+    """Return the column that the user has named, or else the one whose name is among some words.
+
+    Capitals, spaces and dashes do not matter. Columns that are ``taken`` have another role.
+
+    Examples
+    --------
+    >>> find_column(["Age", "Cohort ID"], GROUP, given=None, file="people.csv", option="--group")
+    'Cohort ID'
+    """
+    if given is not None:
+        _refuse_unknown([given], names, file, option)
+        return given
+    others = {*taken}
+    like = [name for name in names if name not in others and _plain(name) in words]
+    if len(like) > 1:
+        raise fail(f"columns {list_some(like)} could both be meant; name the right one with {option}", file)
+    return like[0] if like else None
+
+
+def kinds_of_size(size: int | None) -> list[type[Aggregate]]:
+    """Return the kinds of observation with a number of members, of those that need no arguments."""
+    return [kind for kind in AGGREGATES.values() if kind.size == size and not needs_arguments(kind)]
+
+
+def infer_polarity(
+    kind: type[Aggregate], column: str, words: Sequence[str], members: Sequence[str], source: Source
+) -> Polarity:
+    """Return the meaning of 1 by the name of a column of answers; refuse a name that leaves it open.
+
+    ``words`` are those of the name, and ``members`` the columns of row ids, in lower case. A relation that the source
+    gives has precedence.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from unbag import PairwiseSimilarity
+    >>> infer_polarity(PairwiseSimilarity, "Is Different", ["is", "different"], ["a", "b"], Source(Path("pairs.csv")))
+    Polarity(contrary=True, negated=False)
+    """
+    file, relations = str(source.file), "relation" in parameters(kind)
+    if kind.column is None:
+        contrary = {word for other in AGGREGATES.values() if other.column for word in other.column.contrary}
+        if contrary.union(NOT).intersection(words):
+            raise fail(
+                f"the name of the column may say the contrary of what {kind.__name__} observes; call it {NEUTRAL[-1]} "
+                "if it does not",
+                file,
+                None,
+                column,
+            )
+        return Polarity()
+    vocabulary = kind.column
+    if not vocabulary.contrary or (relations and (source.relation is not None or "relation" in words)):
+        return Polarity()
+    matches = [word for word in words if word in vocabulary.yes or word in vocabulary.contrary]
+    doubt = any(word in vocabulary.doubtful for word in words) or len(matches) > 1
+    if matches and members and not vocabulary.symmetric:
+        # A name such as "b higher than a" may also say which of the rows is meant: only the first, or second of three.
+        until = next((place for place, word in enumerate(words) if word in ("than", "to", "from")), len(words))
+        triplet = len(members) == 3
+        fine = {*matches, *NOT, *HARMLESS, *members[triplet].split("_")} | ({"second"} if triplet else set())
+        doubt = doubt or not (fine - ({"first"} if triplet else set())).issuperset(words[:until])
+    if doubt:
+        option = ", or say what 1 means with --relation" if relations else ""
+        raise fail(
+            f"the name of the column does not tell what 1 means; call it {vocabulary.yes[0]} if it is: "
+            f"{vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: {vocabulary.meanings[1]}{option}",
+            file,
+            None,
+            column,
+        )
+    if not matches:
+        return Polarity()
+    return Polarity(matches[0] in vocabulary.contrary, any(word in NOT for word in words))
+
+
+def _find_counts(columns: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
+    """Find the columns that count classes."""
+    file, scales = str(source.file), source.noise_scale
+    _refuse_unknown(scales, names, file, "--noise-scale")
+    _refuse_unknown(plan.classes or (), names, file, "--classes")
+    taken = (*columns.keys, *(plan.classes or ()), *scales)
+    size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=taken)
+    classes = plan.classes or tuple(name for name in names if name not in {*columns.keys, size, *scales})
+    if len(classes) < 2:
+        raise fail(
+            f"proportions need a column of counts for each of at least two classes, but besides "
+            f"{', '.join(columns.keys)} there is {'only ' + classes[0] if classes else 'none'}; for one column of 0 "
+            "and 1 use --aggregate multiple_instance",
+            file,
+        )
+    if len(scales) not in (0, 1, len(classes)):
+        raise fail(
+            f"--noise-scale must name one column, or one for each of the {len(classes)} classes, got {len(scales)}",
+            file,
+        )
+    return replace(columns, size=size, classes=tuple(classes), scales=scales)
+
+
+def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) -> SourceColumns:
+    """Find the column of what was observed, and what 1 means in it."""
+    file, words, members = str(source.file), columns.kind.column or NO_WORDS, columns.members
+    others = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
+    known = {*NEUTRAL, "relation", *words.contrary, *(word for one in (words, *others) for word in one.yes)}
+    free = [name for name in names if name not in columns.keys]
+    observed = find_column(names, known, given=source.observed, file=file, option="--observed", taken=columns.keys) or (
+        free[0] if len(free) == 1 else None
+    )
+    if observed is None:
+        raise fail(
+            f"no column says what was observed; the others are {list_some(free)}; call it label, or name it with "
+            "--observed"
+            if free
+            else "no column says what was observed; add one of 0 and 1 and call it label",
+            file,
+        )
+    plain = [_plain(name) for name in members]
+    polarity = infer_polarity(columns.kind, observed, _plain(observed).split("_"), plain, source)
+    if words.contrary_order is not None and polarity.contrary:  # what is said of the second holds of the third
+        members = tuple(members[place] for place in words.contrary_order)
+    return replace(columns, members=members, observed=observed, polarity=polarity)
+
+
+def _find_group(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
+    if source.group is None and instances.group in names:
+        return str(instances.group)
+    file, option = str(source.file), "--group-in-groups"
+    called = () if instances.group is None else (_plain(instances.group),)
+    column = find_column(names, called, given=source.group, file=file, option=option)
+    column = column or find_column(names, GROUP, given=None, file=file, option=option)
+    if column is None:
+        raise fail(
+            f"no column holds the id of the group; the columns are {list_some(names)}; call it as in the file of "
+            "instances, or name it with --group-in-groups",
+            file,
+        )
+    return column
+
+
+def _guess_kind(names: Sequence[str], source: Source, instances: InstanceColumns) -> tuple[str, bool]:
+    """Return the kind of observation that columns look like, and whether they leave no doubt."""
+    plain = {_plain(name) for name in names}
+    if len(source.members or ()) == 3 or any(len(words) == 3 and plain >= {*words} for words in MEMBERS):
+        size = 3
+    elif source.members is not None or any(plain >= {*words[:2]} for words in MEMBERS):
+        size = 2
+    else:
+        group = _find_group(names, source, instances)
+        others = [name for name in names if name not in {group, *source.noise_scale} and _plain(name) not in SIZE]
+        outcome = "yes_no" if len(others) == 1 or source.observed else "class_counts"
+        return next(kind.name for kind in kinds_of_size(None) if kind.outcome == outcome), True
+    words = {word for name in plain for word in name.split("_")} | ({"relation"} if source.relation else set())
+    fitting = kinds_of_size(size)
+    meant = [kind for kind in fitting if words & _words_for(kind)]
+    return (meant[0].name, True) if len(meant) == 1 else (fitting[0].name, False)
+
+
+def _words_for(kind: type[Aggregate]) -> set[str]:
+    words = kind.column or NO_WORDS
+    return {*words.yes, *words.contrary, *(["relation"] if "relation" in parameters(kind) else [])}
+
+
+def _plain(name: str) -> str:
+    return "_".join(name.strip().lower().replace("-", " ").replace("_", " ").split())
+
+
+def _refuse_unknown(columns: Collection[str], names: Sequence[str], file: str, option: str) -> None:
+    there = {*names}  # there may be many
+    for name in columns:
+        if name not in there:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the columns are {list_some(names)}"
+            raise fail(f"there is no column {name!r}, which {option} names; {hint}", file)
