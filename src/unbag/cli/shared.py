@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from unbag._utils import plugins
 from unbag._utils.terminal import Terminal, plain
 from unbag.persistence.run_folder import RunError
+from unbag.tables.options import REMOVED
 
 
 @contextmanager
@@ -63,6 +64,14 @@ class _Switches:
 
 class Command(_Switches, TyperCommand):
     """A command of unbag."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; for an option of an earlier version, name what replaces it."""
+        for word in args:
+            option = word.partition("=")[0]
+            if option.startswith("--") and (advice := REMOVED.get(option[2:].replace("-", "_"))):
+                raise typer.BadParameter(f"{option} was removed: {advice}", ctx)
+        return super().parse_args(ctx, args)
 
 
 class CommandGroup(_Switches, TyperGroup):

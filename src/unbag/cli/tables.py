@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -121,6 +122,8 @@ def fit(
         if options.get("out") is None:
             raise fail("name the folder to keep the run in, with --out or as out = ... in the file of settings")
         run = Run(Path(options["out"]))
+        if engine == "ray" or "WORLD_SIZE" in os.environ:  # of torchrun
+            options.setdefault("devices", "auto")
         plan = make_plan(options)
         network = plan.training.network
         launcher = None if network is None else Launcher(network.devices, network.nodes, plan.training.device)

@@ -23,6 +23,9 @@ MODELS = ("auto", "linear", "mlp", "rbf", "trees")
 RELATIONS = ("<", ">", "<=", ">=")
 UNITS = ("counts", "proportions", "percentages")
 
+REMOVED = {"ensemble": "models of several folds and restarts are always averaged; leave it out"}
+"""Options of earlier versions, and what replaces them."""
+
 
 @dataclass(frozen=True)
 class Option:

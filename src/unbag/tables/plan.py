@@ -13,14 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
 from unbag.tables.counts import check_published
-from unbag.tables.options import RELATIONS, NetworkOptions, Option, Plan, Source, Training, options_of
+from unbag.tables.options import RELATIONS, REMOVED, NetworkOptions, Option, Plan, Source, Training, options_of
 from unbag.tables.published_files import read_published, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """Settings of a TOML file that are not options."""
 SOURCE, PLAN, TRAINING, NETWORK = map(options_of, (Source, Plan, Training, NetworkOptions))
-REMOVED = {"ensemble": "models of several folds and restarts are always averaged; use --n-restarts alone"}
-"""Options of earlier versions, and what replaces them."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def make_plan(options: dict[str, Any]) -> Plan:
-    """Make the plan of a run from options by name; settings of networks select training by Algorithm 1.
+    """Make the plan of a run from options by name; an objective or a setting of networks selects Algorithm 1.
 
     Examples
     --------
@@ -68,10 +66,11 @@ def make_plan(options: dict[str, Any]) -> Plan:
             raise fail(f"name the file of {needed}, on the command line or as {needed} = ... in the file of settings")
     main = {**options, "file": options["groups"]}
     network = _pick(options, NETWORK)
+    by_algorithm = network or options.get("method", "auto") != "auto"
     plan = Plan(
         instances=options["instances"],
         sources=tuple(_make_source(entry) for entry in (main, *options.get("also", []))),
-        training=Training(**_pick(options, TRAINING), network=NetworkOptions(**network) if network else None),
+        training=Training(**_pick(options, TRAINING), network=NetworkOptions(**network) if by_algorithm else None),
         **_pick(options, PLAN),
     )
     with failing():
