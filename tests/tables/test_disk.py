@@ -165,24 +165,24 @@ def test_a_part_that_changes_or_goes_away_while_it_is_read_is_named(files, tmp_p
         pq.write_table(pq.read_table(last), last, row_group_size=7)
 
     monkeypatch.setattr(disk, "_write_rows", change)
-    with pytest.raises(TableError, match=r"2\.parquet: the part has changed, come or gone while rows were read"):
+    with pytest.raises(TableError, match=r"2\.parquet: the part was changed, added or removed while rows were read"):
         disk.prepare_on_disk(found, folder / "rows")
     assert not list((folder / "rows").glob("*/manifest.json"))
     monkeypatch.setattr(disk, "_write_rows", write)
     shutil.copy(last, folder / "parts" / "3.parquet")
     shutil.copy2(files / "parts" / "2.parquet", last)  # as it was
-    with pytest.raises(TableError, match=r"3\.parquet: the part has changed, come or gone while rows were read"):
+    with pytest.raises(TableError, match=r"3\.parquet: the part was changed, added or removed while rows were read"):
         disk.prepare_on_disk(found, folder / "rows")
     (folder / "parts" / "3.parquet").unlink()
     last.unlink()
-    with pytest.raises(TableError, match=r"2\.parquet: the part has changed, come or gone while rows were read"):
+    with pytest.raises(TableError, match=r"2\.parquet: the part was changed, added or removed while rows were read"):
         disk.prepare_on_disk(found, folder / "rows")
 
 
 def test_a_full_disk_is_told_before_anything_is_written(files, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda folder: usage(100, 90, 10))
-    with pytest.raises(TableError, match=r"the disk is full: prepared rows take .* GB are free; name another folder"):
+    with pytest.raises(TableError, match=r"the disk is full: encoded rows take .* GB are free; name another folder"):
         fit_tables(plan(files, disk=tmp_path / "rows"), Run(tmp_path / "run"))
     assert not list((tmp_path / "rows").rglob("*.npy*"))
 
@@ -192,7 +192,7 @@ def test_rows_that_were_cut_short_afterwards_are_refused(runs, files, tmp_path):
     shutil.copytree(files / "rows", rows)
     (path,) = rows.glob("*/rows.npy")
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(TableError, match="prepared rows are cut short or gone; remove the folder"):
+    with pytest.raises(TableError, match="encoded rows are truncated or missing; remove the folder"):
         fit_tables(plan(files, disk=rows), Run(tmp_path / "run"))
 
 

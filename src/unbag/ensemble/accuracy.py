@@ -30,11 +30,11 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate:
     problem
         Rows and observations.
     out_of_fold
-        Log-probabilities of each row by models that did not see it, shape ``(rows, classes)``; NaN where there is none.
+        Log-probabilities of each membership by models that did not see its group, shape ``(memberships, classes)``; NaN
+        where there are none.
     """
     sums, sizes = [], []
-    for s in problem.sets:
-        predicted = out_of_fold[s.groups.members]
+    for s, predicted in zip(problem.sets, problem.per_set(out_of_fold), strict=True):
         posterior = s.aggregate.checked_evidence(predicted, s.groups.segments, s.checked).posterior
         correct = posterior.gather(1, predicted.argmax(1, keepdim=True))[:, 0]
         weights = s.weight * s.weights
