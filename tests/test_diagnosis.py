@@ -14,6 +14,7 @@ from unbag import (
     Aggregate,
     AtLeast,
     CountOf,
+    Finding,
     FromFunction,
     Groups,
     LabelProportions,
@@ -23,8 +24,9 @@ from unbag import (
     OrdinalTriplet,
     PairwiseSimilarity,
     TripletComparison,
+    diagnose,
 )
-from unbag.diagnostics.diagnosis import Finding, diagnose
+
 
 PAIRS = Groups.from_tuples([[0, 1], [1, 2], [2, 3], [0, 3]])
 TRIPLETS = Groups.from_tuples([[0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 3, 1]])
@@ -109,7 +111,7 @@ def test_one_class_that_explains_everything_is_fatal(aggregate, groups, z, label
     finding = diagnose(aggregate, groups, z, 2)[0]
     assert finding.kind == "one_class_explains_all"
     assert finding.fatal
-    assert f"calls every row class {label} explains all {len(groups)} observations" in finding.message
+    assert f"predicts class {label} for every row explains all {len(groups)} observations" in finding.message
     # A model that calls every row the same has indeed the largest likelihood there is.
     logits = torch.full((9, 2), float("-inf"))
     logits[:, label] = 0
@@ -172,16 +174,16 @@ def test_nearly_equal_proportions():
 def test_classes_that_rise_and_fall_together():
     groups = Groups.from_sizes([10] * 6)
     counts = [[2, 2, 3, 3], [1, 1, 4, 4], [4, 4, 1, 1]] * 2
-    (finding,) = diagnose(LabelProportions(), groups, counts, 4)
-    assert finding.kind == "few_observations"
-    assert "of 6 groups vary in 1 of the 3 directions that 4 classes take" in finding.message
+    finding = the("few_observations", findings := diagnose(LabelProportions(), groups, counts, 4))
+    assert "0 and 1 have equal counts in every group" in the("interchangeable_classes", findings).message
+    assert "of 6 groups vary in 1 of the 3 directions that 4 classes need" in finding.message
     assert "the next correlation between group and class is 0.000" in finding.message
 
 
 def test_fewer_groups_than_classes():
     groups, counts = drawn_at_random(200, 4, 6)
     (finding,) = diagnose(LabelProportions(), groups, counts, 6)
-    assert "of 4 groups vary in 3 of the 5 directions that 6 classes take" in finding.message
+    assert "of 4 groups vary in 3 of the 5 directions that 6 classes need" in finding.message
 
 
 @given(st.data())
@@ -201,17 +203,20 @@ def test_directions_are_the_rank_of_the_proportions(data):
 def test_repeated_groups_count_once():
     pairs = Groups.from_tuples([[0, 1], [1, 2], [0, 1], [0, 1]])
     finding = the("few_observations", diagnose(PairwiseSimilarity(), pairs, [1, 0, 1, 1], 3))
-    assert finding.message == "only 2 different groups are there to tell 3 classes apart"
+    assert finding.message == "2 different groups are too few to identify 3 classes"
     assert "few_observations" not in kinds(diagnose(PairwiseSimilarity(), pairs, [1, 0, 1, 1], 2))
-    assert kinds(diagnose(Majority(), BAGS, [1, 0, 1], 4)) == ["few_observations"]
+    assert kinds(diagnose(Majority(), BAGS, [1, 0, 1], 2)) == []
+    findings = diagnose(Majority(), BAGS, [1, 0, 1], 4)
+    assert kinds(findings) == ["few_observations", "interchangeable_classes"]
+    assert "do not change if 2 and 3 are interchanged" in findings[1].message
 
 
 def test_large_groups_hold_little():
     groups, counts = drawn_at_random(2000, 20, 3)
     (finding,) = diagnose(LabelProportions(), groups, counts, 3)
     assert finding.kind == "little_information"
-    assert "of 20 groups, of 2000 members on average, hold at most" in finding.message
-    bits, label = map(float, re.findall(r"([\d.]+) bits per member, where a label holds ([\d.]+)", finding.message)[0])
+    assert "of 20 groups, of 2000 members on average, contain at most" in finding.message
+    bits, label = map(float, re.findall(r"([\d.]+) bits per member, where a label contains ([\d.]+)", finding.message)[0])
     assert bits == pytest.approx(log2(comb(2002, 2)) / 2000, rel=0.05)
     assert label == pytest.approx(log2(3), rel=0.05)
 
@@ -219,7 +224,7 @@ def test_large_groups_hold_little():
 def test_large_bags_hold_little():
     bags = Groups.from_sizes([200] * 10)
     (finding,) = diagnose(MultipleInstance(), bags, [1, 0] * 5, 2)
-    assert "hold at most 0.005 bits per member, where a label holds 1;" in finding.message
+    assert "contain at most 0.005 bits per member, where a label contains 1;" in finding.message
     nearly_all = Groups.from_sizes([40] * 20)
     assert kinds(diagnose(MultipleInstance(), nearly_all, [0] + [1] * 19, 2)) == ["little_information"]
     assert diagnose(MultipleInstance(), nearly_all, [1, 0] * 10, 2) == []
@@ -232,7 +237,7 @@ def test_classes_that_never_occur_are_named():
     groups = Groups.from_sizes([3, 3, 3])
     (finding,) = diagnose(LabelProportions(), groups, [[1, 0, 2, 0], [2, 0, 1, 0], [3, 0, 0, 0]], 4)
     assert finding.kind == "missing_classes"
-    assert "none of the 3 groups has a member of class numbers 1, 3;" in finding.message
+    assert "none of the 3 groups has a member of class 1, 3;" in finding.message
     assert "the 2 of 4 classes that occur" in finding.message
 
 
@@ -241,13 +246,13 @@ def test_unnamed_classes(aggregate, groups):
     (finding,) = diagnose(aggregate, groups, [1, 0, 1, 0], 3)
     assert finding.kind == "unnamed_classes"
     assert not finding.fatal
-    assert f"{type(aggregate).__name__} tells which rows are alike, but not which of the 3" in finding.message
+    assert f"{type(aggregate).__name__} identifies which rows are alike, but not which of the 3" in finding.message
     assert "name_classes" in finding.message
 
 
 def test_an_order_that_may_be_reversed():
     finding = the("unnamed_classes", diagnose(OrdinalTriplet(), TRIPLETS, [1, 0, 1, 0], 4))
-    assert "cannot tell the order of the 4 classes from its reverse" in finding.message
+    assert "does not identify whether the order of the 4 classes is reversed" in finding.message
     labels = torch.tensor([0, 3, 1, 1])
     seen = [OrdinalTriplet().observe(order, TRIPLETS, 4).tolist() for order in (labels, 3 - labels)]
     assert seen[0] == seen[1]
@@ -257,7 +262,7 @@ def test_rows_in_no_group_are_counted():
     pairs = Groups.from_tuples([[0, 1], [1, 2], [2, 0]], n_rows=10)
     (finding,) = diagnose(OrdinalRank(), pairs, [1, 0, 1], 2)
     assert finding.kind == "rows_without_group"
-    assert "hold 3 of 10 rows" in finding.message
+    assert "contain 3 of 10 rows" in finding.message
     unknown = Groups.from_tuples([[0, 1], [1, 2], [2, 9]])
     assert diagnose(OrdinalRank(), unknown, [1, 0, 1], 2) == []
 

@@ -34,7 +34,6 @@ MAX_ENTRIES = 18
 UPWARD = {
     ("estimators", "persistence"): "fitted classifiers have a method that saves them",
     ("tables", "report"): "a run folder holds the page that describes it",
-    ("diagnostics", "estimators"): "to be removed",
 }
 """Imports inside functions that go up, each with its reason."""
 

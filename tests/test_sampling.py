@@ -23,7 +23,8 @@ from unbag import (
     UnbagWarning,
     diagnose,
 )
-from unbag.diagnostics.sampling import find_unexpected_answers, find_unused_classes, weights_by_answer
+from unbag.diagnostics import Context, run_checks
+from unbag.diagnostics.sampling import weights_by_answer
 from unbag.estimators.class_matching import match_classes
 from unbag.training import Observations
 
@@ -90,11 +91,11 @@ def test_the_likelihood_of_what_was_kept_is_that_of_random_groups_in_expectation
 @pytest.mark.parametrize(
     ("sampling", "z", "said"),
     [
-        ({0: 0.5}, [0, 1], "a rate for each answer that occurs; there is none for 1"),
-        ({0: 0.5, 1: 0}, [0, 1], "positive rates; got 0 for the answer 1"),
-        ({"same": 1}, [0, 1], "answers, which are numbers, as its keys; got 'same'"),
+        ({0: 0.5}, [0, 1], "a rate for each observation that occurs; there is none for 1"),
+        ({0: 0.5, 1: 0}, [0, 1], "positive rates; got 0 for the observation 1"),
+        ({"same": 1}, [0, 1], "observations, which are numbers, as its keys; got 'same'"),
         (1.5, [0, 1], "a number between 0 and 1; got 1.5"),
-        (0.5, [1, 1], "for groups with the answers 1"),
+        (0.5, [1, 1], "for groups with the observations 1"),
         (0.5, [[1, 1]], "z must be one number per group"),
     ],
 )
@@ -125,7 +126,7 @@ def test_half_alike_pairs_are_noticed_with_both_numbers():
     (found,) = unlikely(PairwiseSimilarity(), labels, groups, keep=half_alike)
     assert not found.fatal
     assert "50.0% of " in found.message
-    assert "6 classes of like size would have 16.7%" in found.message
+    assert "6 classes of similar size would have 16.7%" in found.message
     assert "sampling=" in found.message
     assert unlikely(PairwiseSimilarity(), labels, groups, keep=half_alike, sampling=1 / 6) == []
 
@@ -167,23 +168,33 @@ def test_bags_may_be_positive_as_often_as_they_like():
 # After a fit
 
 
+PAIRS = Observations(PairwiseSimilarity(), Groups.from_tuples([[0, 1], [2, 3]]), [0, 1], 3)
+
+
+def check_fit(s, log_probs, classes, **options):
+    return run_checks("fit", Context([s], classes, sample_log_probs=log_probs, **options))
+
+
 def test_classes_that_no_row_is_expected_to_be_of_are_named():
     probs = torch.tensor([[0.5, 0.499, 0.001]] * 10, dtype=torch.float64)
-    (found,) = find_unused_classes(probs.log(), np.array(["a", "b", "c"]))
+    found = check_fit(PAIRS, probs.log(), ["a", "b", "c"])[-1]
     assert "uses 2 of 3 classes" in found.message
     assert "class c of 0.10%" in found.message
-    assert [*find_unused_classes(probs.log(), np.arange(3), torch.tensor([0.5, 0.49, 0.01]).double())] == []
+    shares = torch.tensor([0.5, 0.49, 0.01], dtype=torch.float64)
+    assert check_fit(PAIRS, probs.log(), range(3), class_shares=shares) == []
 
 
 def test_answers_that_a_model_does_not_expect_of_random_rows():
     labels, groups = random_groups(2, 3000)
     z = PairwiseSimilarity().observe(labels, groups, K)
     log_probs = torch.nn.functional.one_hot(torch.from_numpy(labels), K).double().clamp_min(1e-4).log().log_softmax(1)
-    assert [*find_unexpected_answers(Observations(PairwiseSimilarity(), groups, z, K), log_probs)] == []
+    assert check_fit(Observations(PairwiseSimilarity(), groups, z, K), log_probs, range(K)) == []
     kept = torch.from_numpy(half_alike(z.numpy()))
-    (found,) = find_unexpected_answers(Observations(PairwiseSimilarity(), groups.take(kept), z[kept], K), log_probs)
+    half = Observations(PairwiseSimilarity(), groups.take(kept), z[kept], K)
+    (found,) = check_fit(half, log_probs, range(K))
     assert "50.0% of" in found.message
     assert "expects it of 17.4%" in found.message
+    assert check_fit(half, log_probs, range(K), sampling=[{0: 1, 1: 1}]) == []
 
 
 def blobs(n: int, seed: int):

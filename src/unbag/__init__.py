@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from unbag.data.groups import Groups as Groups
     from unbag.data.targets import target as target
     from unbag.diagnostics.diagnosis import diagnose as diagnose
-    from unbag.diagnostics.fit_diagnosis import DivergenceWarning as DivergenceWarning
+    from unbag.diagnostics.fitted import DivergenceWarning as DivergenceWarning
     from unbag.estimators import AggregateClassifier as AggregateClassifier
     from unbag.estimators import CrossFitting as CrossFitting
     from unbag.estimators import NetworkTraining as NetworkTraining
@@ -47,7 +47,7 @@ _MODULES = {
     "AtLeast": "unbag.aggregates",
     "CountOf": "unbag.aggregates",
     "CrossFitting": "unbag.estimators",
-    "DivergenceWarning": "unbag.diagnostics.fit_diagnosis",
+    "DivergenceWarning": "unbag.diagnostics.fitted",
     "Evidence": "unbag.aggregates",
     "Finding": "unbag._utils.findings",
     "FromFold": "unbag.aggregates",

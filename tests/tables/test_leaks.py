@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, write
 
-from unbag.diagnostics.tallies import find_coding, find_coding_within
+from unbag.diagnostics.leakage import find_coding, find_coding_within
 from unbag.tables import check_tables, make_plan
 
 N_GROUPS, SIZE = 40, 4
@@ -96,10 +96,10 @@ LEAKS = {
     "true and false in bags": ("bags", np.where(Y, "true", "false"), "its maximum is at least 1 in all"),
     "words in bags": ("bags", np.where(Y, "bad", np.where(X > 0, "good", "fair")), "'bad' is in all"),
     "other words in bags": ("bags", np.where(Y, np.where(X > 1, "p", "q"), "fine"), "'fine' is not alone in all"),
-    "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 answers"),
-    "the class in ranks": ("ranks", 9 - Y, "its 2 values, taken for classes, give all 60 answers"),
-    "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 answers"),
-    "the class in ordinal triplets": ("ordinal triplets", Y, "its 2 values, taken for classes, give all 60 answers"),
+    "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 observations"),
+    "the class in ranks": ("ranks", 9 - Y, "its 2 values, taken for classes, give all 60 observations"),
+    "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
+    "the class in ordinal triplets": ("ordinal triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
     "ids in any order": ("counts", SHUFFLED, "another whole number in every one of 160 rows, from 0 to 159, like an"),
     "ids with gaps": ("pairs", np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED], "another whole number in every"),
@@ -188,11 +188,11 @@ def test_small_files(tmp_path):
     told = [1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0]
     people = "\n".join([f"{header},new", *(f"{row},{y}" for row, y in zip(rows, told, strict=True))]) + "\n"
     files = [write(tmp_path / "people.csv", people), write(tmp_path / "wards.csv", WARDS)]
-    result = call("fit", *files, "--out", tmp_path / "run", "--epochs", 1)
+    result = call("fit", *files, "--model", "linear", "--out", tmp_path / "run")
     assert result.exit_code == 2
     assert "in all 4 groups, as chance does once in 228 times; leave it out with --exclude new" in result.stderr
     assert not (tmp_path / "run").exists()
-    result = call("fit", *files, "--out", tmp_path / "run", "--epochs", 1, "--trust", "new")
+    result = call("fit", *files, "--model", "linear", "--out", tmp_path / "run", "--trust", "new")
     assert result.exit_code == 0
     assert "it is learned from because it was named" in " ".join(result.stderr.split())
     assert "there is no column 'nwe', which --trust names" in call("check", *files, "--trust", "nwe").stdout

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 from training_problems import assert_close, assert_identical, bags, network, pairs_problem, table, weights_of
 
-from unbag.training import Checkpoint, Limits, Patience, PerStep, Settings, TimeBudgetExceeded, held_out_likelihood, train
+from unbag.training import (
+    Checkpoint,
+    Limits,
+    Patience,
+    PerStep,
+    Settings,
+    TimeBudgetExceeded,
+    held_out_likelihood,
+    train,
+)
 
 K = 3
 SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=8, learning_rate=0.01)

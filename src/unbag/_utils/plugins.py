@@ -13,6 +13,9 @@ COMMANDS = "unbag.commands"
 MODELS = "unbag.models"
 """Entry points of models: a name and a function from the shape of a row and the number of classes to a module."""
 
+CHECKS = "unbag.checks"
+"""Entry points of checks: a name and a function that :func:`unbag.diagnostics.register_check` registers."""
+
 EXPERIMENTS = {COMMANDS: ("bench", "reproduce"), MODELS: ("densenet", "lenet")}
 """Names that the package unbag-experiments adds; errors mention it where it is not installed."""
 

@@ -72,6 +72,8 @@ class ClassShares(NamedTuple):
 
     def tell(self, symmetry: Symmetry, n_rows: int) -> bool:
         """Whether shares differ by more than chance in so many rows, so that classes that are unnamed get names."""
+        if isinstance(symmetry, tuple):
+            return False  # the shares of these classes are equal
         s = self.shares
         spread = 3 * (s * (1 - s) / n_rows + self.error**2).sqrt()
         if symmetry == "reversal":

@@ -22,8 +22,14 @@ def match_classes(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
     --------
     >>> match_classes(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), "any").tolist()
     [1, 0, 2]
+    >>> match_classes(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), ((1, 2),)).tolist()
+    [0, 2, 1]
     """
     own = np.arange(len(together))
+    if isinstance(symmetry, tuple):
+        for block in map(list, symmetry):
+            own[block] = np.array(block)[linear_sum_assignment(-together[np.ix_(block, block)])[1]]
+        return own
     if symmetry == "any":
         return linear_sum_assignment(-together)[1]
     if symmetry == "reversal" and together[own, own[::-1]].sum() > together[own, own].sum():
@@ -47,6 +53,11 @@ def choose_names(labels: np.ndarray, classes: np.ndarray, symmetry: Symmetry, *,
     """
     distinct = np.unique(labels)
     known = set(distinct.tolist()) <= set(classes.tolist())
+    if isinstance(symmetry, tuple) and known:
+        unnamed = classes[[number for block in symmetry for number in block]].tolist()
+        if missing := [name for name in unnamed if name not in set(distinct.tolist())]:
+            raise ValueError(f"each of the interchangeable classes needs a labelled row; there is none for {missing}")
+        return classes
     if not fixed and len(distinct) == len(classes):
         if symmetry == "reversal" and not known and distinct.dtype.kind not in "iuf":
             raise ValueError(f"classes are ordered, but the order of {distinct.tolist()} is not known; give classes=")

@@ -13,15 +13,16 @@ from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
 from unbag._utils.checks import check_device
-from unbag._utils.findings import Finding, UnbagWarning
+from unbag._utils.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
-from unbag.diagnostics.fit_diagnosis import DivergenceWarning
+from unbag.diagnostics import raise_if_fatal, run_checks
+from unbag.diagnostics.fitted import DivergenceWarning
 from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_matching import match_classes
 from unbag.estimators.config import resolve
-from unbag.estimators.diagnosis import diagnose_data, diagnose_fit
+from unbag.estimators.diagnosis import describe_data, describe_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
 from unbag.estimators.settings import refuse_parameters
@@ -98,9 +99,9 @@ class AggregateClassifier(Predictor):
         Estimated accuracy on rows of new groups, with an interval. None where it is not identifiable.
     diagnosis_ : list of Finding
         What the observations do not identify, and what is suspicious about rows, groups or the model.
-    symmetry_ : str
-        Permutations of the classes that leave the observations unchanged: ``"none"``, ``"reversal"`` or ``"any"``; see
-        :meth:`name_classes`.
+    symmetry_ : str or tuple
+        Permutations of the classes that leave the observations unchanged: ``"none"``, ``"reversal"`` or ``"any"``, or
+        sets of interchangeable classes by their numbers, such as ``((0, 1), (2, 3))``; see :meth:`name_classes`.
     bag_model_ : BagModel or None
         For bags with ``model="auto"``, the model of bag labels that :meth:`predict_groups` uses.
     error_rates_ : list
@@ -192,7 +193,10 @@ class AggregateClassifier(Predictor):
         check_device(self.device)
         seed = first_seed(self.random_state)
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
-        self.diagnosis_ = self._report(diagnose_data(data, self._column_names()))
+        context, of_rows = describe_data(data, self._column_names())
+        findings = run_checks("observations", context) + ([] if of_rows is None else run_checks("rows", of_rows))
+        raise_if_fatal(findings, len(data.raw_sets))
+        self.diagnosis_ = self._report(findings)
         self.scaling_ = data.fit_scaling(self.scaling, self._column_names())
         problem = data.problem(self.scaling_)
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
@@ -200,7 +204,9 @@ class AggregateClassifier(Predictor):
         self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
         self._set_folds(data, problem, schedule.assign_folds(problem))
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
-        self.diagnosis_ += self._report(diagnose_fit(self, data, problem))
+        self.diagnosis_ += self._report(run_checks("fit", describe_fit(context, self, data, problem)))
+        if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
+            self.estimated_accuracy_ = None
         return self
 
     def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:

@@ -16,7 +16,7 @@ from unbag._utils.environment import versions
 from unbag._utils.problems import Problem
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.histograms import evenly, plain
-from unbag.diagnostics.constant import best_constant
+from unbag.diagnostics.null_model import best_constant
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import compare_labels

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
@@ -16,7 +17,7 @@ from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, is_missing
 from unbag.data.features import NUMERIC_TEXT, feature_problems, kind_of
 from unbag.data.histograms import histogram_of_sizes
-from unbag.diagnostics.row_diagnosis import find_copies, find_few_groups
+from unbag.diagnostics import Context, run_checks
 from unbag.tables.disk import encode_in_memory, excerpt_of
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
@@ -29,7 +30,13 @@ from unbag.tables.roles import kinds_of_size
 MOSTLY = 0.9
 
 
+OF_COLUMNS = ("answer_column", "group_column", "missing_columns")
+"""Findings about single columns, which :func:`examine_features` names as they are called in the file."""
+
 OPTIONS = {
+    "interchangeable_classes": "--names COLUMN",
+    "copies": "--subject COLUMN",
+    "near_duplicates": "--subject COLUMN",
     "unnamed_classes": "--names COLUMN",
     "unknown_borders": "--class-shares or --labelled COLUMN",
     "unlikely_answers": "--sampling",
@@ -133,13 +140,14 @@ def examine_rows(gathered: LoadedTables, looked: LoadedTables) -> list[Finding]:
 
     ``looked`` is what :func:`look_at` returns.
     """
-    rows, sets = (
-        encode_in_memory(looked).rows.double(),
-        [one.checked for one in looked.observed if one.checked is not None],
+    context = Context(
+        [one.checked.counting() for one in looked.observed if one.checked is not None],
+        gathered.classes,
+        X=encode_in_memory(looked).rows.double(),
+        n_groups=sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None),
+        subjects=None if looked.subjects is None else torch.from_numpy(looked.subjects),
     )
-    copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]
-    n_groups = sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None)
-    return [*find_few_groups(rows, sets, n_groups), *copies]
+    return [finding for finding in run_checks("rows", context) if finding.kind not in OF_COLUMNS]
 
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:

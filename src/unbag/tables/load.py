@@ -18,9 +18,9 @@ import torch
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, fail, failing, in_rows, list_some
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
-from unbag.aggregates.symmetry import symmetry_of
+from unbag.aggregates.symmetry import Symmetry, find_symmetry, symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
-from unbag.diagnostics.diagnosis import diagnose_checked, drop_answered
+from unbag.diagnostics import Context, run_checks
 from unbag.diagnostics.sampling import weights_by_answer
 from unbag.tables.counts import CountOptions
 from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
@@ -62,11 +62,22 @@ class LoadedTables:
     def _diagnose(self, one: ObservationTable, checked: Observations, rates: Any) -> list[Finding]:
         if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
             rates = {0: 1, 1: 1}
-        k, labelled, shares = len(self.classes), self.learned_labels is not None, self.shares
-        findings = diagnose_checked(checked, rates)
-        named = shares is not None and shares.tell(symmetry_of(one.aggregate, k), len(self.instances))
+        shares, symmetry = self.shares, self._symmetry
+        named = shares is not None and shares.tell(symmetry, len(self.instances))
         counted = any(other.columns.classes for other in self.observed)
-        return drop_answered(findings, names=labelled or named, borders=labelled or counted or shares is not None)
+        known = self.learned_labels is not None
+        context = Context(
+            [checked.counting()],
+            self.classes,
+            sampling=[rates],
+            classes_named=known or named or symmetry == "none",
+            borders_known=known or counted or shares is not None,
+        )
+        return run_checks("observations", context)
+
+    @cached_property
+    def _symmetry(self) -> Symmetry:
+        return find_symmetry([one.checked.counting() for one in self.observed if one.checked is not None])
 
     @property
     def shares(self) -> ClassShares | None:

@@ -1,0 +1,397 @@
+"""Target leakage: columns that hold the observed labels, the group or its counts, in place of describing a row.
+
+One detector serves arrays and the columns of files: it receives the values of a column as whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import exp, lgamma, log
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbag._utils.findings import Finding
+from unbag.aggregates.observations import Observations
+from unbag.diagnostics.registry import Context, register_check
+from unbag.published import HIGH, LOW, MISSING
+
+CHANCE = 0.02
+"""Expected number of unrelated columns of a table that are reported."""
+MAX_VALUES = 64
+"""A column with more values is no coding of a few classes."""
+MAX_TALLIES = 20_000_000
+MIN_GAP = 3.0
+"""Numbers form clusters if the gaps between them are so many times as wide as the widest cluster."""
+MAX_ERROR = 0.04
+"""Error rate below which a column with errors is nearly the label, if it is so with 95 % confidence."""
+MIN_BAGS = 10
+"""A measured number may decide a few bags, but not so many of either label."""
+FIRST_ROWS = 1000
+NUMBERS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The values of a column, one for each row."""
+
+    codes: np.ndarray  # number of each value in their order, -1 where it is missing
+    numbers: np.ndarray | None = None  # None for words
+    words: np.ndarray | None = None  # of each code
+
+    @classmethod
+    def from_numbers(cls, numbers: np.ndarray) -> Column:
+        """Number the values; values that form a few narrow clusters count as one value each."""
+        codes = np.full(len(numbers), -1)
+        known = ~np.isnan(numbers)
+        values, codes[known] = np.unique(numbers[known], return_inverse=True)
+        if len(values) > 2:
+            cuts = find_clusters(values)
+            cluster = np.searchsorted(cuts, np.arange(len(values)), "right")
+            codes[known] = cluster[codes[known]]
+        return cls(codes, numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """The class that each value of a column stands for."""
+
+    classes: np.ndarray  # (values,)
+    log_chance: float
+    """Logarithm of the probability that an unrelated column has such a coding."""
+    error: float = 0.0
+    """Estimated share of rows whose value contradicts the counts."""
+
+
+def find_clusters(values: np.ndarray) -> np.ndarray:
+    """Return where clusters begin in sorted distinct values: at every value, unless a few narrow clusters are far apart.
+
+    Examples
+    --------
+    >>> find_clusters(np.array([0.0, 0.01, 0.02, 1.0, 1.01, 2.0])).tolist()
+    [3, 5]
+    """
+    gaps = np.diff(values)
+    order = np.argsort(-gaps, kind="stable")[: MAX_VALUES + 1]
+    ratio = gaps[order[:-1]] / np.maximum(gaps[order[1:]], 1e-300)
+    for n in np.flatnonzero(ratio >= MIN_GAP).tolist():
+        cuts = np.sort(order[: n + 1]) + 1
+        bounds = np.concatenate([[0], cuts, [len(values)]])
+        if gaps[order[n]] >= MIN_GAP * (values[bounds[1:] - 1] - values[bounds[:-1]]).max():
+            return cuts
+    return np.arange(1, len(values))
+
+
+def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Coding | None:
+    """Return the class that each value stands for, if the tallies of all groups are, or nearly are, their counts.
+
+    Several values may stand for one class, as long as there are few, and no more than groups.
+
+    Parameters
+    ----------
+    codes
+        Whole numbers from -1 on for the value of each member, group by group.
+    sizes, counts
+        Sizes of the groups, and counts of the classes, ``(groups, k)``.
+
+    Examples
+    --------
+    >>> coding = find_coding(np.array([0, 0, 1, 1, 1, 1]), np.array([2, 2, 2]), np.array([[0, 2], [2, 0], [2, 0]]))
+    >>> coding.classes.tolist()
+    [1, 0]
+    """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
+    from scipy.special import gammaln, xlogy  # noqa: PLC0415
+    from scipy.stats import chi2  # noqa: PLC0415
+
+    counts = np.asarray(counts)
+    occur = np.flatnonzero(counts.any(0))
+    tallies = _tally(codes, sizes, len(occur), max(min(len(sizes), MAX_VALUES), len(occur)))
+    if tallies is None:
+        return None
+    n_values, seen = tallies.shape[1], counts[:, occur].astype(float)
+    if n_values == len(occur):
+        distance = (tallies.astype(float) ** 2).sum(0)[:, None] - 2 * tallies.T @ seen + (seen**2).sum(0)
+        if len(np.unique(tallies, axis=1).T) < n_values:  # values that always come together could stand for either
+            return None
+        classes = linear_sum_assignment(distance)[1]
+        log_ways = lgamma(n_values + 1)
+    else:
+        solution, _, rank, _ = np.linalg.lstsq(tallies.astype(float), seen, rcond=None)  # (values, classes)
+        if rank < n_values:
+            return None
+        classes, log_ways = solution.argmax(1), n_values * log(len(occur))
+    tallied = tallies @ np.eye(len(occur))[classes]
+    wrong = ((tallied - seen) ** 2).sum(1) / 2  # an estimate of the number of wrong rows
+    shares = seen.sum(0) / seen.sum()
+    if not wrong.any():
+        per_group = gammaln(seen.sum(1) + 1) - gammaln(seen + 1).sum(1) + xlogy(seen, shares).sum(1)
+        return Coding(occur[classes], float(per_group.sum()) + log_ways)
+    m = sizes[:, None]
+    unrelated = (m * shares * (1 - shares) + (m * shares - seen) ** 2).sum(1) / 2
+    freedom = unrelated.sum() ** 2 / (unrelated**2).sum() * (len(occur) - 1)
+    log_chance = float(chi2.logcdf(wrong.sum() / unrelated.sum() * freedom, freedom)) + log_ways
+    nearly = is_nearly(wrong.sum(), MAX_ERROR * sizes.sum())
+    return Coding(occur[classes], log_chance, wrong.sum() / sizes.sum()) if nearly else None
+
+
+def find_coding_within(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.ndarray) -> Coding | None:
+    """Return the class that each value stands for, if the tallies of all groups are within the bounds of their counts.
+
+    Parameters
+    ----------
+    codes, sizes
+        As for :func:`find_coding`.
+    low, high
+        Bounds of the counts of the classes, ``(groups, k)``.
+
+    Examples
+    --------
+    >>> low = np.array([[0, 1], [1, 0]])
+    >>> find_coding_within(np.array([0, 0, 1, 1]), np.array([2, 2]), low, low + 1).classes.tolist()
+    [1, 0]
+    """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
+    from scipy.stats import binom  # noqa: PLC0415
+
+    k = low.shape[1]
+    tallies = _tally(codes, sizes, k, k)
+    if tallies is None:
+        return None
+    wrong = [((tallies < low[:, [j]]) | (tallies > high[:, [j]])).any(0) for j in range(k)]  # (classes, values)
+    classes, values = linear_sum_assignment(np.array(wrong, dtype=float))
+    if any(wrong[j][value] for j, value in zip(classes, values, strict=True)):
+        return None
+    shares = tallies.sum(0)[values] / tallies.sum()
+    inside = binom.cdf(high, sizes[:, None], shares) - binom.cdf(low - 1, sizes[:, None], shares)  # (groups, k)
+    # All classes of a group are within their bounds at most as often as one of them is.
+    return Coding(np.argsort(values), float(np.log(inside.min(1)).sum()) + lgamma(k + 1))
+
+
+def is_nearly(wrong: float, limit: float) -> bool:
+    """Return whether so few errors show with 95 % confidence that fewer than a limit are expected."""
+    from scipy.stats import poisson  # noqa: PLC0415 (slow to import)
+
+    return bool(poisson.cdf(wrong, limit) < 0.05)
+
+
+def find_answer(column: Column, s: Observations, n_columns: int) -> str | None:
+    """Return how a column gives the observations of a set, if an unrelated one among so many hardly would."""
+    groups, codes = s.groups, column.codes
+    members, n = groups.members.numpy(), len(groups)
+    if s.aggregate.outcome in ("class_counts", "published_counts"):
+        z, exact = s.checked.numpy(), s.aggregate.outcome == "class_counts"
+        if exact:
+            coding = find_coding(codes[members], groups.sizes.numpy(), z)
+        else:
+            missing = z[..., MISSING].sum(1, keepdims=True)  # these may be of any class
+            coding = find_coding_within(codes[members], groups.sizes.numpy(), z[..., LOW] - missing, z[..., HIGH])
+        if coding is None or not is_unlikely(coding.log_chance, n_columns):
+            return None
+        how = "give" if exact else "fit"
+        if coding.error:
+            how = f"agree in {1 - coding.error:.1%} of the rows with"
+        return (
+            f"its values, counted in each group, {how} the counts of the classes in all {n:,} groups, as chance does "
+            f"{format_odds(coding.log_chance)}"
+        )
+    if s.aggregate.size is None and s.aggregate.outcome == "yes_no" and (found := _decides_bags(column, s, n_columns)):
+        return found
+    return _gives_answers(column, s, n_columns)
+
+
+def find_group_id(column: Column, groups_of_rows: np.ndarray, n_columns: int) -> str | None:
+    """Return how a column is like the id of a group, from the number of the group of each row, -1 for none."""
+    inside = groups_of_rows >= 0
+    codes, group = column.codes[inside], groups_of_rows[inside]
+    if not is_constant_within(codes, group):
+        return None
+    sizes = np.unique(group, return_counts=True)[1]
+    if len(np.unique(codes)) < len(sizes):
+        return None  # groups share values: the column describes them
+    # Among all orders of these values, those that fill each group with one of them.
+    log_chance = sum(lgamma(m + 1) for m in sizes.tolist()) + lgamma(len(sizes) + 1) - lgamma(sizes.sum() + 1)
+    if not is_unlikely(log_chance, n_columns):
+        return None
+    return f"it has one value in each of {len(sizes):,} groups, and another in every group, like its id"
+
+
+def is_constant_within(codes: np.ndarray, group: np.ndarray) -> bool:
+    """Return whether values are the same in all rows of each group; False if no group, or only one, has two rows."""
+    if len(group) == 0 or len(np.unique(group)) in (1, len(group)):
+        return False
+    first = np.empty(group.max() + 1, dtype=codes.dtype)
+    first[group] = codes
+    return bool((codes == first[group]).all())
+
+
+def is_unlikely(log_chance: float, n_columns: int) -> bool:
+    """Return whether chance would not make any of so many columns look like this."""
+    return log_chance + log(n_columns) < log(CHANCE)
+
+
+def log_orders(answers: Tensor) -> float:
+    """Return the logarithm of the number of orders of observations."""
+    counts = answers.unique(dim=0, return_counts=True)[1].tolist()
+    return lgamma(len(answers) + 1) - sum(lgamma(count + 1) for count in counts)
+
+
+def format_odds(log_chance: float) -> str:
+    """Write a small probability as "once in so many times".
+
+    Examples
+    --------
+    >>> format_odds(log(0.001)), format_odds(-1000.0)
+    ('once in 1,000 times', 'less than once in 1e+09 times')
+    """
+    return f"once in {exp(-log_chance):,.0f} times" if log_chance > -log(1e9) else "less than once in 1e+09 times"
+
+
+def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
+    """Return which columns of numbers may leak, (columns,): those that have few values or clusters, are constant in most
+    groups, or decide bags by their extremes."""
+    kept = np.zeros(X.shape[1], dtype=bool)
+    at_once = max(1, NUMBERS_AT_ONCE // max(len(X), 1))
+    n_classes = max(s.n_classes for s in sets)
+    for first in range(0, X.shape[1], at_once):
+        part = X[:, first : first + at_once]
+        ordered = np.sort(part[:FIRST_ROWS], 0)
+        steps = ordered[1:] - ordered[:-1]
+        suspicious = ((steps > 0).sum(0) < max(MAX_VALUES, n_classes)) & (ordered[0] != ordered[-1])
+        # If narrow clusters are far apart, the steps between them make up most of the range.
+        steps = np.nan_to_num(steps)
+        suspicious |= -np.sort(-steps, 0)[: n_classes - 1].sum(0) > 0.5 * steps.sum(0)
+        for s in sets:
+            members, starts = s.groups.members.numpy(), s.groups.offsets.numpy()[:-1]
+            values = part[members]
+            top, low = np.fmax.reduceat(values, starts, 0), np.fmin.reduceat(values, starts, 0)
+            suspicious |= (top == low).mean(0) > 0.5
+            if s.aggregate.size is None and s.aggregate.outcome == "yes_no" and 0 < int(s.checked.sum()) < len(starts):
+                yes = s.checked.numpy().astype(bool)
+                suspicious |= (top[yes].min(0) > top[~yes].max(0)) | (low[yes].max(0) < low[~yes].min(0))
+        kept[first : first + at_once] = suspicious
+    return kept
+
+
+@register_check("rows")
+def check_leaks(context: Context) -> Iterator[Finding]:
+    """Yield columns of a table that are like the id of the group, or give the observations."""
+    assert context.X is not None
+    sets = [s for s in context.sets if s.groups.max_size > 1]
+    if context.X.ndim != 2 or not sets:
+        return
+    X = context.X.numpy()
+    for number in np.flatnonzero(screen_columns(X, sets)).tolist():
+        column, name = Column.from_numbers(X[:, number]), context.name_column(number)
+        for s in sets:
+            members = s.groups.members
+            if len(members.unique()) == len(members) > len(s.groups) > 1:
+                of_row = np.full(len(X), -1)
+                of_row[members.numpy()] = s.groups.segments.index.numpy()
+                exact = Column(np.unique(X[:, number], return_inverse=True)[1])
+                if found := find_group_id(exact, of_row, X.shape[1]):
+                    message = f"column {name} of X: {found}, so that a model can learn the observations by heart"
+                    yield Finding("group_column", f"{message}; leave it out unless it is known of new rows")
+            if found := find_answer(column, s, X.shape[1]):
+                yield Finding("answer_column", f"column {name} of X holds the observed labels: {found}; leave it out")
+
+
+def _tally(codes: np.ndarray, sizes: np.ndarray, least: int, most: int) -> np.ndarray | None:
+    """Return how often each value occurs in each group, ``(groups, values)``, if there are so many distinct values."""
+    values, codes = np.unique(codes, return_inverse=True)
+    n_groups, n_values = len(sizes), len(values)
+    if not 2 <= least <= n_values <= most or n_groups * n_values > MAX_TALLIES:
+        return None
+    which = np.repeat(np.arange(n_groups), sizes) * n_values + codes
+    return np.bincount(which, minlength=n_groups * n_values).reshape(n_groups, n_values)
+
+
+def _decides_bags(column: Column, s: Observations, n_columns: int) -> str | None:
+    """Return how the largest or smallest number of a bag, or a word in it, decides the label of every bag."""
+    members, starts = s.groups.members.numpy(), s.groups.offsets.numpy()[:-1]
+    yes, codes = s.checked.numpy().astype(bool), column.codes[s.groups.members.numpy()]
+    log_chance = log(2) - log_orders(s.checked)  # of all ways to label the bags, one fits
+    if column.numbers is None:
+        values = np.unique(codes)
+        log_chance += log(len(values))  # any of them may decide
+        decisive = _find_decisive_word(column, values, codes, starts, yes)
+    else:
+        decisive = _find_decisive_number(column.numbers[members], starts, yes, len(np.unique(codes)))
+    if decisive is None or not is_unlikely(log_chance, n_columns):
+        return None
+    return (
+        f"{decisive[0]} in all {yes.sum():,} positive bags and {decisive[1]} in all {(~yes).sum():,} negative ones, as "
+        f"chance does {format_odds(log_chance)}"
+    )
+
+
+def _find_decisive_number(
+    numbers: np.ndarray, starts: np.ndarray, yes: np.ndarray, n_values: int
+) -> tuple[str, str] | None:
+    few = min(yes.sum(), (~yes).sum())
+    if few == 0 or (few < MIN_BAGS and n_values > 2):
+        return None
+    for sign, extreme, least, most in ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least")):
+        top = np.fmax.reduceat(sign * numbers, starts)  # (bags,); NaN if all are missing, which decides none
+        low, high = top[yes].min(), top[~yes].max()
+        if low > high:
+            return f"its {extreme} is {least} {sign * low:g}", f"{most} {sign * high:g}"
+    return None
+
+
+def _find_decisive_word(
+    column: Column, values: np.ndarray, codes: np.ndarray, starts: np.ndarray, yes: np.ndarray
+) -> tuple[str, str] | None:
+    """Return a word that is in all positive bags and no other, or that fills all negative bags and no other."""
+    for code in values if 2 <= len(values) <= len(yes) else ():
+        inside, alone = (ufunc.reduceat(codes == code, starts) for ufunc in (np.logical_or, np.logical_and))
+        word = "a missing value" if code < 0 or column.words is None else repr(column.words[code])
+        if np.array_equal(inside, yes):
+            return f"{word} is", "is not"
+        if np.array_equal(~alone, yes):
+            return f"{word} is not alone", "is alone"
+    return None
+
+
+def _gives_answers(column: Column, s: Observations, n_columns: int) -> str | None:
+    """Return how the values, numbered as classes in either order, give all observations, or nearly all."""
+    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
+
+    rows, n = np.unique(s.groups.members.numpy()), len(s.groups)
+    values, codes = np.unique(column.codes[rows], return_inverse=True)
+    if not 2 <= len(values) <= s.n_classes or values[0] < 0:
+        return None
+    labels = np.zeros(len(column.codes), dtype=np.int64)
+    random = np.random.default_rng(0)
+    for own in (codes, len(values) - 1 - codes):
+        labels[rows] = own
+        wrong = _differ(s, labels, s.checked)
+        # Observations of the same few rows are not independent: there are only so many ways to fill the rows.
+        log_chance = log(2) + max(-log_orders(s.checked), -len(rows) * log(len(values)))
+        if wrong.any():
+            seen = s.aggregate.check(_observe(s, labels), s.groups, s.n_classes)
+            unrelated = float((seen[torch.from_numpy(random.permutation(n))] != s.checked).double().mean())
+            log_chance = log(2) + float(binom.logcdf(wrong.sum(), n, unrelated))
+            other = (labels + random.integers(1, len(values), len(labels))) % len(values)
+            flipped = np.where(random.random(len(labels)) < MAX_ERROR, other, labels)
+            if not is_nearly(wrong.sum(), _differ(s, flipped, seen).sum()):
+                continue
+        if is_unlikely(log_chance, n_columns):
+            share = f"all {n:,}" if not wrong.any() else f"{1 - wrong.mean():.1%} of {n:,}"
+            return (
+                f"its {len(values)} values, taken for classes, give {share} observations, as chance does "
+                f"{format_odds(log_chance)}"
+            )
+    return None
+
+
+def _observe(s: Observations, labels: np.ndarray) -> Tensor:
+    return s.aggregate.observe(torch.from_numpy(labels), s.groups, s.n_classes)
+
+
+def _differ(s: Observations, labels: np.ndarray, checked: Tensor) -> np.ndarray:
+    """Return for which groups labels give another observation."""
+    seen = s.aggregate.check(_observe(s, labels), s.groups, s.n_classes)
+    return (seen != checked).reshape(len(seen), -1).any(1).numpy()

@@ -1,0 +1,158 @@
+"""The registry of checks, and what a check receives.
+
+A check is a function from a :class:`Context` to findings. Its stage says when it runs: ``"observations"`` and ``"rows"``
+before a fit, ``"fit"`` after it. All checks of a stage run in Python, on the command line and in reports; those of other
+packages are found by the entry points ``unbag.checks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from unbag._utils import plugins
+from unbag._utils.findings import Finding
+from unbag.aggregates.observations import Observations
+from unbag.aggregates.symmetry import Symmetry, find_symmetry
+
+Stage = Literal["observations", "rows", "fit"]
+STAGES = ("observations", "rows", "fit")
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a check can look at; a check of a stage finds the parts of this stage, and those of the stages before it.
+
+    Parameters
+    ----------
+    sets
+        Sets of observations of groups, without groups of weight zero.
+    classes
+        Names of the classes.
+    labels
+        For each set, whether it consists of labels of rows.
+    sampling
+        For each set, how groups were selected by their observation, or None.
+    class_shares
+        Known shares of the classes, shape ``(classes,)``.
+    classes_named, borders_known
+        Whether something else says which class is which, and where ordered classes begin and end.
+    n_rows, n_groups
+        Number of all rows and groups, where sets and rows are an excerpt.
+    X, columns
+        All rows as numbers, float64, NaN where a value is missing, and the names of the columns; from ``"rows"`` on.
+    subjects
+        Number of the subject of each row.
+    log_probs
+        For each set, log-probabilities of each membership by models that did not see its group, NaN where there are
+        none; from ``"fit"`` on.
+    fold_log_probs
+        Log-probabilities of each row by the models of each fold, whose differences show how uncertain they are; empty
+        without folds.
+    sample_log_probs
+        Log-probabilities of some rows by the fitted model.
+    folds
+        For each set, the number of the fold that predicts each membership; -1 where none does.
+    interval
+        Interval of the estimated accuracy.
+    """
+
+    sets: Sequence[Observations]
+    classes: Sequence[Any]
+    labels: Sequence[bool] = ()
+    sampling: Sequence[Any] = ()
+    class_shares: Tensor | None = None
+    classes_named: bool = False
+    borders_known: bool = False
+    n_rows: int | None = None
+    n_groups: int | None = None
+    X: Tensor | None = None
+    columns: Sequence[Any] | None = None
+    subjects: Tensor | None = None
+    log_probs: Sequence[Tensor] = ()
+    fold_log_probs: Sequence[Tensor] = ()
+    sample_log_probs: Tensor | None = None
+    folds: Sequence[Tensor] = ()
+    interval: tuple[float, float] | None = None
+
+    @cached_property
+    def symmetry(self) -> Symmetry:
+        """Permutations of the classes that leave the observations unchanged."""
+        return find_symmetry(self.sets)
+
+    @property
+    def table(self) -> Tensor:
+        """The rows, one column per number."""
+        assert self.X is not None
+        return self.X.reshape(len(self.X), -1)
+
+    @cached_property
+    def members(self) -> Tensor:
+        """Numbers of the rows that are in any group, sorted."""
+        return torch.cat([s.groups.members for s in self.sets]).unique()
+
+    def name_column(self, column: int) -> str:
+        """Return how messages call a column."""
+        return str(column) if self.columns is None else f"{column} ({self.columns[column]})"
+
+    def sampling_of(self, number: int) -> Any:
+        """Return how the groups of a set were selected, or None."""
+        return self.sampling[number] if self.sampling else None
+
+
+Check = Callable[[Context], Iterable[Finding]]
+CHECKS: dict[str, tuple[Stage, Check]] = {}
+
+
+def register_check(stage: Stage) -> Callable[[Check], Check]:
+    """Register a function as a check of a stage.
+
+    Parameters
+    ----------
+    stage
+        ``"observations"`` and ``"rows"`` run before a fit, the latter if there are rows to look at; ``"fit"`` runs
+        after it.
+
+    Examples
+    --------
+    >>> def find_many_groups(context):
+    ...     if sum(len(s.groups) for s in context.sets) > 10**6:
+    ...         yield Finding("many_groups", "there are more than a million groups")
+    >>> find_many_groups = register_check("observations")(find_many_groups)
+    >>> unregister_check(find_many_groups)
+    """
+    if stage not in STAGES:
+        raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}; got {stage!r}")
+
+    def register(check: Check) -> Check:
+        CHECKS[_key(check)] = (stage, check)
+        return check
+
+    return register
+
+
+def unregister_check(check: Check) -> None:
+    """Remove a check from the registry."""
+    del CHECKS[_key(check)]
+
+
+def run_checks(stage: Stage, context: Context) -> list[Finding]:
+    """Return what all checks of a stage find, in the order in which they were registered."""
+    for name in plugins.names(plugins.CHECKS):
+        plugins.load(plugins.CHECKS, name)
+    return [finding for of_stage, check in list(CHECKS.values()) if of_stage == stage for finding in check(context)]
+
+
+def raise_if_fatal(findings: Sequence[Finding], n_sets: int) -> None:
+    """Raise an error if nothing can be learned; with several sets, one may contain what another lacks."""
+    if n_sets == 1 and (fatal := [finding.message for finding in findings if finding.fatal]):
+        raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
+
+
+def _key(check: Check) -> str:
+    return f"{check.__module__}.{check.__qualname__}"
