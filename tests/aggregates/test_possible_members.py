@@ -59,7 +59,7 @@ def test_what_is_refused():
         aggregate.check(aggregate.with_chances([[1, 0], [1, 0]], groups, [0.5, 0.5, 1.5]), groups, 2)
     with pytest.raises(ValueError, match="possible in a group of its size"):
         aggregate.check(aggregate.with_chances([[1, 0], [3, 0]], groups, [0.5, 0.5, 0.5]), groups, 2)
-    with pytest.raises(ValueError, match="what with_chances returns"):
+    with pytest.raises(ValueError, match="a result of with_chances"):
         aggregate.check([[1, 0], [1, 0]], groups, 2)
     with pytest.raises(ValueError, match="chance must be a number above 0"):
         PossibleMembers(chance=0.0)

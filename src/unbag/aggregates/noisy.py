@@ -17,7 +17,7 @@ from unbag.data.groups import Groups
 Rate = float | tuple[float, float] | Literal["fit"]
 
 FIRST_RATE = 0.4
-"""Initial rate where it is fitted: too high a rate lets a model ignore wrong answers, too low a rate makes it fit them."""
+"""Initial rate where it is estimated. With a lower rate, models fit the wrong answers, too."""
 
 
 class Noisy(Aggregate):
@@ -54,14 +54,16 @@ class Noisy(Aggregate):
     def __init__(self, aggregate: Aggregate, rate: Rate = 0.1, seed: int = 0) -> None:
         if not isinstance(aggregate, Aggregate) or aggregate.outcome != "yes_no" or isinstance(aggregate, Noisy):
             raise ValueError(
-                f"aggregate must be a binary kind, such as unbag.PairwiseSimilarity(); got {aggregate!r}; for noisy counts "
-                "use unbag.PublishedCounts"
+                f"aggregate must be a binary kind, such as unbag.PairwiseSimilarity(); got {aggregate!r}; for noisy "
+                "counts use unbag.PublishedCounts"
             )
         self.fits_rate = isinstance(rate, str) and rate == "fit"
         first = FIRST_RATE if self.fits_rate else rate
         rates = tuple(first) if isinstance(first, tuple | list) else (first, first)
         if len(rates) != 2 or not all(isinstance(r, int | float) and 0 <= r < 1 for r in rates):
-            raise ValueError(f'rate must be a number of at least 0 and less than 1, two such numbers, or "fit"; got {rate!r}')
+            raise ValueError(
+                f'rate must be a number of at least 0 and less than 1, two such numbers, or "fit"; got {rate!r}'
+            )
         self.aggregate, self.seed, self._rates = aggregate, seed, rates
         self.rate = "fit" if self.fits_rate else rates[0] if rates[0] == rates[1] else rates
         for trait in ("name", "size", "n_classes", "weights", "wording", "column"):
