@@ -143,16 +143,16 @@ def test_it_can_be_saved(tmp_path):
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan"), (0.1,), (0.1, 2.0)])
 def test_a_rate_is_a_probability(rate):
-    with pytest.raises(ValueError, match="rate must be a number from 0 to less than 1"):
+    with pytest.raises(ValueError, match="rate must be a number of at least 0 and less than 1"):
         Noisy(PairwiseSimilarity(), rate)
 
 
 def test_what_has_no_yes_and_no_is_refused():
     for wrong in (unbag.LabelProportions(), "pairwise_similarity", Noisy(PairwiseSimilarity())):
-        with pytest.raises(ValueError, match="aggregate must observe yes or no"):
+        with pytest.raises(ValueError, match="aggregate must be a binary kind"):
             Noisy(wrong)
     pairs = Groups.from_tuples([[0, 1], [1, 2]])
-    with pytest.raises(ValueError, match=r"a rate from 0 to less than 1, not so for group 1: z\[1\] is \[1.0, 1.5\]"):
+    with pytest.raises(ValueError, match=r"a rate of at least 0 and less than 1; this does not hold for group 1: z\[1\] is \[1.0, 1.5\]"):
         Noisy(PairwiseSimilarity()).check([[1.0, 0.1], [1.0, 1.5]], pairs, 2)
     with pytest.raises(ValueError, match="answer and rate; got shape"):
         Noisy(PairwiseSimilarity()).check(torch.zeros(2, 3), pairs, 2)

@@ -55,11 +55,11 @@ def test_what_is_refused():
     aggregate, groups = PossibleMembers(), Groups.from_sizes([2, 1])
     with pytest.raises(ValueError, match="one number for each of 3 memberships"):
         aggregate.with_chances([[1, 0], [1, 0]], groups, [0.5, 0.5])
-    with pytest.raises(ValueError, match=r"probabilities, from 0 to 1, not so for group 1: got 1\.5"):
+    with pytest.raises(ValueError, match=r"probabilities, from 0 to 1; this does not hold for group 1: got 1\.5"):
         aggregate.check(aggregate.with_chances([[1, 0], [1, 0]], groups, [0.5, 0.5, 1.5]), groups, 2)
     with pytest.raises(ValueError, match="possible in a group of its size"):
         aggregate.check(aggregate.with_chances([[1, 0], [3, 0]], groups, [0.5, 0.5, 0.5]), groups, 2)
-    with pytest.raises(ValueError, match="what with_chances returns"):
+    with pytest.raises(ValueError, match="a result of with_chances"):
         aggregate.check([[1, 0], [1, 0]], groups, 2)
     with pytest.raises(ValueError, match="chance must be a number above 0"):
         PossibleMembers(chance=0.0)

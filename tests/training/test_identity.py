@@ -116,4 +116,4 @@ def test_identities_are_the_same_in_another_process():
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == identify(eval(value), "value")  # noqa: S307
+    assert done.stdout.strip() == identify(eval(value), "value")

@@ -16,7 +16,7 @@ from training_problems import assert_close, assert_identical, bags, drawn, netwo
 
 from unbag import FromFold, Groups, LabelProportions
 from unbag.objectives.losses import cross_entropy
-from unbag.training import Observations, Settings, labelled_accuracy, loop, train
+from unbag.training import Observations, Settings, labelled_accuracy, train
 
 SHORT = Settings(epochs=4, batch_size=5, learning_rate=0.01)
 PHASES = {

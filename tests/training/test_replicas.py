@@ -23,7 +23,7 @@ from training_problems import (
 
 from unbag import Groups
 from unbag.data.scaling import Scaling
-from unbag.training import Checkpoint, Settings, held_out_likelihood, train
+from unbag.training import Settings, held_out_likelihood, train
 from unbag.training.replicas import Replicas, make_models
 
 SEEDS = [5, 1, 8]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from training_problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import Groups, NegativeLogLikelihood

@@ -26,8 +26,8 @@ def normal_log_likelihood(logits: Tensor, segments: Segments, counts: Tensor, no
         Observed counts, shape ``(groups, classes)``, and the variance with which they were observed, broadcastable.
     """
     probs = logits.softmax(1)
-    mean = segments.sum(probs)
-    variance = segments.sum(probs * (1 - probs)) + MIN_VARIANCE + noise_variance
+    mean, variance = segments.sum(torch.stack([probs, probs * (1 - probs)], 1)).unbind(1)
+    variance = variance + MIN_VARIANCE + noise_variance
     k = logits.shape[1]
     residuals = (counts.to(mean) - mean).square() / variance + torch.log(variance)
     return -0.5 * (k - 1) / k * residuals.sum(1)

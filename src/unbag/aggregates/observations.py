@@ -152,7 +152,9 @@ class Observations:
         n = len(positive)
         held_out = round(share * n)
         if not 0 < held_out < n:
-            raise ValueError(f"a share of {share} of {n} groups leaves one side empty; use more groups or another share")
+            raise ValueError(
+                f"a share of {share} of {n} groups leaves one side empty; use more groups or another share"
+            )
         order = positive[torch.randperm(n, generator=generator).to(self.groups.device)]
         return order[held_out:].sort().values, order[:held_out].sort().values
 

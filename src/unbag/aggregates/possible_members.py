@@ -1,4 +1,4 @@
-"""Published counts of groups of which nobody knows for sure which rows are members."""
+"""Published counts of groups whose membership is uncertain."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ MOST_ENUMERATED = 12
 
 
 class PossibleMembers(Aggregate):
-    """Counts of groups whose rows have been counted with a probability each: matched by name, or by place.
+    """Counts of groups in which each row was counted with a known probability, for example after record linkage.
 
-    A row that may be a member of a group of counted people is of one of its classes, or was not counted, a further
-    class of which no count is known: ``p(z | x)`` sums over who was counted and over labels, as
-    :class:`PublishedCounts` does. A row may be a possible member of several groups.
+    A possible member belongs to one of the classes or was not counted, which is one more class whose count is unknown.
+    ``p(z | x)`` sums over who was counted and over labels, as :class:`PublishedCounts` does. A row may be a possible
+    member of several groups.
 
-    Observations are what :meth:`with_chances` makes of counts or statements of :mod:`unbag.published`.
+    Observations are made by :meth:`with_chances` from counts or statements of :mod:`unbag.published`.
 
     Parameters
     ----------
     method, max_states
         As in :class:`PublishedCounts`.
     chance
-        For :meth:`observe`: the probability with which each member is counted.
+        Probability with which :meth:`observe` counts each member.
     seed
-        For :meth:`observe`: of who is counted.
+        Seed of :meth:`observe`.
 
     Examples
     --------
     >>> aggregate, groups = PossibleMembers(), Groups.from_sizes([2])
-    >>> z = aggregate.with_chances([[0, 1]], groups, [0.9, 0.1])  # one was counted, of the second class
+    >>> z = aggregate.with_chances([[0, 1]], groups, [0.9, 0.1])  # one member was counted, in class 1
     >>> aggregate.posterior(torch.zeros(2, 2), groups, z)[:, 1]
     tensor([0.9939, 0.5061])
     """
@@ -60,20 +60,20 @@ class PossibleMembers(Aggregate):
     ) -> None:
         if not isinstance(chance, int | float) or not 0 < chance <= 1:
             raise ValueError(f"chance must be a number above 0 and at most 1, got {chance!r}")
-        self._of_counts = PublishedCounts(method, max_states)
+        self._counts = PublishedCounts(method, max_states)
         self.method, self.max_states, self.chance, self.seed = method, max_states, chance, seed
 
     def with_chances(self, z: Any, groups: Groups, chances: Any) -> Tensor:
-        """Return observations: counts, or statements about them, and the chance of each membership.
+        """Return observations from counts, or statements about them, and the probability of each membership.
 
         Parameters
         ----------
         z
-            Counts of all who were counted, (groups, classes), or statements, (groups, classes, 6).
+            Counts, shape ``(groups, classes)``, or statements, shape ``(groups, classes, 6)``.
         groups
-            The possible members of each group.
+            Possible members of each group.
         chances
-            The probability that each was counted there, in the order of ``groups.members``.
+            Probability that each was counted in its group, in the order of ``groups.members``.
         """
         z, columns = read_with_columns(z, groups)
         stated = exact(z) if z.ndim == 2 else z
@@ -82,65 +82,65 @@ class PossibleMembers(Aggregate):
             raise ValueError(
                 f"chances must have one number for each of {len(groups.members)} memberships, got {describe(chances)}"
             )
-        of_members = torch.zeros(len(groups), groups.max_size, dtype=torch.float64, device=groups.device)
-        of_members[_are_members(groups.sizes, groups.max_size)] = chances
-        z = torch.cat([stated, of_members[:, None].expand(-1, stated.shape[1], -1)], 2)
+        table = torch.zeros(len(groups), groups.max_size, dtype=torch.float64, device=groups.device)
+        table[_are_members(groups.sizes, groups.max_size)] = chances
+        z = torch.cat([stated, table[:, None].expand(-1, stated.shape[1], -1)], 2)
         return z if columns is None else with_names(z, None, columns)
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        own = torch.nn.functional.one_hot(check_labels(labels, groups, n_classes), n_classes)
-        drawn = torch.rand(len(own), generator=torch.Generator().manual_seed(self.seed)).to(own.device)
-        counts = groups.segments.sum((own * (drawn < self.chance)[:, None]).double())
-        return self.with_chances(counts, groups, torch.full((len(own),), float(self.chance)))
+        one_hot = torch.nn.functional.one_hot(check_labels(labels, groups, n_classes), n_classes)
+        drawn = torch.rand(len(one_hot), generator=torch.Generator().manual_seed(self.seed)).to(one_hot.device)
+        counts = groups.segments.sum((one_hot * (drawn < self.chance)[:, None]).double())
+        return self.with_chances(counts, groups, torch.full((len(one_hot),), float(self.chance)))
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        """Return statements of all classes and of who was not counted, beside the chances of members."""
+        """Return statements for all classes and for members that were not counted, with the probabilities."""
         z, fields = read_per_group(z, groups), len(FIELDS)
         if z.ndim != 3 or z.shape[1] != n_classes or z.shape[2] < fields + groups.max_size:
             raise ValueError(
-                f"z must be what with_chances returns for {n_classes} classes and groups of up to {groups.max_size} "
+                f"z must be a result of with_chances for {n_classes} classes and groups of up to {groups.max_size} "
                 f"possible members; got {describe(z)}"
             )
         chances = z[:, :1, fields:].double()
         wrong = _are_members(groups.sizes, chances.shape[2]) & ~((chances[:, 0] >= 0) & (chances[:, 0] <= 1))
-        if bool((of_groups := wrong.any(1)).any()):
+        if bool((flagged := wrong.any(1)).any()):
             raise ValueError(
-                "chances must be probabilities, from 0 to 1, not so for "
-                f"{format_indices('group', of_groups, groups.name)}: got {float(chances[:, 0][wrong][0]):g}"
+                "chances must be probabilities, from 0 to 1; this does not hold for "
+                f"{format_indices('group', flagged, groups.name)}: got {float(chances[:, 0][wrong][0]):g}"
             )
         others = unknown(len(groups), 1).to(z.device)
         stated = check_statements(torch.cat([z[..., :fields].double(), others], 1), groups, n_classes + 1)
         return torch.cat([stated, chances.expand(-1, n_classes + 1, -1)], 2)
 
     def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
-        """Return log p(z | y), by enumeration of who was counted."""
+        """Return log p(z | y), by enumeration of the members that were counted."""
         if groups.max_size > MOST_ENUMERATED:
-            raise ValueError(f"who of more than {MOST_ENUMERATED} members was counted is not enumerated")
-        own = torch.nn.functional.one_hot(check_labels(labels, groups, n_classes), n_classes).double()
-        z, log_probs_of_groups = read_per_group(z, groups).double(), []
-        for one, members in zip(z, own.split(groups.sizes.tolist()), strict=True):
-            chances = one[0, len(FIELDS) :][: len(members)]
+            raise ValueError(f"groups of more than {MOST_ENUMERATED} members are not enumerated, got {groups.max_size}")
+        one_hot = torch.nn.functional.one_hot(check_labels(labels, groups, n_classes), n_classes).double()
+        z, log_likelihoods = read_per_group(z, groups).double(), []
+        for row, members in zip(z, one_hot.split(groups.sizes.tolist()), strict=True):
+            chances = row[0, len(FIELDS) :][: len(members)]
             counted = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * len(members))
             counted = counted.view(-1, len(members)).to(z.device)  # (2^m, members)
             log_chance = torch.where(counted == 1, chances, 1 - chances).log().sum(1)
-            given = log_weight(one[:, : len(FIELDS)], counted @ members).sum(1)
-            log_probs_of_groups.append((log_chance + given).logsumexp(0))
-        return torch.stack(log_probs_of_groups)
+            conditional = log_weight(row[:, : len(FIELDS)], counted @ members).sum(1)
+            log_likelihoods.append((log_chance + conditional).logsumexp(0))
+        return torch.stack(log_likelihoods)
 
     def for_training(self) -> PossibleMembers:
-        other = PossibleMembers(self.method, self.max_states, chance=self.chance, seed=self.seed)
-        other._of_counts = self._of_counts.for_training()
-        return other
+        copy = PossibleMembers(self.method, self.max_states, chance=self.chance, seed=self.seed)
+        copy._counts = self._counts.for_training()
+        return copy
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         fields = len(FIELDS)
         chances = z[:, 0, fields:][_are_members(segments.sizes, z.shape[2] - fields)].to(log_probs.dtype)[:, None]
         with_others = torch.cat([log_probs + chances.log(), (1 - chances).log()], 1)
-        log_likelihood, posterior = self._of_counts.infer(with_others, segments, z[..., :fields])
-        # Of who was not counted nothing is known but what the model says.
+        log_likelihood, posterior = self._counts.infer(with_others, segments, z[..., :fields])
+        # The label of a member that was not counted has the distribution of the model.
         return log_likelihood, posterior[:, :-1] + posterior[:, -1:] * log_probs.exp()
 
 
 def _are_members(sizes: Tensor, most: int) -> Tensor:
-    """Return which places of a table with ``most`` columns are of members, (groups, most)."""
+    """Return which entries of a table with ``most`` columns are members, shape ``(groups, most)``."""
     return torch.arange(most, device=sizes.device) < sizes[:, None]

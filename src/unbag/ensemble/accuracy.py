@@ -19,7 +19,7 @@ class Estimate:
     high: float
 
 
-def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate:
+def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
     """Estimate how often the most likely class of a row of a new group is the right one.
 
     The probability that a prediction is right is the posterior probability of the predicted class given the observation
@@ -30,11 +30,20 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate:
     problem
         Rows and observations.
     out_of_fold
-        Log-probabilities of each row by models that did not see it, shape ``(rows, classes)``; NaN where there is none.
+        Log-probabilities of each membership by models that did not see its group, shape ``(memberships, classes)``; NaN
+        where there are none.
+
+    Returns
+    -------
+    Estimate or None
+        None where no group was held out.
     """
+    judged = problem.unroll(out_of_fold.isfinite().all(1))
+    if judged is None:
+        return None
     sums, sizes = [], []
-    for s in problem.sets:
-        predicted = out_of_fold[s.groups.members]
+    for s in judged.sets:
+        predicted = out_of_fold[judged.rows[s.groups.members]].double()
         posterior = s.aggregate.checked_evidence(predicted, s.groups.segments, s.checked).posterior
         correct = posterior.gather(1, predicted.argmax(1, keepdim=True))[:, 0]
         weights = s.weight * s.weights

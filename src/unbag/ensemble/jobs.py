@@ -43,8 +43,12 @@ class Schedule:
         Whether only the first fold is used, so that one part of the groups is held out.
     stages
         Learners by stage. Each learner starts where the best candidate of the earlier stages ended.
+    starts
+        Learners of a stage before the first, which are no candidates themselves.
     patience
         Steps of a path without a better held-out score after which a job ends.
+    min_step_gain
+        Improvement of the held-out score, relative to the gain over a constant model, below which a step is not better.
     min_relative_gain
         A learner whose gain over a constant model on the first fold is less than this share of the best gain does not
         run on the other folds; 0 runs all.
@@ -64,9 +68,11 @@ class Schedule:
     """
 
     stages: tuple[tuple[Learner, ...], ...]
+    starts: tuple[Learner, ...] = ()
     n_folds: int = 4
     single_split: bool = False
     patience: int = 2
+    min_step_gain: float = 0.0
     min_relative_gain: float = 0.7
     blind_steps: int = 3
     n_jobs: int = 1
@@ -147,15 +153,16 @@ def fit_candidates(problem: Problem, schedule: Schedule, align: Align | None = N
     runner = _Runner(problem, schedule.make_splits(problem), schedule, align)
     candidates: list[Candidate] = []
     with schedule.progress:
-        schedule.progress.begin(sum(map(len, schedule.stages)) * len(runner.splits))
+        schedule.progress.begin(sum(map(len, [schedule.starts, *schedule.stages])) * len(runner.splits))
         try:
             with _first_interrupt_sets(runner.interrupted):
+                runner.run_stage(schedule.starts, runner.started)
                 for stage in schedule.stages:
                     runner.run_stage(stage, candidates)
         except KeyboardInterrupt:
-            if not candidates:
+            if not (candidates or runner.started):
                 raise
-    return candidates
+    return candidates or runner.started
 
 
 @contextmanager
@@ -184,23 +191,24 @@ class _Runner:
     schedule: Schedule
     align: Align | None
     best_gain: float = 0.0
-    reference: Tensor | None = None
-    """Probabilities of all rows by the first model, whose classes those of all others are aligned with."""
+    started: list[Candidate] = field(default_factory=list)
+    reference: tuple[float, Tensor] | None = None
+    """Score of the best candidate, and its probabilities of all rows, with whose classes others are aligned."""
 
     def __post_init__(self) -> None:
         limit = self.schedule.time_limit
         self.deadline = math.inf if limit is None else self.schedule.clock() + limit
         self.interrupted, self.lock, self.jobs_left = Event(), Lock(), 0
-        first = self.splits[0].held_out
+        train, held_out = self.splits[0][:2]
         self.constant_score = math.nan
-        if first is not None:
-            self.constant_score = first.score(self.problem.constant_outputs.expand(len(first.rows), -1))
+        if held_out is not None:
+            self.constant_score = held_out.score(train.constant_outputs.expand(len(held_out.rows), -1))
 
     def run_stage(self, stage: Sequence[Learner], candidates: list[Candidate]) -> None:
         """Run the learners of a stage, the unpromising ones on the first fold only, and append the candidates."""
-        if candidates and self._seconds_until(self.deadline) <= 0:
+        if not stage or (candidates and self._seconds_until(self.deadline) <= 0):
             return
-        best = max(candidates, key=lambda c: c.score, default=None)
+        best = max([*self.started, *candidates], key=lambda c: c.score, default=None)
         begun, n_folds = self.schedule.clock(), len(self.splits)
         prepared = self._parallel((_prepare, (learner, self.problem, self.schedule.seed)) for learner in stage)
         self.jobs_left = len(stage) * n_folds
@@ -256,14 +264,14 @@ class _Runner:
         if best is not None and self._seconds_until(self.deadline) <= 0:
             return []
         if best is None:
-            start = self.problem.constant_outputs.expand(len(train.rows), -1)
+            start = train.constant_outputs.expand(len(train.rows), -1)
         else:
             start = best.models[fold].outputs(train.X)[:, best.orders[fold]]
         deadline = self._share_of_time()
         watch = Watch(held_out, lambda: self._seconds_until(deadline))
         steps: list[Step] = []
         best_score, best_step = -math.inf, 0
-        for model in learner.path(replace(train, watch=watch), start, self.schedule.seed + fold):
+        for model in learner.path(train.with_watch(watch), start, self.schedule.seed + fold):
             n, epochs = len(steps), watch.history[:]
             watch.history.clear()
             if held_out is None:
@@ -275,7 +283,7 @@ class _Runner:
             outputs = model.outputs(held_out.X)
             steps.append(Step(model, held_out.score(outputs), outputs, epochs))
             self.schedule.progress.end_step(learner.name, steps[-1].score)
-            if steps[-1].score > best_score:
+            if steps[-1].score > best_score + self.schedule.min_step_gain * max(best_score - self.constant_score, 0):
                 best_score, best_step = steps[-1].score, n
             if n - best_step >= self.schedule.patience or watch.seconds_left() <= 0:
                 break
@@ -290,7 +298,7 @@ class _Runner:
         scores = [float(np.dot([s.score for s in steps], sizes) / sizes.sum()) for steps in at]
         best = int(np.argmax(scores))
         steps = at[best]
-        orders = self._orders([s.model for s in steps])
+        orders = self._orders(scores[best], [s.model for s in steps])
         out_of_fold = torch.full((len(self.problem.members), self.problem.labels.n_outputs), math.nan)
         for split, step, order in zip(self.splits, steps, orders, strict=True):
             if split.held_out is not None:
@@ -300,16 +308,19 @@ class _Runner:
         labels = self.problem.labels
         return Candidate(name, labels, models, orders, best, longest, scores[best], out_of_fold, seconds, history)
 
-    def _orders(self, models: Sequence[Model]) -> list[np.ndarray]:
+    def _orders(self, score: float, models: Sequence[Model]) -> list[np.ndarray]:
         """Return for each model the output that each class is read from."""
         if self.align is None:
             return [np.arange(self.problem.labels.n_outputs)] * len(models)
-        orders = []
+        best_score, reference = self.reference or (-math.inf, None)
+        orders, aligned = [], []
         for model in models:
             probs = self.problem.labels.log_probs(model.outputs(self.problem.X)).exp()
-            if self.reference is None:
-                self.reference = probs
-            orders.append(self.align(self.reference, probs))
+            orders.append(self.align(probs if reference is None else reference, probs))
+            aligned.append(probs[:, orders[-1]])
+            reference = aligned[0] if reference is None else reference
+        if not score <= best_score:
+            self.reference = score, torch.stack(aligned).mean(0)
         return orders
 
 

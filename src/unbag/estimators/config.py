@@ -28,6 +28,7 @@ from unbag.learners.clusters import Clusters
 from unbag.learners.features import Columns, Fourier
 from unbag.learners.linear import Linear
 from unbag.learners.network import Architecture, Network
+from unbag.learners.starts import ClusterShares
 from unbag.training import Settings
 from unbag.training.launching import Launcher
 
@@ -49,9 +50,21 @@ class Thresholds:
     min_group_size_to_extrapolate: int = 16
     """In smaller groups, expectation-maximisation is fast and extrapolated targets have to be clamped."""
     overrelaxation: float = 1.0
+    n_folds_of_shared_rows: int = 8
+    """Where groups share rows, a fold holds out all groups of its rows, of pairs 23 % in each of 8 folds and 44 % in
+    each of 4."""
     patience: int = 2
+    min_step_gain: float = 0.002
     min_relative_gain: float = 0.7
+    ridges: tuple[float, ...] = (1000, 100, 10, 1)
+    ridges_of_clusters: tuple[float, ...] = (30, 3, 0.3, 0.03)
+    ridges_of_kernels: tuple[float, ...] = (100, 10, 1, 0.1)
+    ridges_from_start: tuple[float, ...] = (10, 1, 0.1)
+    """For bags and for classes without names: under a larger penalty, a linear model returns to a saddle point, or to
+    shifts of whole bags. Ranking bags of embeddings: .85 for .57."""
     max_classes_for_trees: int = 64
+    n_starts: int = 3
+    """Clusterings from which classes without names are found."""
     min_groups_for_validation: int = 21
     """With fewer groups, a single validation part would be too small to choose by, and nothing is held out."""
     max_group_size_to_remember: int = 32
@@ -75,10 +88,12 @@ def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds:
     t = thresholds or Thresholds()
     n_folds, single_split = _resolve_folds(problem, parameters, t)
     return Schedule(
+        starts=() if is_by_algorithm(parameters) else _resolve_starts(problem, t),
         stages=_resolve_stages(problem, parameters, t),
         n_folds=n_folds,
         single_split=single_split,
         patience=t.patience,
+        min_step_gain=t.min_step_gain,
         min_relative_gain=t.min_relative_gain if problem.n_groups > t.few_groups else 0.0,
         n_jobs=1 if make_launcher(parameters).several else resolve_n_jobs(parameters["n_jobs"]),
         time_limit=_resolve_time_limit(parameters["time_limit"]),
@@ -120,7 +135,8 @@ def _resolve_folds(problem: Problem, parameters: dict[str, Any], t: Thresholds) 
         held_out = fraction > 0 and problem.n_groups >= t.min_groups_for_validation
         return (max(2, round(1 / fraction)), True) if held_out else (0, False)
     if n_folds == "auto":
-        n_folds = t.n_folds_of_few_groups if problem.n_groups <= t.few_groups else t.n_folds
+        n_folds = t.n_folds_of_shared_rows if problem.groups_share_rows else t.n_folds
+        n_folds = t.n_folds_of_few_groups if problem.n_groups <= t.few_groups else n_folds
     return min(int(n_folds), problem.n_groups), False
 
 
@@ -129,28 +145,36 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
     model, n_restarts = parameters["model"], _settings(parameters, "validation", CrossFitting).n_restarts
     if not _is_whole(n_restarts) or n_restarts < 1:
         raise ValueError(f"n_restarts must be a whole number of at least 1, got {n_restarts!r}")
-    overrelaxation = t.overrelaxation if problem.mean_group_size >= t.min_group_size_to_extrapolate else 0.0
-    settings: dict[str, Any] = {"overrelaxation": overrelaxation}
     if is_by_algorithm(parameters):
         return (_restart(make_algorithm(parameters, problem, t), n_restarts),)
-    start = _resolve_start(problem)
+    overrelaxation = t.overrelaxation if problem.mean_group_size >= t.min_group_size_to_extrapolate else 0.0
+    settings: dict[str, Any] = {"overrelaxation": overrelaxation}
     if not (isinstance(model, str) and model == "auto"):
-        return (*start, _restart(make_learner(parameters, problem, settings), n_restarts))
+        return (_restart(make_learner(parameters, problem, settings), n_restarts),)
     network = Network(device=parameters["device"], **settings)
     if not _is_table(problem):
-        return (*start, _restart(network, n_restarts))
-    first: list[Learner] = [Linear("linear", Columns.fit)]
+        return (_restart(network, n_restarts),)
+    weak = problem.symmetry != "none" or any(s.aggregate.pooled for s in problem.sets)
+    first: list[Learner] = [Linear("linear", Columns.fit, ridges=t.ridges_from_start if weak else t.ridges)]
     counted = all(s.aggregate.outcome.endswith("_counts") and s.groups.max_size > 1 for s in problem.sets)
     if counted and problem.n_groups <= t.max_groups_for_clusters:
-        first.append(Linear("clusters", Clusters.fit, ridges=(30, 3, 0.3, 0.03), once=True))
+        first.append(Linear("clusters", Clusters.fit, ridges=t.ridges_of_clusters, once=True))
+    ridges = t.ridges_from_start if weak else t.ridges_of_kernels
     kernels = [
-        Linear(f"kernel-{name}", partial(Fourier.fit, scale=scale), ridges=(100, 10, 1, 0.1))
+        Linear(f"kernel-{name}", partial(Fourier.fit, scale=scale), ridges=ridges)
         for name, scale in (("narrow", 0.4), ("wide", 0.8))
     ]
     stages: list[tuple[Learner, ...]] = [tuple(first), (*_restart(network, n_restarts), *kernels)]
     if has_lightgbm() and problem.labels.n_outputs <= t.max_classes_for_trees:
         stages.append(_restart(Boosting(**settings), n_restarts))
-    return (*start, *stages)
+    return tuple(stages)
+
+
+def _resolve_starts(problem: Problem, t: Thresholds) -> tuple[Learner, ...]:
+    """Return the learners that provide a first E-step where a constant model is a saddle point."""
+    if problem.symmetry == "none" or not _is_table(problem):
+        return ()
+    return tuple(ClusterShares(f"shares-{number}", number) for number in range(t.n_starts))
 
 
 def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[str, Any]) -> Learner:
@@ -275,8 +299,3 @@ def _is_whole(value: Any) -> bool:
 def _is_table(problem: Problem) -> bool:
     """Return whether rows are a table in memory."""
     return isinstance(problem.X, Tensor) and problem.X.ndim == 2
-
-
-def _resolve_start(problem: Problem) -> tuple[tuple[Learner, ...], ...]:
-    """Return the learners that provide a first E-step where a constant model is a saddle point."""
-    return ()

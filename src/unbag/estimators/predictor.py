@@ -30,6 +30,7 @@ from unbag.ensemble import Estimate, Mixture
 from unbag.estimators.bags import BagModel
 from unbag.estimators.class_matching import choose_names, match_classes
 from unbag.estimators.inputs import check_groups_fit, number_labels, read_labels, read_rows, read_sets
+from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import scale
 from unbag.training import Observations
 
@@ -62,6 +63,11 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     fitted_aggregates_: list[Aggregate]
     """The kind of each set of observations, with the error rates that were fitted."""
     bag_model_: BagModel | None
+
+    def __new__(cls, *arguments: Any, **parameters: Any) -> Self:
+        """Refuse parameters that do not exist; not in ``__init__``, whose signature scikit-learn reads."""
+        refuse_parameters(parameters.keys() - cls._get_param_names())
+        return super().__new__(cls)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

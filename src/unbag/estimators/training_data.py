@@ -121,7 +121,8 @@ class TrainingData:
     def problem(self, scaling: Scaling) -> Problem:
         """Return what learners receive."""
         sets = [s.for_training() for s in self.observations]
-        return Problem.create(scale_rows(scaling, self.rows), sets, Categorical(len(self.classes)), self.subjects)
+        labels = Categorical(len(self.classes))
+        return Problem.create(scale_rows(scaling, self.rows), sets, labels, self.subjects, self.symmetry)
 
     def feature_statistics(self) -> dict[str, list[float]] | None:
         """Return statistics of the columns of a table; None for images."""
@@ -148,6 +149,11 @@ class ScaledRows:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def rows_of_block(self) -> int | None:
+        """Return how many neighbouring rows are best read together."""
+        return getattr(self.source, "rows_of_block", None)
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return scaled rows by their numbers."""

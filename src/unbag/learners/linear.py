@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,11 +116,11 @@ class _Design:
         self.features, self.X = features, X
         self.n_features = features(next(split_rows(X, 1))).shape[1]
         fit = len(X) * self.n_features <= MAX_CACHED_VALUES
-        self.kept = [features(part) for part in split_rows(X)] if fit else None
+        self.kept = [torch.cat([features(part) for part in split_rows(X)])] if fit else None
 
-    def parts(self) -> Iterator[Tensor]:
-        """Yield the features of consecutive rows."""
-        yield from self.kept or (self.features(part) for part in split_rows(self.X))
+    def parts(self) -> Iterable[Tensor]:
+        """Return the features of consecutive rows."""
+        return self.kept or (self.features(part) for part in split_rows(self.X))
 
     def minimise(self, loss: Callable[[Tensor], Tensor], weight: Tensor, ridge: float, max_iter: int) -> Tensor:
         """Minimise a loss of the outputs of all rows with a ridge penalty on all weights but the intercept."""

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -89,7 +90,12 @@ class NetworkModel:
         if name is not None and name not in model_names():
             raise ValueError(f"the architecture must be one of {', '.join(model_names())}, got {name!r}")
         shape, n_outputs, missing = tuple(values["input_shape"]), values["n_outputs"], tensors.pop("missing")
-        if len(hidden) > len(tensors) or prod(shape) > MAX_ROW_VALUES:  # before any of it is made
+        sizes = (*hidden, *shape, n_outputs)
+        if (
+            len(hidden) > len(tensors)
+            or not all(type(size) is int and size > 0 for size in sizes)
+            or prod(shape) > MAX_ROW_VALUES
+        ):
             raise ValueError(f"{len(tensors)} tensors are no network for rows of shape {shape}")
         architecture = Architecture(model if name is None else name, hidden)
         weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
@@ -147,12 +153,14 @@ class Network:
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
         """Yield the averaged network after each M-step."""
-        X = put_on(problem.X, self.device)
         missing = find_missing(split_rows(problem.X))
-        shape, n_outputs = row_shape(X), problem.labels.n_outputs
-        if len(missing):
-            shape = (shape[0] + len(missing),)
+        X = put_on(problem.X, self.device)
+        if isinstance(X, Tensor):
+            X = fill_missing(X, missing)
         random = RandomState(seed, torch.device(self.device))
+        shape, n_outputs = row_shape(X), problem.labels.n_outputs
+        if len(missing) and not isinstance(X, Tensor):
+            shape = (shape[0] + len(missing),)
         with random.in_place():
             module = self.architecture.maker(shape, n_outputs)().to(self.device).train()
         average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(self.averaging))
@@ -164,11 +172,13 @@ class Network:
         n_updates = max(self.min_updates, math.ceil(len(problem.rows) / self.batch_size))
         outputs = start
         for _ in range(self.n_steps):
-            targets = problem.targets(outputs, self.overrelaxation)
+            targets = problem.targets(outputs, self.overrelaxation)  # E-step
             with drawing():
-                for _ in range(n_updates):
-                    batch = next(batches)
-                    rows = fill_missing(gather_rows(X, batch.to(X.device)), missing)
+                for batch in islice(batches, n_updates):  # M-step
+                    if isinstance(X, Tensor):
+                        rows = X[batch.to(X.device)]
+                    else:
+                        rows = fill_missing(gather_rows(X, batch.to(X.device)), missing)
                     risk = self._risk(problem, module(rows), targets[batch].to(rows.device))
                     optimiser.zero_grad()
                     risk.backward()
@@ -176,7 +186,7 @@ class Network:
                     average.update_parameters(module)
             kept = deepcopy(average.module).eval()
             model = NetworkModel(kept, self.architecture, missing, tuple(shape), n_outputs)
-            outputs = model.outputs(X)
+            outputs = model.outputs(problem.X)
             yield model
 
     def _risk(self, problem: Problem, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from unbag._kernels.segments import Segments
+from unbag.aggregates import Aggregate
+from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, TakenRows, gather_rows
@@ -30,6 +34,16 @@ class Evidence(NamedTuple):
 
     log_likelihood: Tensor  # (groups of all sets,)
     expected_labels: Tensor  # (rows, classes); each row sums to its weight
+
+
+class Terms(NamedTuple):
+    """What the likelihood of a set of observations is computed from, gathered once."""
+
+    aggregate: Aggregate
+    members: Tensor
+    segments: Segments
+    z: Tensor
+    weights: Tensor  # (groups,), float64, with the weight of the set
 
 
 class Split(NamedTuple):
@@ -82,6 +96,8 @@ class Problem:
         Row numbers in the problem from which this one was selected.
     subjects
         Number of the subject that each row belongs to, from 0, shape ``(rows,)``; rows of a subject stay in one fold.
+    symmetry
+        Permutations of the classes that leave the observations unchanged.
     watch
         Held-out groups and the time left, for learners that need them within a step.
     """
@@ -91,14 +107,20 @@ class Problem:
     labels: Categorical
     rows: Tensor
     subjects: Tensor | None = None
+    symmetry: Symmetry = "none"
     watch: Watch = field(default_factory=Watch)
 
     @classmethod
     def create(
-        cls, X: Rows, sets: Sequence[Observations], labels: Categorical, subjects: Tensor | None = None
+        cls,
+        X: Rows,
+        sets: Sequence[Observations],
+        labels: Categorical,
+        subjects: Tensor | None = None,
+        symmetry: Symmetry = "none",
     ) -> Problem:
         """Make a problem of all rows that are in a group, and of all groups whose weight is not zero."""
-        whole = cls(X, tuple(s.counting() for s in sets), labels, torch.arange(len(X)), subjects)
+        whole = cls(X, tuple(s.counting() for s in sets), labels, torch.arange(len(X)), subjects, symmetry)
         return whole.select([torch.arange(len(s.groups)) for s in whole.sets])
 
     @property
@@ -111,6 +133,18 @@ class Problem:
         """Return the row of each membership, the groups of all sets one after the other."""
         return torch.cat([s.groups.members for s in self.sets])
 
+    @property
+    def groups_share_rows(self) -> bool:
+        """Return whether a row is in several groups that can be held out."""
+        judged = [s.groups.members for s in self.sets if not s.aggregate.describes_all_rows]
+        return sum(map(len, judged)) > len(torch.cat(judged).unique())
+
+    def with_watch(self, watch: Watch) -> Problem:
+        """Return the problem with another watch, and with all that was computed of it."""
+        other = copy(self)
+        object.__setattr__(other, "watch", watch)
+        return other
+
     def per_set(self, values: Tensor) -> tuple[Tensor, ...]:
         """Split values of memberships into those of each set."""
         return values.split([len(s.groups.members) for s in self.sets])
@@ -121,27 +155,23 @@ class Problem:
         return len(self.members) / self.n_groups
 
     @cached_property
-    def group_weights(self) -> Tensor:
-        """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
-        return torch.cat([s.weights * s.weight for s in self.sets])
+    def terms(self) -> list[Terms]:
+        """Return for each set what its likelihood is computed from."""
+        return [Terms(s.aggregate, s.groups.members, s.groups.segments, s.checked, s.weights * s.weight) for s in self.sets]
 
     @cached_property
-    def row_weights(self) -> Tensor:
-        """Return the summed weight of the groups of each row, shape ``(rows,)``."""
-        weights = torch.zeros(len(self.rows), dtype=torch.float64)
-        for s in self.sets:
-            weights.index_add_(0, s.groups.members, s.groups.segments.expand(s.weights * s.weight))
-        return weights
+    def group_weights(self) -> Tensor:
+        """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
+        return torch.cat([term.weights for term in self.terms])
 
     def e_step(self, outputs: Tensor) -> Evidence:
         """Compute the log-likelihood of every group and the expected labels of every row, without gradients."""
         expected = torch.zeros(outputs.shape, dtype=torch.float64)
         log_likelihoods = []
         with torch.no_grad():
-            for s in self.sets:
-                evidence = s.aggregate.checked_evidence(outputs[s.groups.members], s.groups.segments, s.checked)
-                weights = s.groups.segments.expand(s.weights * s.weight)
-                expected.index_add_(0, s.groups.members, evidence.posterior.double() * weights[:, None])
+            for aggregate, members, segments, z, weights in self.terms:
+                evidence = aggregate.checked_evidence(outputs[members], segments, z)
+                expected.index_add_(0, members, evidence.posterior.double() * segments.expand(weights)[:, None])
                 log_likelihoods.append(evidence.log_likelihood.double())
         if not bool(expected.isfinite().all()):
             raise ArithmeticError("the model rules out the observation of a group, which then has no posterior")
@@ -150,10 +180,7 @@ class Problem:
     def log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the log-likelihood of every group, differentiable, shape ``(groups of all sets,)``."""
         return torch.cat(
-            [
-                s.aggregate.checked_evidence(outputs[s.groups.members], s.groups.segments, s.checked).log_likelihood
-                for s in self.sets
-            ]
+            [t.aggregate.checked_evidence(outputs[t.members], t.segments, t.z).log_likelihood for t in self.terms]
         )
 
     def smooth_log_likelihood(self, outputs: Tensor) -> Tensor:
@@ -162,9 +189,9 @@ class Problem:
         Full-batch optimisers call this hundreds of times.
         """
         total = outputs.new_zeros(())
-        for s in self.sets:
-            values = s.aggregate.smooth_log_likelihood(outputs[s.groups.members], s.groups.segments, s.checked)
-            total = total + (s.weights * s.weight).to(values) @ values
+        for aggregate, members, segments, z, weights in self.terms:
+            values = aggregate.smooth_log_likelihood(outputs[members], segments, z)
+            total = total + weights.to(values) @ values
         return total
 
     def score(self, outputs: Tensor) -> float:
@@ -229,7 +256,7 @@ class Problem:
         ]
         subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
         X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else TakenRows(self.X, rows)
-        return Problem(X, tuple(local), self.labels, self.rows[rows], subjects)
+        return replace(self, X=X, sets=tuple(local), rows=self.rows[rows], subjects=subjects)
 
     def unroll(self, members: Tensor) -> Problem | None:
         """Return the groups all of whose memberships are flagged, with a row without columns for each membership.

@@ -1,0 +1,209 @@
+"""Class shares of clusters, a first E-step where a constant model is a saddle point.
+
+Pairs and triplets do not name the classes, so that a model under which all rows are alike has no gradient. Rows are
+divided into more clusters than there are classes, and the shares of the classes in clusters are fitted to the
+observations: few parameters, fitted in a second. Poor optima, in which two classes are merged and another is divided,
+are left by moves that split and merge classes (Ueda et al., 2000).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from unbag.data.missing import fill_missing
+from unbag.data.row_source import gather_rows
+from unbag.learners.base import map_rows
+from unbag.learners.features import Columns, FeatureMap, register_feature_map
+from unbag.learners.linear import LinearModel
+from unbag.learners.problem import Problem
+
+MAX_ROWS = MAX_GROUPS = 20_000
+"""Rows that are clustered, and groups to which shares are fitted."""
+CERTAINTY = 0.8
+"""Share of its first class in a cluster: enough to leave the saddle point, and little enough to be corrected."""
+MIN_SHARE = 1e-3
+PRIOR_ROWS = 1.0
+"""Rows, divided equally among the classes, that are added to those of a cluster."""
+N_ROUNDS, N_ROUNDS_OF_MOVE = 40, 12
+STEP_GROWTH, MAX_STEP = 1.3, 20.0
+"""Steps of expectation-maximisation grow as long as the likelihood rises (Salakhutdinov and Roweis, 2003)."""
+MIN_GAIN = 1e-5
+"""Gain of a round, per group, below which it is the last."""
+N_FOLLOWED, MAX_MOVES = 2, 6
+
+
+@register_feature_map
+@dataclass(frozen=True, eq=False)
+class Partition(FeatureMap):
+    """Indicators of the nearest of some centres."""
+
+    kind = "partition"
+    missing: Tensor  # (columns with missing values,)
+    centres: Tensor  # (clusters, inputs)
+
+    @classmethod
+    def fit(cls, problem: Problem, seed: int, clusters_per_class: int = 6) -> Partition:
+        """Divide rows by k-means."""
+        rng = np.random.default_rng(seed)
+        columns = Columns.fit(problem)
+        chosen = torch.from_numpy(np.sort(rng.permutation(len(problem.rows))[:MAX_ROWS]))
+        rows = columns(gather_rows(problem.X, chosen)).numpy()
+        number = min(clusters_per_class * problem.labels.n_outputs, len(np.unique(rows, axis=0)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = KMeans(number, n_init=1, max_iter=30, random_state=int(rng.integers(2**31))).fit(rows)
+        return cls(columns.missing, torch.from_numpy(model.cluster_centers_).float())
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return an indicator for each centre."""
+        return torch.nn.functional.one_hot(self.assign(X), len(self.centres)).float()
+
+    def assign(self, X: Tensor) -> Tensor:
+        """Return the number of the nearest centre of each row."""
+        return torch.cdist(fill_missing(X.flatten(1), self.missing), self.centres).argmin(1)
+
+
+@dataclass(frozen=True)
+class ClusterShares:
+    """A step of the path is a fit of class shares by expectation-maximisation, then after each move of classes.
+
+    Parameters
+    ----------
+    name
+        Name under which results are reported.
+    number
+        Distinguishes clusterings, of which several are tried.
+    partition
+        The clusters, which :meth:`prepare` computes on the rows of all folds.
+    """
+
+    name: str = "shares"
+    number: int = 0
+    partition: Partition | None = None
+
+    def prepare(self, problem: Problem, seed: int) -> ClusterShares:
+        """Compute the clusters."""
+        return replace(self, partition=Partition.fit(problem, seed + self.number))
+
+    def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[LinearModel]:
+        """Yield the shares as a linear model of the indicators."""
+        partition = self.partition or Partition.fit(problem, seed + self.number)
+        fit = _Fit.begin(problem, partition, seed)
+        shares = fit.maximise(fit.first_table(), N_ROUNDS)
+        yield _as_model(partition, shares.table)
+        for _ in range(MAX_MOVES if problem.symmetry == "any" and shares.table.shape[1] > 2 else 0):
+            moved = sorted(fit.moves(shares), key=lambda table: -fit.e_step(table)[0])[:N_FOLLOWED]
+            better = [fit.maximise(table, N_ROUNDS_OF_MOVE) for table in moved]
+            best = max([shares, *better], key=lambda s: s.log_likelihood)
+            if best is shares:
+                return
+            shares = best
+            yield _as_model(partition, shares.table)
+
+
+class _Shares(NamedTuple):
+    """Fitted shares of the classes in clusters."""
+
+    table: Tensor  # (clusters, classes)
+    counts: Tensor  # expected rows of each class in each cluster, of the same shape
+    log_likelihood: float  # mean per group
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    problem: Problem
+    partition: Partition
+    cluster: Tensor  # (rows,)
+
+    @classmethod
+    def begin(cls, problem: Problem, partition: Partition, seed: int) -> _Fit:
+        if problem.n_groups > MAX_GROUPS:
+            generator = torch.Generator().manual_seed(seed)
+            share = MAX_GROUPS / problem.n_groups
+            sizes = [max(1, round(share * len(s.groups))) for s in problem.sets]
+            orders = [torch.randperm(len(s.groups), generator=generator) for s in problem.sets]
+            problem = problem.select([order[:size].sort().values for order, size in zip(orders, sizes, strict=True)])
+        return cls(problem, partition, map_rows(partition.assign, problem.X).long())
+
+    def first_table(self) -> Tensor:
+        """Return shares that differ between clusters where the observations do not tell the classes apart."""
+        k, centres = self.problem.labels.n_outputs, self.partition.centres.numpy()
+        table = torch.full((len(centres), k), 1 / k, dtype=torch.float64)
+        if self.problem.symmetry == "reversal":  # the cluster that is most likely at an end is called the first
+            shares = torch.nn.functional.normalize(self.e_step(table)[1], p=1, dim=1)
+            table[(shares[:, 0] + shares[:, -1]).argmax()] = _almost_certain(np.zeros(1), k)
+        elif len(centres) <= k:
+            table = _almost_certain(np.arange(len(centres)), k)
+        else:
+            table = _almost_certain(AgglomerativeClustering(k).fit(centres).labels_, k)
+        return table
+
+    def e_step(self, table: Tensor) -> tuple[float, Tensor]:
+        """Return the log-likelihood per group, and the expected rows of each class in each cluster."""
+        evidence = self.problem.e_step(table.log()[self.cluster].float())
+        weights = self.problem.group_weights
+        counts = torch.zeros_like(table).index_add_(0, self.cluster, evidence.expected_labels.double())
+        return float(evidence.log_likelihood @ weights / weights.sum()), counts
+
+    def maximise(self, table: Tensor, n_rounds: int) -> _Shares:
+        """Fit shares by expectation-maximisation with steps that grow."""
+        value, counts = self.e_step(table)
+        length = 1.0
+        for _ in range(n_rounds):
+            step = (counts + PRIOR_ROWS / table.shape[1]).log().log_softmax(1) - table.log()
+            new_table = _bounded((table.log() + length * step).softmax(1))
+            new_value, new_counts = self.e_step(new_table)
+            if new_value < value and length > 1:
+                length = 1.0
+                continue
+            converged = new_value - value < MIN_GAIN and length > 1
+            table, value, counts = new_table, new_value, new_counts
+            if converged:
+                break
+            length = min(length * STEP_GROWTH, MAX_STEP)
+        return _Shares(table, counts, value)
+
+    def moves(self, shares: _Shares) -> Iterator[Tensor]:
+        """Yield tables in which two classes are merged, and a third one is divided."""
+        k, rows_of_class = shares.table.shape[1], shares.counts.sum(0)
+        overlap = torch.nn.functional.normalize(shares.counts, dim=0)
+        overlap = (overlap.T @ overlap).fill_diagonal_(-1)
+        rarest = int(rows_of_class.argmin())
+        largest = shares.table.argmax(1).numpy()
+        for kept, freed in sorted({divmod(int(overlap.argmax()), k), (int(overlap[rarest].argmax()), rarest)}):
+            merged = shares.table.clone()
+            merged[:, kept] += merged[:, freed]
+            merged[:, freed] = 0
+            for divided in range(k):
+                clusters = np.flatnonzero(largest == divided)
+                if divided in (kept, freed) or len(clusters) < 2:
+                    continue
+                half = AgglomerativeClustering(2).fit(self.partition.centres.numpy()[clusters]).labels_ == 1
+                table = merged.clone()
+                for which, share in ((clusters[half], CERTAINTY), (clusters[~half], 1 - CERTAINTY)):
+                    table[which, freed] = share * merged[which, divided]
+                    table[which, divided] = (1 - share) * merged[which, divided]
+                yield _bounded(table)
+
+
+def _almost_certain(classes: np.ndarray, n_classes: int) -> Tensor:
+    one_hot = torch.nn.functional.one_hot(torch.from_numpy(classes).long(), n_classes).double()
+    return CERTAINTY * one_hot + (1 - CERTAINTY) / n_classes
+
+
+def _bounded(table: Tensor) -> Tensor:
+    table = table.clamp_min(MIN_SHARE)
+    return table / table.sum(1, keepdim=True)
+
+
+def _as_model(partition: Partition, table: Tensor) -> LinearModel:
+    return LinearModel(partition, torch.cat([table.log(), torch.zeros(1, table.shape[1])]).float())
