@@ -75,7 +75,16 @@ def whole_numbers(indices: pa.Array) -> np.ndarray:
 def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):  # whatever its values are, they are names of categories
-        chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+        try:
+            chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+        except pa.ArrowNotImplementedError:
+            raise fail(
+                f"the categories of the column are of type {kind.value_type}; make text of them (intervals of pandas: "
+                f"X[{name!r}].astype(str))",
+                file,
+                None,
+                name,
+            ) from None
         return _plain(pa.chunked_array(chunks, pa.string()), name, file)
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return column.cast(pa.float64())
