@@ -140,7 +140,7 @@ BROKEN = {
             wards(f),
         ),
         [],
-        r"wards\.csv, row 1, column ward: the id 'w0' is text, but ids in .*people\.parquet are whole numbers",
+        r"wards\.csv, row 1, column ward: 'w0' has no rows in column ward of .*people\.parquet; mend one of the files",
     ),
     "ids with leading zeros": (
         lambda f: (
@@ -148,7 +148,7 @@ BROKEN = {
             wards(f, WARDS.replace("w", "00").replace("00ard", "ward").replace("00ell", "well")),
         ),
         [],
-        r"wards\.csv, row 1, column ward: the id '000' is text",
+        r"wards\.csv, row 1, column ward: '000' has no rows in .*; '000' here may be '0' there: write ids in the same way",
     ),
     "ids written differently": (
         both(PEOPLE.replace(",w", ",").replace(",ard", ",ward"), "ward,ill,well\n0.0,1,2\n1.0,0,3\n2.0,3,0\n3.0,2,1\n"),
