@@ -68,7 +68,7 @@ def test_in_python_in_saved_models_and_in_the_report(outside, tmp_path):
     assert unbag.load(tmp_path / "model").diagnosis_ == clf.diagnosis_
     summary = summarise(clf, X, z, groups, title="Checks", inputs={})
     assert "a table of 2 columns" in json.dumps(summary)
-    assert "a table of 2 columns" in render(summary)
+    assert "A table of 2 columns." in render(summary)
 
 
 def test_on_the_command_line(outside, tmp_path):
