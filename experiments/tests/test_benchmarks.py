@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from unbag import Groups, LabelProportions
-from unbag.aggregates.label_proportions import ERROR_TIMES_MEMBERS
+from unbag.aggregates.count_methods import ERROR_TIMES_SIZE
 from unbag_experiments.benchmarks import engine, references
 from unbag_experiments.benchmarks import saddle_point as grid
 
@@ -73,7 +73,7 @@ def test_stated_error_is_that_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> No
     cells = list(grid.run(n_groups=2))
     assert len(cells) == 2 * 2 * 6 * 3
     measured = np.mean([cell["mean"] * cell["members"] for cell in cells])
-    assert ERROR_TIMES_MEMBERS / 2 < measured < 1.25 * ERROR_TIMES_MEMBERS
+    assert ERROR_TIMES_SIZE / 2 < measured < 1.25 * ERROR_TIMES_SIZE
 
 
 def test_the_page_has_the_tables_of_many_classes_as_they_were_measured():

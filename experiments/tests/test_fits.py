@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from unbag.cli import app
-from unbag.out_of_fold import Estimate
 from unbag_experiments.fits import cells, methods, page, runner, sets
 from unbag_experiments.fits.comparison import places, scopes, standing
 from unbag_experiments.fits.grouping import SIZES, count, group, n_training_rows, sizes_of, split
@@ -205,7 +205,7 @@ def test_an_estimator_is_told_its_model_and_what_it_says_of_itself_is_kept(monke
     given = {}
 
     class Estimator:
-        estimated_accuracy_ = Estimate(0.75, 0.7, 0.8)
+        estimated_accuracy_ = SimpleNamespace(value=0.75, low=0.7, high=0.8)
 
         def __init__(self, **parameters):
             given.update(parameters)

@@ -321,7 +321,7 @@ def test_settings_become_what_json_can_say():
 
     assert trials._as_numbers(Settings(loss=squared))["loss"] == "squared"
     assert trials._number(math.inf) is None
-    half = Settings(precision="bfloat16", compiled=True)
+    half = Settings(precision="bfloat16")
     assert trials._on_device(half, CPU) == Settings()
     assert trials._on_device(half, torch.device("cuda")) == half
 

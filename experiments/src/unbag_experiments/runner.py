@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from unbag._utils.environment import date
-from unbag.training import LogProgress, ProgressBar, TimeBudgetExceeded
+from unbag.training import TimeBudgetExceeded
 from unbag_experiments import datasets, golden, logger, ordered, provenance, results
 from unbag_experiments.cell_text import name_cell
 from unbag_experiments.plan import Cell, Work
+from unbag_experiments.progress import ProgressBar
 from unbag_experiments.sampling import tasks_of
 from unbag_experiments.trials import Outcome, run_trials
 from unbag_experiments.work_claims import checkpoint_folder, claim, clear
@@ -158,7 +159,11 @@ def reproduce(
                 elsewhere.append(work)
                 continue
             try:
-                _do(work, run, LogProgress() if quiet else ProgressBar(name_cell(work.cell)))
+                if quiet:
+                    _do(work, run)
+                else:
+                    with ProgressBar(name_cell(work.cell)) as progress:
+                        _do(work, run, progress)
             except TimeBudgetExceeded:
                 out_of_time = True
                 break
@@ -177,7 +182,7 @@ def reproduce(
 
 
 def _to_begin(work: Work, device: torch.device) -> float:
-    return TO_COMPILE if device.type == "cuda" and work.cell.settings.compiled else TO_BEGIN
+    return TO_COMPILE if device.type == "cuda" and work.cell.one_by_one else TO_BEGIN
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,7 @@ class _Run:
     check: Callable[[Cell], None]
 
 
-def _do(work: Work, run: _Run, progress: LogProgress) -> None:
+def _do(work: Work, run: _Run, progress: ProgressBar | None = None) -> None:
     cell = work.cell
     # Another run may have finished some of it between the list and the claim.
     lines = results.read(run.folder)

@@ -8,7 +8,6 @@ from torch import nn
 
 from unbag_experiments import kernels
 from unbag_experiments.kernels import accelerate, probe
-from unbag_experiments.kernels.convolve_and_pool import ConvolveAndPool
 from unbag_experiments.kernels.fast_densenet import FastDenseNet
 from unbag_experiments.networks import DenseNet, LeNet
 
@@ -38,7 +37,6 @@ def test_kernels_work_in_the_interpreter():
 @pytest.mark.parametrize(
     ("make", "how", "kind"),
     [
-        (lambda: LeNet(10), {"replicas": 2, "half": False}, ConvolveAndPool),
         (lambda: nn.Sequential(dense_net()), {"replicas": 1, "half": True}, FastDenseNet),
     ],
 )
