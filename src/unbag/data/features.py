@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag._utils.arrays import is_array, read_arrays
 from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
-from unbag.data.columns import Table, as_categories, is_missing, whole_numbers
+from unbag.data.columns import Table, as_categories, is_array, is_missing, read_arrays, whole_numbers
 
 MOST_CATEGORIES = 1000
 LARGEST = float(np.finfo(np.float32).max)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail
-from unbag.data.columns import Table, is_missing
+from unbag.data.columns import Table, is_array, is_missing
 from unbag.data.features import feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics import Context, run_checks
