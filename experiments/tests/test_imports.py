@@ -21,7 +21,6 @@ INTERFACE = {
 }
 # Internals that single modules need, until the library has an interface for them.
 INTERNAL = {
-    "sampling.py": {"unbag.aggregates.symmetry"},
     "fits/methods.py": {"unbag.data.pooling"},
 }
 

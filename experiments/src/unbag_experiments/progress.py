@@ -39,29 +39,16 @@ class ProgressBar:
 
 
 def summary(history: Sequence[dict[str, Any]]) -> str:
-    """Describe the last epoch: the mean loss, the best score by the first criterion, and which epoch had the highest.
+    """Describe the last epoch by the mean loss and the best score of the replicas, by the first criterion.
 
     Examples
     --------
-    >>> first, second = {"epoch": 0, "loss": [0.5, 0.7], "score": [-1.25, -1.5]}, {"loss": [0.5], "score": [-1.375]}
-    >>> summary([first])
-    'loss 0.6, score -1.25, the best so far'
-    >>> summary([first, second])
-    'loss 0.5, score -1.375, best -1.25 in epoch 1'
+    >>> summary([{"epoch": 0, "loss": [0.5, 0.7], "score": [-1.25, -1.5]}])
+    'loss 0.6, score -1.25'
     """
-    last = history[-1]
-    text = f"loss {sum(last['loss']) / len(last['loss']):.4g}"
-    if last["score"] is None:
+    loss, score = history[-1]["loss"], history[-1]["score"]
+    text = f"loss {sum(loss) / len(loss):.4g}"
+    if score is None:
         return text
-    text += f", score {_best_score(last):.4g}"
-    scored = [(score, entry) for entry in history if not math.isnan(score := _best_score(entry))]
-    if not scored:
-        return text
-    best, entry = max(reversed(scored), key=lambda pair: pair[0])  # of equal scores the last
-    return f"{text}, the best so far" if entry is last else f"{text}, best {best:.4g} in epoch {entry['epoch'] + 1}"
-
-
-def _best_score(entry: dict[str, Any]) -> float:
-    scores = entry["score"] or [math.nan]
-    scores = scores[0] if isinstance(scores[0], list) else scores
-    return max((score for score in scores if not math.isnan(score)), default=math.nan)
+    scores = score[0] if isinstance(score[0], list) else score
+    return f"{text}, score {max((one for one in scores if not math.isnan(one)), default=math.nan):.4g}"

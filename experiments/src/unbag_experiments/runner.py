@@ -114,31 +114,7 @@ def reproduce(
     quiet: bool = False,
     check: Callable[[Cell], None] = golden.check,
 ) -> Summary:
-    """Run the trials that a folder of results lacks, and save each as soon as it is finished.
-
-    Parameters
-    ----------
-    cells
-        What is wanted.
-    folder
-        Of results; work that is cut short is saved below it and goes on in the next run.
-    device
-        Where to train.
-    trials
-        How many of each cell, in place of as many as are planned.
-    seeds
-        Of the trials to run, in place of the planned ones.
-    until
-        A moment of ``time.monotonic()`` at which to stop with everything saved; None for no limit.
-    load
-        Returns a data set by its name.
-    report
-        Is told of each cell of which trials were finished.
-    quiet
-        Show no progress bar.
-    check
-        Refuses a cell whose code has changed since the plan was made.
-    """
+    """Run the trials that a folder of results lacks, and save each as soon as it is finished."""
     # Consecutive cells share a data set more often than not.
     run = _Run(folder, lru_cache(maxsize=4)(load), device, until, provenance.describe(device), check)
     left = to_do(cells, results.read(folder), trials, seeds)

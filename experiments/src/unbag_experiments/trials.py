@@ -18,7 +18,6 @@ from unbag._kernels.segments import Segments
 from unbag.training import Checkpoint, Predict, Scaling, Score, Settings, Trained, fit_scaling, train
 from unbag_experiments.baselines import METHODS, Judged, Method, Task, accuracy
 from unbag_experiments.dropout import ColumnDropout
-from unbag_experiments.kernels import accelerate
 from unbag_experiments.measures import MEASURES, area_under_curve
 from unbag_experiments.plan import SELECTIONS, Cell, Choice
 from unbag_experiments.progress import ProgressBar
@@ -221,16 +220,15 @@ def train_choices(
         objective=method.objective,
         n_criteria=len(SELECTIONS),
         keep_diverged=True,
-        accelerate=partial(_make_faster, kernels=method.accelerated),
+        accelerate=_compile,
     )
 
 
-def _make_faster(model: nn.Module, *, replicas: int, half: bool, kernels: bool) -> nn.Module:
-    """Return a model with kernels of the experiments, or a single large one compiled by torch."""
-    faster = accelerate(model, replicas=replicas, half=half) if kernels else model
-    if faster is model and half and replicas == 1:
+def _compile(model: nn.Module, *, replicas: int, half: bool) -> nn.Module:
+    """Compile a single large model."""
+    if half and replicas == 1:
         model.compile()
-    return faster
+    return model
 
 
 def _score(cell: Cell, method: Method, tasks: Sequence[Task]) -> Score:

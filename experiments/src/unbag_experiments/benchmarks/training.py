@@ -124,9 +124,7 @@ def _step_on_cpu(
     )
 
 
-def supervised_epoch(
-    net: nn.Module, X: Tensor, y: Tensor, groups: Groups, batch_size: int
-) -> float:
+def supervised_epoch(net: nn.Module, X: Tensor, y: Tensor, groups: Groups, batch_size: int) -> float:
     """Train on the rows of batches of groups with their labels, by hand, and return the seconds."""
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
     rows = groups.to_tuples()

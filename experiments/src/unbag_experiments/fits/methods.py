@@ -53,23 +53,7 @@ class Learned:
 
 
 def learn(method: str, X: np.ndarray, ids: np.ndarray, counts: np.ndarray, X_new: np.ndarray, *, seed: int) -> Learned:
-    """Learn from counts of groups, and return what is said of new rows.
-
-    Parameters
-    ----------
-    method
-        One of `ESTIMATORS`, or ``"mean_proportions"``.
-    X
-        Rows to learn from.
-    ids
-        The group of each, from 0.
-    counts
-        How many members of each group are of each class, (groups, classes).
-    X_new
-        Rows to predict.
-    seed
-        Of all random numbers.
-    """
+    """Learn from counts of groups, and return what is said of new rows."""
     groups = Groups.from_ids(torch.from_numpy(ids))
     if method == "mean_proportions":
         rows, z = torch.from_numpy(X), torch.from_numpy(counts)
@@ -145,21 +129,7 @@ def why_not(method: str) -> str | None:
 def rank_bags(
     method: str, X: np.ndarray, sizes: np.ndarray, y: np.ndarray, *, X_new: np.ndarray, new_sizes: np.ndarray, seed: int
 ) -> tuple[np.ndarray, float]:
-    """Learn from bags with a label each; return a number for each new bag, and above which of them it is positive.
-
-    Parameters
-    ----------
-    method
-        ``"default"``, or ``"forest"`` or ``"svm"`` on the statistics of bags.
-    X, sizes
-        Rows, one bag after the other, and how many each bag has.
-    y
-        Labels of the bags, 0 or 1.
-    X_new, new_sizes
-        Bags to rank.
-    seed
-        Of all random numbers.
-    """
+    """Learn from bags with a label each; return a number for each new bag, and above which of them it is positive."""
     bags, new_bags = (Groups.from_sizes(torch.from_numpy(one)) for one in (sizes, new_sizes))
     if method == "default":
         classifier = AggregateClassifier("multiple_instance", random_state=seed).fit(X, y, groups=bags)
