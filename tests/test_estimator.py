@@ -246,7 +246,10 @@ def test_observations_are_matched_to_groups_by_id():
             np.testing.assert_array_equal(ask(X, z, groups=groups), ask(X, counts.to_numpy(), groups=groups))
     foreign = counts.rename({"ward 7": "ward 77"})
     for use in (known.fit, known.score, known.disaggregate, lambda X, z, groups: known.predict_groups(X, groups, z)):
-        with pytest.raises(ValueError, match=r"y must have an entry .*: 'ward 7' missing, 'ward 77' not among the ids"):
+        with pytest.raises(
+            ValueError,
+            match=r"y must have exactly one entry for each id: 'ward 7' missing, 'ward 77' not among the ids",
+        ):
             use(X, foreign, groups=groups)
 
 
@@ -402,12 +405,12 @@ def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
     first = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
     with caplog.at_level(logging.INFO, logger="unbag"):
         again = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
-        assert "going on with" in caplog.text
+        assert "resuming at" in caplog.text
         caplog.clear()
         for fold in (X + 1, X[:100]):  # as a fold of cross-validation would
             AggregateClassifier(**settings).fit(fold, y[: len(fold)])
         AggregateClassifier(**fast(epochs=4, learning_rate=0.1, checkpoint=tmp_path)).fit(X, y)
-        assert "going on with" not in caplog.text
+        assert "resuming at" not in caplog.text
     np.testing.assert_array_equal(first, again)
     with pytest.raises(ValueError, match="checkpoint needs a random_state that is a whole number, got None"):
         AggregateClassifier(training=NetworkTraining(checkpoint=tmp_path)).fit(X, y)
@@ -447,7 +450,9 @@ def test_names_of_ordered_classes():
     triplets = tuples(len(X), 900, 3)
     z = unbag.OrdinalTriplet().observe(labels, triplets, 3)
     names = np.array(["small", "medium", "large"])
-    classifier = AggregateClassifier("ordinal_triplet", classes=names, validation=CrossFitting(n_restarts=3), **FAST).fit(X, z, groups=triplets)
+    classifier = AggregateClassifier(
+        "ordinal_triplet", classes=names, validation=CrossFitting(n_restarts=3), **FAST
+    ).fit(X, z, groups=triplets)
     classifier.name_classes(X[:30], names[labels[:30]])
     assert classifier.classes_.tolist() == names.tolist()
     assert accuracy(classifier, X, names[labels]) > 0.9
@@ -588,11 +593,15 @@ def test_settings_of_another_type_are_refused():
         AggregateClassifier(validation=4).fit(X, y)
 
 
-def test_missing_values_of_arrays_are_refused_by_the_numbers_of_their_columns():
+@pytest.mark.parametrize("settings", [{"model": "linear"}, {"model": "trees"}, fast(epochs=3)], ids=repr)
+def test_missing_values_of_arrays_are_read_and_infinite_ones_refused(settings):
     X, y = target_of_blobs()
     X[3, 1] = np.nan
-    with pytest.raises(ValueError, match="in column 1;"):
-        AggregateClassifier(model="linear").fit(X, y)
+    classifier = AggregateClassifier(**settings).fit(X, y)
+    assert np.isfinite(classifier.predict_proba(X)).all()
+    X[3, 1] = np.inf
+    with pytest.raises(ValueError, match="X holds infinity in column 1; write NaN for what is missing"):
+        classifier.predict(X)
 
 
 def test_columns_of_arrays_that_hold_no_numbers_are_named():

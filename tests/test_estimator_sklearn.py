@@ -11,10 +11,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import unbag
-from unbag import AggregateClassifier
+from unbag import AggregateClassifier, CrossFitting
 
 # Enough for the tables of the checks, which are small and easy.
-CHECKED = AggregateClassifier(model="mlp", epochs=8, learning_rate=0.03)
+CHECKED = AggregateClassifier(**fast(epochs=8, learning_rate=0.03) | {"random_state": None})
 CHECKS = [check for _, check in estimator_checks_generator(CHECKED)]
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "which groups are held out, how the others are visited, "
@@ -23,10 +23,10 @@ EXPECTED_FAILURES = {
 }
 
 # What may differ between one model and a mixture; the rest would say the same again, at length.
-QUICK_MIXTURE = AggregateClassifier(n_folds=2, epochs=3, learning_rate=0.05, random_state=0)
+QUICK_MIXTURE = AggregateClassifier(validation=CrossFitting(2), random_state=0)
 OF_MIXTURE = (
     *("check_fit_idempotent", "check_estimators_pickle", "check_methods_subset_invariance", "check_dict_unchanged"),
-    *("check_classifiers_classes", "check_n_features_in", "check_no_attributes_set_in_init", "check_fit2d_1sample"),
+    *("check_n_features_in", "check_no_attributes_set_in_init", "check_fit2d_1sample"),
     *("check_estimator_sparse_tag", "check_estimators_dtypes", "check_parameters_default_constructible"),
 )
 
@@ -76,10 +76,10 @@ def test_cross_validation_by_group(problem):
 def test_pipelines_and_searches_by_group(problem):
     X, labels, ids, y = problem
     pipeline = make_pipeline(StandardScaler(), AggregateClassifier(**FAST))
-    grid = {"aggregateclassifier__epochs": np.array([1, 30]), "aggregateclassifier__model": ["mlp"]}
+    grid = {"aggregateclassifier__training__epochs": np.array([1, 30]), "aggregateclassifier__model": ["mlp"]}
     search = GridSearchCV(pipeline, grid, cv=GroupShuffleSplit(2, random_state=0), error_score="raise")
     search.fit(X, y, groups=ids)
-    assert search.best_params_["aggregateclassifier__epochs"] == 30
+    assert search.best_params_["aggregateclassifier__training__epochs"] == 30
     assert search.best_estimator_.score(X, labels) > 0.95
     assert search.score(X, y) == pytest.approx(search.best_estimator_.score(X, y))
 

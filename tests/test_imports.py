@@ -56,7 +56,7 @@ def test_scikit_learn_and_fabric_are_imported_when_needed_only_and_arrays_pass_s
         assert not {"torch", "sklearn"} & {*sys.modules}
         unbag.Groups
         assert "sklearn" not in sys.modules
-        estimator = unbag.AggregateClassifier(model="mlp", epochs=2)
+        estimator = unbag.AggregateClassifier(model="mlp", training=unbag.NetworkTraining(2))
         assert "lightning_fabric" not in sys.modules
         from sklearn.utils.estimator_checks import estimator_checks_generator
         run = [check(estimator) for _, check in estimator_checks_generator(estimator) if "array_api" in str(check.func)]

@@ -53,8 +53,8 @@ def test_a_rate_is_read_and_said(files, written, rate, said):
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("1.5", "from 0 to less than 1"),
-        ("nan", "from 0 to less than 1"),
+        ("1.5", "at least 0 and less than 1"),
+        ("nan", "at least 0 and less than 1"),
         ("dout", "no column 'dout', which --error-rate names; did you mean 'doubt'"),
     ],
 )
@@ -68,12 +68,14 @@ def test_a_cell_that_is_no_rate_is_named(files, tmp_path):
     (tmp_path / "pairs.csv").write_text(text)
     found = load_tables(make_plan({**options(files, error_rate="doubt"), "groups": tmp_path / "pairs.csv"}))
     (error,) = [str(one) for one in found.problems if one.severity == "error"]
-    assert "row 3, column doubt: a rate of wrong answers must be from 0 to less than 1, got 1.02" in error
+    assert (
+        "row 3, column doubt: a rate of wrong answers must be a number of at least 0 and less than 1, got 1.02" in error
+    )
 
 
 def test_a_rate_that_is_fitted_is_used_by_later_commands(files, tmp_path):
     run = Run(tmp_path / "run")
-    plan = make_plan(options(files, error_rate="fit", model="linear", epochs=3))
+    plan = make_plan(options(files, error_rate="fit", model="linear", jobs=1))
     learned = fit_tables(plan, run)
     clf = load(run.model)
     (rate,) = clf.error_rates_

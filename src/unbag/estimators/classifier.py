@@ -25,7 +25,6 @@ from unbag.estimators.config import resolve
 from unbag.estimators.diagnosis import describe_data, describe_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
-from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
@@ -143,9 +142,7 @@ class AggregateClassifier(Predictor):
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
-        **removed: Any,
     ) -> None:
-        refuse_parameters(removed)
         self.aggregate = aggregate
         self.model = model
         self.method = method

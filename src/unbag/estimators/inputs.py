@@ -131,7 +131,9 @@ def _read_encoded(estimator: Any, X: EncodedRows, *, reset: bool) -> Rows:
         estimator.preparation_, estimator.n_features_in_ = X.preparation, len(X.preparation.names)
         estimator.feature_names_in_ = np.array(X.preparation.names, dtype=object)
     elif X.preparation != estimator.preparation_:
-        raise ValueError("X was encoded in another way than the rows of fit; encode it by the preparation_ of the model")
+        raise ValueError(
+            "X was encoded in another way than the rows of fit; encode it by the preparation_ of the model"
+        )
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class CrossFitting(BaseEstimator):  # type: ignore[misc]
         self.n_restarts = n_restarts
 
 
-def refuse_parameters(parameters: dict[str, Any]) -> None:
+def refuse_parameters(parameters: Iterable[str]) -> None:
     """Raise an error for parameters of the estimator that do not exist, with the replacement of those that did."""
     for name in parameters:
         for argument, kind in (("training", NetworkTraining), ("validation", CrossFitting)):

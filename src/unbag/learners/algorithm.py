@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, Views, put_on, row_shape
+from unbag.data.row_source import Rows, RowSource, Views, put_on, row_shape
 from unbag.learners.base import split_rows
 from unbag.learners.network import Architecture, NetworkModel
 from unbag.learners.problem import Problem, Watch
@@ -80,7 +80,10 @@ class Algorithm:
             module.load_state_dict(state)
             module.to(self.launcher.device)
         else:
-            module, history = run(lambda rule: _UntilTimeIsUp(rule, watch.seconds_left), Processes(device=self.device))
+            module, history = run(
+                lambda rule: _UntilTimeIsUp(rule, watch.seconds_left, self.checkpoint is not None),
+                Processes(device=self.device),
+            )
         watch.history.extend({**entry, "loss": entry["loss"][0], "score": _first(entry["score"])} for entry in history)
         yield NetworkModel(module.eval(), self.architecture, missing, tuple(shape), n_outputs)
 
@@ -142,17 +145,37 @@ class _UntilTimeIsUp:
 
     rule: StoppingRule
     seconds_left: Callable[[], float] = field(repr=False)
+    resumable: bool = False
+    """Whether a checkpoint is saved, from which an interrupted run is resumed rather than ended with its result."""
 
     def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
-        return True if self.seconds_left() <= 0 else self.rule(best, history)
+        left = self.seconds_left()
+        if left == 0 and self.resumable:  # interrupted; see Watch
+            raise KeyboardInterrupt
+        return True if left <= 0 else self.rule(best, history)
 
 
 def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Observations]]:
     """Return rows without missing values, and the observations, on a device."""
     rows = put_on(problem.X, device)
-    if isinstance(rows, Tensor):  # rows on disk have no missing values
-        rows = fill_missing(rows, missing)
+    rows = fill_missing(rows, missing) if isinstance(rows, Tensor) else _FilledRows(rows, missing)
     return rows, [s.to(device) for s in problem.sets]
+
+
+class _FilledRows:
+    """Rows on disk whose missing values are filled when they are read."""
+
+    def __init__(self, source: RowSource, missing: Tensor) -> None:
+        self.source, self.missing = source, missing
+        self.device, self.dtype = source.device, source.dtype
+        self.rows_of_block = getattr(source, "rows_of_block", None)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return rows by their numbers."""
+        return fill_missing(self.source.gather(rows), self.missing)
 
 
 def _state_of(run: Callable, seconds: float, processes: Processes) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -24,9 +24,9 @@ class Model(Protocol):
     """A fitted model of individual rows.
 
     A model class that can be saved is registered by :func:`register_model`. Its state consists of plain values, which
-    become JSON, and tensors, which become safetensors. ``from_state(values, tensors, model=None)`` restores an equal model
-    or raises ``ValueError`` for values that do not fit together; ``model`` is the module or function that the caller of
-    ``fit`` passed, which is not saved.
+    become JSON, and tensors, which become safetensors. ``from_state(values, tensors, model=None)`` restores an equal
+    model, or raises ``ValueError`` for values that do not fit together; ``model`` is the module or function that the
+    caller of ``fit`` passed, which is not saved.
     """
 
     kind: str
@@ -50,6 +50,19 @@ MODELS: dict[str, Any] = {}
 def register_model(cls: T) -> T:
     """Register a class of models, so that its instances can be saved and loaded."""
     MODELS[cls.kind] = cls  # type: ignore[attr-defined]
+    return cls
+
+
+LEARNERS: dict[str, type[Learner]] = {}
+"""Classes of learners that ``model=`` names, beside those of this package."""
+
+
+def register_learner(cls: T) -> T:
+    """Register a class of learners that is made without arguments, so that ``model=`` of the estimator can name it.
+
+    Its name is the class attribute ``name``.
+    """
+    LEARNERS[cls.name] = cls  # type: ignore[attr-defined]
     return cls
 
 

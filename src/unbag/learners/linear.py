@@ -23,6 +23,11 @@ MIN_RELATIVE_DECREASE = 1e-4
 """Of the loss in an iteration; the penalty of the next model matters more than the last digits of this one."""
 
 
+SYMMETRY_BREAKING = 0.1
+"""Standard deviation of random initial weights: where observations leave classes unnamed, equal weights are a saddle
+point; from it, three classes were learned from pairs with 31 % accuracy, with random weights with 99 %."""
+
+
 @register_model
 @dataclass(frozen=True, eq=False)
 class LinearModel:
@@ -99,6 +104,8 @@ class Linear:
             return -problem.smooth_log_likelihood(outputs)
 
         weight = design.minimise(risk, weight, self.ridges[0], self.max_iter)
+        random = torch.Generator().manual_seed(seed)
+        weight[:-1] += SYMMETRY_BREAKING * torch.randn(weight[:-1].shape, generator=random)
         for ridge in self.ridges:
             weight = design.minimise(negative_log_likelihood, weight, ridge, self.max_iter)
             yield LinearModel(features, weight)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbag.data.features import Feature
 from unbag.data.histograms import evenly
+from unbag.report.elements import number
 from unbag.report.scored_groups import ScoredGroups, compute_evidence
 from unbag.training import Observations
 
@@ -77,31 +78,34 @@ def permutation_importance(
         return None
     n_permutations = min(max(min(affordable, MAX_NUMBERS // rows.shape[1]) // cost, 1), MAX_PERMUTATIONS)
 
-    def score(values: Tensor) -> list[Tensor]:
+    def score(values: Tensor) -> Tensor:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
         for fold in folds.unique().tolist():
             inside = folds == fold
             log_probs[inside] = clf._predict_rows(values[inside], fold=None if fold < 0 else fold)
         parts = log_probs.split([len(s.groups.members) for s in sample])
-        scores = (compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True))
-        return [score.clamp_min(MIN_LOG_LIKELIHOOD) for score in scores]
+        scores = [compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True)]
+        return torch.cat(scores).clamp_min(MIN_LOG_LIKELIHOOD)
 
-    permuted = rows[members]
-    before = score(permuted)
+    weights = torch.cat([s.weight * s.weights / s.weights.sum() for s in sample])
+    weights, n = weights / weights.sum(), len(weights)
     distinct, places = members.unique(return_inverse=True)
     generator = np.random.default_rng(0)
     donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
-    importances = []
+    permuted = rows[members]
+    before, importances = score(permuted), []
     for feature, encoded in columns:
-        values, drops = rows[:, encoded], [torch.zeros_like(b) for b in before]
+        values, drops = rows[:, encoded], torch.zeros(n, dtype=torch.float64)
         for donor in donors:
             permuted[:, encoded] = values[donor]
-            drops = [d + (b - a) / len(donors) for d, b, a in zip(drops, before, score(permuted), strict=True)]
+            drops += (before - score(permuted)) / len(donors)
         permuted[:, encoded] = values[members]
-        importances.append({"column": feature.name, **_mean_and_error(sample, drops)})
+        drop = weights @ drops
+        error = ((weights * (drops - drop)).square().sum() * n / max(n - 1, 1)).sqrt()
+        importances.append({"column": feature.name, "drop": float(drop), "error": float(error)})
     return {
         "columns": sorted(importances, key=lambda column: -column["drop"]),
-        "groups": sum(len(s.groups) for s in sample),
+        "groups": n,
         "rows": len(distinct),
         "permutations": n_permutations,
         "held_out": all(s.held_out for s in sets),
@@ -122,26 +126,15 @@ def _sample_groups(sets: Sequence[ScoredGroups]) -> tuple[list[Observations], Te
     return sample, torch.cat(folds)
 
 
-def _mean_and_error(sample: Sequence[Observations], drops: Sequence[Tensor]) -> dict[str, float]:
-    """Return the weighted mean over sets of a value per group, and its standard error over groups."""
-    drop, variance, total = 0.0, 0.0, sum(s.weight for s in sample)
-    for s, values in zip(sample, drops, strict=True):
-        mean, n, share = s.mean(values), len(values), s.weight / total
-        scatter = (s.weights * (values - mean)).square().sum() * n / max(n - 1, 1)
-        drop += share * float(mean)
-        variance += share**2 * float(scatter / s.weights.sum() ** 2)
-    return {"drop": drop, "error": variance**0.5}
-
-
 def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[dict[str, Any]]:
     """Return the values and ranges of columns whose rows have the lowest mean probability of their likeliest class."""
     members, probs = _sample_members(sets)
     confidence = probs.max(1).values.numpy()
     at_least = max(MIN_ROWS, len(members) // 50)
     parts = [
-        {"column": feature.name, **part, "members": int(inside.sum()), "confidence": float(confidence[inside].mean())}
+        {"column": feature.name, "value": value, "members": inside.sum(), "confidence": confidence[inside].mean()}
         for feature, encoded in columns
-        for part, inside in _split_values(feature, rows[:, encoded][members].numpy())
+        for value, inside in _split_values(feature, rows[:, encoded][members].numpy())
         if at_least <= inside.sum() < len(members)
     ]
     return sorted(parts, key=lambda part: part["confidence"])[:MAX_PARTS]
@@ -154,24 +147,23 @@ def _sample_members(sets: Sequence[ScoredGroups]) -> tuple[Tensor, Tensor]:
     return members[some], torch.cat([s.log_probs for s in sets])[some].exp()
 
 
-def _split_values(feature: Feature, values: np.ndarray) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def _split_values(feature: Feature, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the categories of a column, or ranges of its values between quantiles, and which rows are in each."""
     if feature.kind == "category":
         for j, name in enumerate(feature.values):
-            yield {"value": "missing" if name is None else name}, values[:, j] == 1
+            yield name or "missing", values[:, j] == 1
         return
     column = values[:, 0]
     missing = np.isnan(column)
-    yield {"value": "missing"}, missing
+    yield "missing", missing
     if feature.kind == "boolean":
-        for name, number in (("false", 0), ("true", 1)):
-            yield {"value": name}, column == number
+        yield from (("false", column == 0), ("true", column == 1))
     elif not missing.all():
         edges = np.unique(np.quantile(column[~missing], np.linspace(0, 1, N_QUANTILES + 1), method="nearest"))
         for low, high in pairwise(edges):
             inside = (column >= low) & ((column < high) | (high == edges[-1]))
-            yield {"from": _as_plain(feature, low), "to": _as_plain(feature, high)}, inside
+            yield f"{_format(feature, low)} to {_format(feature, high)}", inside
 
 
-def _as_plain(feature: Feature, value: float) -> float | str:
-    return str(np.datetime64(int(value), "D")) if feature.kind == "date" else float(value)
+def _format(feature: Feature, value: float) -> str:
+    return str(np.datetime64(int(value), "D")) if feature.kind == "date" else number(value).replace(",", "")
