@@ -23,8 +23,9 @@ def problem():
     return X, labels, unbag.target(IDS, unbag.LabelProportions().observe(labels, unbag.Groups.from_ids(IDS), 2))
 
 
-def make(**settings):
-    return AggregateClassifier(**{"model": "linear", "epochs": 3, "learning_rate": 0.1, "random_state": 0, **settings})
+def make(aggregate="label_proportions", model="linear", n_classes=None, **settings):
+    training = unbag.NetworkTraining(3, learning_rate=0.1, **settings)
+    return AggregateClassifier(aggregate, model, n_classes=n_classes, training=training, random_state=0)
 
 
 class Net(nn.Module):
@@ -38,7 +39,7 @@ class Net(nn.Module):
 
 def test_losses_that_are_functions_are_told_apart_in_a_search(tmp_path):
     X, _, y = problem()
-    grid = {"loss": [lambda s: -s.log_softmax(1), lambda s: 1 - s.softmax(1)]}
+    grid = {"training__loss": [lambda s: -s.log_softmax(1), lambda s: 1 - s.softmax(1)]}
     found = [
         GridSearchCV(make(checkpoint=folder), grid, cv=GroupKFold(2)).fit(X, y, groups=IDS).cv_results_
         for folder in (None, tmp_path)
@@ -75,7 +76,7 @@ def test_folds_that_see_the_same_are_told_apart(tmp_path):
     some = FromFold(0, lambda state, label: state or label, lambda state: state)
     twice = FromFold(0, lambda state, label: state + label, lambda state: int(state > 1))
     z = some.observe(labels, groups, 2)
-    settings = {"n_classes": 2, "epochs": 3}
+    settings = {"n_classes": 2}
     folds = (some, twice)
     expected = [make(aggregate=one, **settings).fit(X, z, groups).predict_proba(X) for one in folds]
     found = [make(aggregate=one, **settings, checkpoint=tmp_path).fit(X, z, groups).predict_proba(X) for one in folds]
@@ -92,7 +93,7 @@ def test_functions_go_on_from_where_they_were(tmp_path, caplog):
             fold = FromFold(0, lambda state, label: state or label, lambda state: state)
             clf = make(aggregate=fold, n_classes=2, loss=lambda s: 1 - s.softmax(1), checkpoint=tmp_path)
             found.append(clf.fit(X, fold.observe(labels, groups, 2), groups).predict_proba(X))
-    assert caplog.text.count("going on with") == 1
+    assert caplog.text.count("resuming at") == 1
     np.testing.assert_array_equal(*found)
 
 
