@@ -349,16 +349,10 @@ def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, t
     ("content", "options", "sentence"),
     [
         ("id,age\np,3\n", [], "1 of the columns that the model was fitted on are not there: 'town'"),
-        (
-            "id,age,town\np,3,Ulm\nq,old,Ulm\n",
-            [],
-            "row 2, column age: the column held numbers when the model was fitted, but 'old'",
-        ),
-        (
-            "id,age,town\np,NA,Ulm\nq,old,Ulm\n",
-            ["--keep", "age"],
-            "new.csv, row 2, column age: the column held numbers when the model was fitted, but 'old' here",
-        ),
+        ("id,age,town\np,3,Ulm\nq,old,Ulm\n", [],
+            "row 2, column age: the column held numbers when the model was fitted, but 'old'"),
+        ("id,age,town\np,NA,Ulm\nq,old,Ulm\n", ["--keep", "age"],
+            "new.csv, row 2, column age: the column held numbers when the model was fitted, but 'old' here"),
         ("id,age,town\np,3,Ulm\nq,inf,Ulm\n", [], "row 2, column age: inf is infinite"),
         ("id,age,town\np,3,Ulm\nq,4\n", [], "row 2: the row has 2 values, but the header has 3"),
         ("id,age,town\n", [], "there are no rows"),
@@ -366,7 +360,7 @@ def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, t
         ("id,age,town\np,3,Ulm\n", ["--keep", "name"], "there is no column 'name' to keep"),
         ("p_ill,age,town\np,3,Ulm\n", ["--id", "p_ill"], "column p_ill: the column has the name of one of the results"),
     ],
-)
+)  # fmt: skip
 def test_rows_that_cannot_be_predicted_leave_the_old_file(content, options, sentence, run, tmp_path):
     new, out = write(tmp_path / "new.csv", content), write(tmp_path / "p.csv", "old")
     before = sorted(tmp_path.iterdir())

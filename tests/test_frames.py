@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -149,17 +150,41 @@ def test_trees_read_missing_numbers_as_they_are_and_so_do_classifiers_that_can()
         ([1.0, np.inf] * (N // 2), "X, row 2, column bad: inf is infinite"),
         (
             [1.0, "x"] * (N // 2),
-            "X holds a column that cannot be read: .*column bad .*; make all of its values numbers",
+            "the values of column 'bad' of X cannot be read together: they are of type float, str; make all",
+        ),
+        ([2**70] * N, "the values of column 'bad' of X .* of type int; make all of them numbers of at most 64 bits"),
+        (
+            pd.cut(np.arange(N), 4),
+            "X, column bad: the categories of the column are of type .*; make text of them .*X\\['bad'\\].astype",
         ),
         ([datetime.timedelta(1)] * N, "X, column bad: the column holds times"),
         ([["a"]] * N, "X, column bad: the column is of type list.*leave it out"),
         ([[1], [1, 2]] * (N // 2), "X, row 2, column bad: every row needs a list of 1 numbers, got one of 2"),
     ],
-    ids=["empty", "infinite", "mixed", "times", "lists", "uneven"],
+    ids=["empty", "infinite", "mixed", "large", "intervals", "times", "lists", "uneven"],
 )
 def test_columns_that_are_no_features_are_named(column, message):
     with pytest.raises(ValueError, match=message):
         AggregateClassifier(**FAST).fit(in_pandas().assign(bad=column), TARGET)
+
+
+def test_tables_that_cannot_be_read_say_what_to_do():
+    with pytest.raises(ValueError, match=r"X is a polars LazyFrame, which has no rows yet; pass X.collect\(\)"):
+        AggregateClassifier(**FAST).fit(in_polars().lazy(), TARGET)
+    twice = pd.concat([in_pandas(), in_pandas()[["age"]]], axis=1)
+    with pytest.raises(ValueError, match="X has more than one column named 'age'; rename all but one"):
+        AggregateClassifier(**FAST).fit(twice, TARGET)
+
+
+def test_texts_that_are_numbers_are_reported_unless_they_are_categorical():
+    table = in_pandas().assign(dose=["-" if place % 5 == 0 else f"{place % 4}.5" for place in range(N)])
+    clf = AggregateClassifier(**FAST)
+    with pytest.warns(UnbagWarning, match=r"X, row 1, column dose: .* 80% of its values are numbers .* '-'; write"):
+        clf.fit(table, TARGET)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clf.fit(table.assign(dose=table.dose.astype("category")), TARGET)
+    assert not [str(one.message) for one in caught if "dose" in str(one.message)]
 
 
 def test_ids_and_free_text_are_no_categories(monkeypatch):

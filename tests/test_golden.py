@@ -24,7 +24,7 @@ from unbag.training.architectures import build
 FILE = Path(__file__).with_name("golden.json")
 EPOCHS = 12
 
-# The aggregate, the number of classes, the sizes of groups, and whether training warms up: comparisons, unnamed classes.
+# The aggregate, the number of classes, the sizes of groups, and whether training warms up.
 KINDS: dict[str, tuple[Any, int, tuple[int, ...], bool]] = {
     "label_proportions": (unbag.LabelProportions(), 4, (3, 9), False),
     "label_proportions of two": (unbag.LabelProportions(), 2, (5, 40), False),

@@ -123,14 +123,19 @@ def test_a_run_goes_on_with_any_number_of_processes_but_not_with_other_settings(
     assert "epochs" in _differences(plan, longer)
 
 
-@forks
+@pytest.mark.filterwarnings("ignore::unbag.UnbagWarning")
+def test_a_classifier_is_fitted_by_several_processes_as_by_one():
+    X, seen, k = observed("label_proportions")
+    training = unbag.NetworkTraining(epochs=2)
+    classifier = unbag.AggregateClassifier(model="linear", training=training, n_classes=k, random_state=0)
+    expected = classifier.fit(X.numpy(), seen.z, groups=seen.groups).predict_proba(X.numpy())
+    classifier.set_params(training__devices=2).fit(X.numpy(), seen.z, groups=seen.groups)
+    assert classifier.predict_proba(X.numpy()) == pytest.approx(expected, abs=1e-5)
+
+
 def test_only_the_first_of_several_processes_keeps_a_run(tmp_path):
     blobs(tmp_path, n_groups=24)
     command = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", "--exclude", "label", "--epochs", 2]
-    with patch("unbag.estimators.config.Launcher", launch):
-        done = call(*command, "--model", "linear", "--devices", 2, "--out", tmp_path / "run")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "run" / "model" / "model.json").exists()
     with patch.object(Launcher, "first", False):
         done = call(*command, "--model", "linear", "--out", tmp_path / "other")
     assert (done.exit_code, done.output) == (0, "")

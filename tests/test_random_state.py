@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from unbag._utils.random_state import RandomState, may_draw
+from unbag._utils.random_state import RandomState, first_seed, may_draw
 from unbag.objectives import losses
 
 
@@ -112,3 +112,9 @@ def test_what_may_draw(part):
 def test_what_draws_nothing():
     known = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.LayerNorm(2), nn.GRU(2, 2), nn.MultiheadAttention(4, 2))
     assert not may_draw(known, losses.cross_entropy, None)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**64])
+def test_seeds_outside_of_the_range_are_refused(seed):
+    with pytest.raises(ValueError, match=rf"random_state must be a whole number from 0 to 4,294,967,295, got {seed}"):
+        first_seed(seed)

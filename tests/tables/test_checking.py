@@ -43,9 +43,11 @@ def test_clean_files_have_no_problems(tmp_path):
         ),
         (
             ["1.5", "x", *["2"] * 10],
-            "warning people.csv, row 2, column new: the column is read as categories because of 'x', but 92% are",
+            "warning people.csv, row 2, column new: the column is read as categories, although 92% of its values are "
+            "numbers such as '1.5', but not those of 1 cell: 'x'; write numbers as in 1234.5 and leave cells without "
+            "one empty, or say --categorical new",
         ),
-        (['"1,5"', '"2,5"'] * 6, "warning people.csv, column new: the column is text, but looks like numbers"),
+        (['"1,5"', '"2,5"'] * 6, "warning people.csv, column new: the column is read as categories"),
     ],
 )
 def test_suspicious_features(values, sentence, tmp_path):

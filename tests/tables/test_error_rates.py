@@ -53,8 +53,8 @@ def test_a_rate_is_read_and_said(files, written, rate, said):
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("1.5", "from 0 to less than 1"),
-        ("nan", "from 0 to less than 1"),
+        ("1.5", "at least 0 and less than 1"),
+        ("nan", "at least 0 and less than 1"),
         ("dout", "no column 'dout', which --error-rate names; did you mean 'doubt'"),
     ],
 )

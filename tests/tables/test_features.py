@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from unbag._utils.problems import TableError, raise_errors
 from unbag.data.columns import Table, as_categories, plain_types
-from unbag.data.features import Preparation, Tally, feature_problems, fit_preparation, kind_of
+from unbag.data.features import Preparation, Tally, feature_problems, find_number_texts, fit_preparation, kind_of
 
 FILE = Path("people.csv")
 
@@ -171,3 +172,27 @@ def test_a_piece_of_a_column_has_the_categories_of_the_whole():
     whole = as_categories(column).to_pylist()
     assert whole == [*as_categories(column.slice(0, 2)).to_pylist(), *as_categories(column.slice(2)).to_pylist()]
     assert whole[:5] == ["1", "2", "2.5", None, None]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (["1.5", "2", "-", "3", "?"], "row 3, .* 60% .* are numbers such as '1.5', but not those of 2 cells: '-', '?'"),
+        (["12%", "3%"], "100% of its values are numbers such as '12%'; write numbers as in 1234.5, or keep"),
+        (["€5", "€7.50", "unknown"], "row 3, .* 67% of its values are numbers such as '€5', but not .* 'unknown'"),
+        (["1 100", "2 345"], "numbers such as '1 100'"),
+        (["1,100", "2,345.5"], "numbers such as '2,345.5'"),
+        (["1,5", None, "2,5"], "100% of its values are numbers"),
+        (["31.12.2020", "1.2.2021"], "dates such as '31.12.2020'; write dates as in 2020-12-31"),
+        (["2020-12-31", "-"], "row 2, .* 50% of its values are dates"),
+        (["Bonn", "Ulm", "7"], None),
+        (["1", "007", "7"], None),
+        (["1a", "2b", "-"], None),
+        (["<5", "5-9", "10+"], None),
+        ([None, None], None),
+    ],
+)  # fmt: skip
+def test_texts_that_are_numbers_or_dates_are_reported(values, sentence):
+    column = Table(FILE, pa.table({"dose": pa.array(values, pa.string())}))
+    problem = find_number_texts(column, "dose", "keep it")
+    assert (problem is None) if sentence is None else re.search(sentence, str(problem)), problem

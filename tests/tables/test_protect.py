@@ -120,23 +120,18 @@ def test_parquet_in_and_out(tmp_path):
     [
         (WARDS, (), "say how to protect the counts: with --epsilon, --round-to, --suppress-below"),
         (WARDS, ("--epsilon", 0), "--epsilon must be a positive number, got 0"),
+        (WARDS, ("--epsilon", 1e-300), "--epsilon must be 1e-09 to 1e+06 with this --sensitivity, got 1e-300"),
+        (WARDS, ("--epsilon", 1e300), "--epsilon must be 1e-09 to 1e+06 with this --sensitivity, got 1e+300"),
         (WARDS, ("--epsilon", "nan"), "--epsilon must be a positive number, got nan"),
         (WARDS, ("--epsilon", 1, "--sensitivity", 0), "--sensitivity must be a positive number, got 0"),
         (WARDS, ("--epsilon", 1, "--round-to", 5), "--epsilon and --round-to do not go together"),
-        (
-            WARDS.replace("w1,0", "w1,<5"),
-            ("--epsilon", 1),
-            "row 2, column ill: exact counts are protected, whole and 0 or",
-        ),
+        (WARDS.replace("w1,0", "w1,<5"), ("--epsilon", 1),
+            "row 2, column ill: exact counts are protected, whole and 0 or"),
         (WARDS.replace("w1,0", "w1,"), ("--epsilon", 1), "row 2, column ill: exact counts are protected"),
         (WARDS, ("--epsilon", 1, "--classes", "ill,dead"), "there is no column 'dead', which --classes names"),
-        (
-            WARDS.replace("w", "1"),
-            ("--epsilon", 1),
-            "no column is known to hold the id of the group; the columns are",
-        ),
+        (WARDS.replace("w", "1"), ("--epsilon", 1), "no column is known to hold the id of the group; the columns are"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_protected(content, options, sentence, tmp_path):
     counts, out = write(tmp_path / "wards.csv", content), tmp_path / "out.csv"
     done = call("protect", counts, *options, "--out", out)

@@ -18,7 +18,7 @@ from unbag import LabelProportions, diagnose
 from unbag._utils.files import sha256
 from unbag.data.columns import Table
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE
-from unbag.tables import TableError, check_tables, make_plan, read_config
+from unbag.tables import TableError, make_plan, read_config
 from unbag.tables.cells import BOUNDS, NUMBER, SUPPRESSED, UNREADABLE, read_cell
 from unbag.tables.counts import CountTable
 from unbag.tables.load import load_tables
@@ -72,7 +72,7 @@ def read_as(one):
         ),
         *((text, UNREADABLE, -np.inf, np.inf) for text in ("-", "three", "5*", "1,23", "12,34.5", "0,500", "1e999")),
     ],
-)
+)  # fmt: skip
 def test_cells(text, kind, low, high):
     cell = read_cell(text)
     assert (cell.kind, cell.low, cell.high) == (kind, low, high)
@@ -277,113 +277,50 @@ def test_bad_groups_are_dropped_by_name(tmp_path):
 
 
 BAD = {
-    "a percentage above 100": (
-        "ward,ill,well\nw0,33.3,66.7\nw1,0,100\nw2,110,0\n",
-        {},
-        "row 3, column ill: 110 is more than 1",
-    ),
-    "shares that do not add up": (
-        "ward,ill,well\nw0,33,67\nw1,0,100\nw2,50,30\n",
-        {},
-        "row 3: the percentages of group 'w2' add up to 80, not to 100",
-    ),
-    "counts that look rounded": (
-        "ward,ill,well\nw0,3,0\nw1,3,3\nw2,0,3\n",
-        {},
-        "row 2: the counts of group 'w1' add up to 6, .* multiples of 3: if they are rounded, say --rounded-to 3",
-    ),
-    "crossed bounds": (
-        "ward,ill,well\nw0,1,2\nw1,4-1,*\nw2,1,2\n",
-        {},
-        "row 2, column ill: '4-1' has its bounds crossed",
-    ),
-    "an interval above the size": (
-        "ward,ill,well\nw0,1,2\nw1,10+,*\nw2,1,2\n",
-        {},
-        "row 2, column ill: 10 or more of group 'w1' are counted, but it has 3 members",
-    ),
-    "bounds that leave too little": (
-        "ward,ill,well\nw0,1,2\nw1,<2,<2\nw2,1,2\n",
-        {},
-        "row 2: 0 to 2 members of group 'w1' are counted, but it has 3 members",
-    ),
-    "a size below the rows": (
-        "ward,ill,well,n\nw0,1,2,3\nw1,1,1,2\nw2,1,2,3\n",
-        {"missing_members": True},
-        "row 2, column n: group 'w1' is said to have 2 members, but 3 rows name it; sizes must not be smaller",
-    ),
-    "no size": (
-        "ward,ill,well,n\nw0,1,2,3\nw1,1,2,\nw2,1,2,3\n",
-        {},
-        "row 2, column n: the size of group 'w1' must be a whole number, got None",
-    ),
+    "a percentage above 100": ("ward,ill,well\nw0,33.3,66.7\nw1,0,100\nw2,110,0\n", {},
+        "row 3, column ill: 110 is more than 1"),
+    "shares that do not add up": ("ward,ill,well\nw0,33,67\nw1,0,100\nw2,50,30\n", {},
+        "row 3: the percentages of group 'w2' add up to 80, not to 100"),
+    "counts that look rounded": ("ward,ill,well\nw0,3,0\nw1,3,3\nw2,0,3\n", {},
+        "row 2: the counts of group 'w1' add up to 6, .* multiples of 3: if they are rounded, say --rounded-to 3"),
+    "crossed bounds": ("ward,ill,well\nw0,1,2\nw1,4-1,*\nw2,1,2\n", {},
+        "row 2, column ill: '4-1' has its bounds crossed"),
+    "an interval above the size": ("ward,ill,well\nw0,1,2\nw1,10+,*\nw2,1,2\n", {},
+        "row 2, column ill: 10 or more of group 'w1' are counted, but it has 3 members"),
+    "bounds that leave too little": ("ward,ill,well\nw0,1,2\nw1,<2,<2\nw2,1,2\n", {},
+        "row 2: 0 to 2 members of group 'w1' are counted, but it has 3 members"),
+    "a size below the rows": ("ward,ill,well,n\nw0,1,2,3\nw1,1,1,2\nw2,1,2,3\n", {"missing_members": True},
+        "row 2, column n: group 'w1' is said to have 2 members, but 3 rows name it; sizes must not be smaller"),
+    "no size": ("ward,ill,well,n\nw0,1,2,3\nw1,1,2,\nw2,1,2,3\n", {},
+        "row 2, column n: the size of group 'w1' must be a whole number, got None"),
     "a negative count": ("ward,ill,well\nw0,1,2\nw1,-1,4\nw2,1,2\n", {}, "column ill: -1 is negative; .* with --noise"),
-    "a dash": (
-        "ward,ill,well\nw0,1,2\nw1,-,3\nw2,1,2\n",
-        {},
-        "row 2, column ill: '-' is 0 in some tables and unknown in",
-    ),
-    "a scale of zero": (
-        "ward,ill,well,s\nw0,1,2,1\nw1,0,3,0\nw2,1,2,1\n",
-        {"noise": "laplace", "noise_scale": ["s"]},
-        "row 2, column s: 0 is no scale of noise",
-    ),
-    "no scale": (
-        "ward,ill,well,s\nw0,1,2,1\nw1,0,3,nan\nw2,1,2,1\n",
-        {"noise": "laplace", "noise_scale": ["s"]},
-        "row 2, column s: 'nan' is no scale of noise, which must be a positive number",
-    ),
-    "fractions with whole noise": (
-        "ward,ill,well\nw0,1,2\nw1,0.5,3\nw2,1,2\n",
-        {"noise": "geometric:1"},
-        "row 2, column ill: 0.5 is no whole number",
-    ),
-    "bounds with noise": (
-        "ward,ill,well\nw0,1,2\nw1,<5,3\nw2,1,2\n",
-        {"noise": "laplace:1"},
-        "row 2, column ill: '<5' says nothing of a count with noise",
-    ),
-    "a small count that should be suppressed": (
-        "ward,ill,well\nw0,0,*\nw1,2,1\nw2,0,*\n",
-        {"suppressed_below": 5},
-        "row 2, column ill: 2 is told, although counts below 5 are said to be suppressed",
-    ),
-    "no multiple": (
-        "ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n",
-        {"rounded_to": 3},
-        "column ill: 2 is no multiple of 3, to which",
-    ),
-    "some signs": (
-        "ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n",
-        {},
-        r"row 1, column ill: '33%' has a %, unlike 3 of 4 numbers; write all of them alike",
-    ),
-    "a sign that is left out": (
-        "ward,ill,well\nw0,33%,67%\nw1,0,100%\nw2,0%,100\n",
-        {},
-        r"row 3, column well: '100' has no %, unlike 3 of 4 numbers; write all of them alike",
-    ),
-    "signs and another unit": (
-        "ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n",
-        {"unit": "counts"},
-        "numbers have a %, but --unit says that they are counts",
-    ),
-    "no unit": (
-        "ward,ill,well\nw0,3.5,6\nw1,1.5,3\nw2,0.5,1\n",
-        {},
-        "neither whole counts, .* the first adds up to 9.5; say",
-    ),
-    "noise on shares": (
-        "ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n",
-        {"noise": "laplace:1"},
-        "--noise is about counts, but the numbers are percentages",
-    ),
-    "words for classes": (
-        "ward,ill,well,town\nw0,1,2,Bonn\nw1,1,2,Ulm\nw2,1,2,Ulm\n",
-        {},
-        "column town: a column of counts must hold numbers, got string, for example 'Bonn'; if it counts no class",
-    ),
-}
+    "a dash": ("ward,ill,well\nw0,1,2\nw1,-,3\nw2,1,2\n", {},
+        "row 2, column ill: '-' is 0 in some tables and unknown in"),
+    "a scale of zero": ("ward,ill,well,s\nw0,1,2,1\nw1,0,3,0\nw2,1,2,1\n", {"noise": "laplace", "noise_scale": ["s"]},
+        "row 2, column s: 0 is no scale of noise"),
+    "no scale": ("ward,ill,well,s\nw0,1,2,1\nw1,0,3,nan\nw2,1,2,1\n", {"noise": "laplace", "noise_scale": ["s"]},
+        "row 2, column s: 'nan' is no scale of noise, which must be a positive number"),
+    "fractions with whole noise": ("ward,ill,well\nw0,1,2\nw1,0.5,3\nw2,1,2\n", {"noise": "geometric:1"},
+        "row 2, column ill: 0.5 is no whole number"),
+    "bounds with noise": ("ward,ill,well\nw0,1,2\nw1,<5,3\nw2,1,2\n", {"noise": "laplace:1"},
+        "row 2, column ill: '<5' says nothing of a count with noise"),
+    "a small count that should be suppressed": ("ward,ill,well\nw0,0,*\nw1,2,1\nw2,0,*\n", {"suppressed_below": 5},
+        "row 2, column ill: 2 is told, although counts below 5 are said to be suppressed"),
+    "no multiple": ("ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n", {"rounded_to": 3},
+        "column ill: 2 is no multiple of 3, to which"),
+    "some signs": ("ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n", {},
+        r"row 1, column ill: '33%' has a %, unlike 3 of 4 numbers; write all of them alike"),
+    "a sign that is left out": ("ward,ill,well\nw0,33%,67%\nw1,0,100%\nw2,0%,100\n", {},
+        r"row 3, column well: '100' has no %, unlike 3 of 4 numbers; write all of them alike"),
+    "signs and another unit": ("ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n", {"unit": "counts"},
+        "numbers have a %, but --unit says that they are counts"),
+    "no unit": ("ward,ill,well\nw0,3.5,6\nw1,1.5,3\nw2,0.5,1\n", {},
+        "neither whole counts, .* the first adds up to 9.5; say"),
+    "noise on shares": ("ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n", {"noise": "laplace:1"},
+        "--noise is about counts, but the numbers are percentages"),
+    "words for classes": ("ward,ill,well,town\nw0,1,2,Bonn\nw1,1,2,Ulm\nw2,1,2,Ulm\n", {},
+        "column town: a column of counts must hold numbers, got string, for example 'Bonn'; if it counts no class"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -407,32 +344,25 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
         ({"noise": "laplace:1", "epsilon": 1.0, "sensitivity": 1.0}, "must be given in one way"),
         ({"noise": "laplace", "epsilon": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
         ({"noise": "laplace", "sensitivity": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
-        (
-            {"epsilon": 1e-300, "sensitivity": 1.0},
-            "--epsilon 1e-300 with --sensitivity 1 is noise of scale 1e+300, which",
-        ),
+        ({"epsilon": 1e-300, "sensitivity": 1.0},
+            "--epsilon 1e-300 with --sensitivity 1 is noise of scale 1e+300, which"),
         ({"epsilon": 5e-324, "sensitivity": 1.0}, "is noise of scale inf, which leaves nothing of any count"),
         ({"epsilon": 1e300, "sensitivity": 1.0}, "is noise of scale 1e-300, which changes no count"),
         ({"noise": "laplace:1e12"}, "--noise laplace:1e12 is noise of scale 1e+12, which leaves nothing of any count"),
         ({"noise": "laplace", "epsilon": 0.0, "sensitivity": 1.0}, "--epsilon must be a positive number, got 0"),
-        (
-            {"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0},
-            "epsilon alone does not tell the scale of gaussian",
-        ),
+        ({"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0},
+            "epsilon alone does not tell the scale of gaussian"),
         ({"epsilon": 1.0}, "--epsilon together with --sensitivity"),
         ({"sensitivity": 1.0}, "--sensitivity is about noise; say of which kind"),
         ({"noise_scale": ["s"]}, "--noise-scale is about noise"),
-        (
-            {"noise": "laplace:1", "rounded_to": 5},
-            "--noise does not go together with --rounded-to",
-        ),
+        ({"noise": "laplace:1", "rounded_to": 5}, "--noise does not go together with --rounded-to"),
         ({"rounded_to": -5}, "--rounded-to must be a positive number, got -5"),
         ({"rounded_to": float("nan")}, "--rounded-to must be a positive number, got nan"),
         ({"suppressed_below": 0}, "--suppressed-below must be a positive number"),
         ({"unit": "percent"}, "--unit must be one of counts, proportions, percentages, got 'percent'"),
         ({"decimal": ";"}, "--decimal must be . or , and got ';'"),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_make_sense(options, sentence):
     with pytest.raises(TableError) as caught:
         make_plan({"instances": "people.csv", "groups": "wards.csv", **options})
@@ -528,12 +458,6 @@ def test_a_fit_keeps_how_counts_were_published_for_later_commands(tmp_path):
     assert "published as 1.5 with laplace:0.5" in page
 
 
-def test_check_does_not_raise_for_what_a_file_holds(tmp_path):
-    people, wards = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "wards.csv", WARDS.replace("1,2", "x,y"))
-    checked = check_tables(make_plan({"instances": people, "groups": wards}))
-    assert checked.worst() == "error"
-
-
 def test_counts_of_which_nothing_is_known_cannot_be_learned_from(tmp_path):
     write(tmp_path / "people.csv", PEOPLE)
     write(tmp_path / "wards.csv", "ward,ill,well\nw0,*,\nw1,*,\nw2,<3,\nw3,2,1\n")
@@ -542,7 +466,7 @@ def test_counts_of_which_nothing_is_known_cannot_be_learned_from(tmp_path):
     write(tmp_path / "wards.csv", "ward,ill,well\nw0,*,\nw1,*,\nw2,<3,\nw3,<3,>0\n")
     result = call("check", tmp_path / "people.csv", tmp_path / "wards.csv")
     assert result.exit_code == 2
-    assert "a model that calls every row class 1 explains all 4 observations" in result.stdout
+    assert re.search("a model that .* class 1 .*explains all 4 observations", " ".join(result.stdout.split()))
 
 
 def test_classes_that_cannot_occur_are_named(tmp_path):

@@ -23,6 +23,7 @@ from unbag.training import (
     held_out_likelihood,
     train,
 )
+from unbag.training.optimisation import Optimisation
 
 K = 3
 SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=8, learning_rate=0.01)
@@ -279,3 +280,10 @@ def test_a_source_that_returns_too_few_rows_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="gather must return a tensor with a row for each of 2 numbers, on cpu; got"):
         train(lambda: network(K), Short(tmp_path / "rows.npy"), [seen], SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["optimiser", "schedule"])
+def test_hooks_that_are_no_functions_are_refused(name):
+    hooks = {"make_optimiser": None, "make_schedule": None, f"make_{name}": 5}
+    with pytest.raises(TypeError, match=f"{name} must be a function that makes one, or None; got 5"):
+        Optimisation([torch.zeros(1, requires_grad=True)], Settings(), **hooks)

@@ -1,7 +1,4 @@
-"""Checks of what a caller hands in, and the words of their errors.
-
-An error names the argument, the groups or rows, what was expected, what came and what to do about it.
-"""
+"""Checks of arguments, whose errors name the argument, the groups or rows, what was expected, what came, what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class ImpossibleObservation(ValueError):
 
 
 def format_indices(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> str:
-    """Name the first few places where a mask is true: ``"groups 2, 5 and 7 more"``.
+    """List the first positions where a mask is true, and count the others.
 
     Examples
     --------
@@ -34,10 +31,7 @@ def format_indices(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> 
 
 
 def as_tensor(value: Any, name: str, device: torch.device, ids: Sequence[Any] | None = None) -> Tensor:
-    """Make a tensor of what a caller handed in; a tensor must already be on the right device.
-
-    Where entries have ids, errors name them.
-    """
+    """Return an argument as a tensor; a tensor must be on the right device. Errors name the ids of entries."""
     if isinstance(value, Tensor):
         if value.device != device:
             raise ValueError(
@@ -46,13 +40,13 @@ def as_tensor(value: Any, name: str, device: torch.device, ids: Sequence[Any] | 
             )
         return value
     if not isinstance(value, list | tuple) or any(hasattr(part, "__array__") for part in value):
-        value = as_numbers(value, name, ids).copy()  # torch takes neither read-only arrays nor reversed ones
-    with _refuse_what_is_not_numbers(name):
+        value = as_numbers(value, name, ids).copy()  # torch accepts neither read-only arrays nor reversed ones
+    with _describe_conversion(name):
         return torch.as_tensor(value, device=device)
 
 
 def as_numbers(value: Any, name: str, ids: Sequence[Any] | None = None) -> np.ndarray:
-    """Make an array of what a caller handed in, with nothing missing.
+    """Return an argument as an array without missing values.
 
     Examples
     --------
@@ -62,102 +56,82 @@ def as_numbers(value: Any, name: str, ids: Sequence[Any] | None = None) -> np.nd
     ValueError: z has no value at place 1 (id 'b'); fill in what is missing, or leave it out
     """
     raise_if_masked(value, name, ids)
-    with _refuse_what_is_not_numbers(name):
+    with _describe_conversion(name):
         if isinstance(value, list | tuple):
             value = [part.numpy(force=True) if isinstance(part, Tensor) else part for part in value]
-        # A column or a table of pandas, polars or pyarrow has a method of its own.
+        # Columns and tables of pandas, polars and pyarrow have a method for it.
         array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
         if array.dtype != object:
             return array
         missing = np.array([any(map(is_missing, np.ravel(row))) for row in np.atleast_1d(array)], dtype=bool)
-    _refuse_missing(missing, name, ids)
-    with _refuse_what_is_not_numbers(name):
+    _raise_if_missing(missing, name, ids)
+    with _describe_conversion(name):
         return np.array(array.tolist())  # from a column of lists, or from numbers that might have been missing
 
 
 def is_missing(value: Any) -> bool:
-    """Whether something is None, NaN, or what pandas has for them.
-
-    Examples
-    --------
-    >>> is_missing(None), is_missing(float("nan")), is_missing("")
-    (True, True, False)
-    """
+    """Return whether a value is None, NaN or pandas' NA."""
     try:
         return value is None or bool(value != value)  # noqa: PLR0124 (NaN, in whatever type, differs from itself)
-    except TypeError:  # pandas' NA answers neither yes nor no
+    except TypeError:  # from NA of pandas
         return True
 
 
 def raise_if_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> None:
-    """Refuse masked entries, which NumPy, torch and scikit-learn would read as if they were not masked."""
+    """Raise an error if entries are masked, which NumPy, torch and scikit-learn would ignore."""
     if isinstance(value, np.ma.MaskedArray):
         mask = np.atleast_1d(np.ma.getmaskarray(value))
-        _refuse_missing(np.logical_or.reduce(mask, axis=tuple(range(1, mask.ndim))), name, ids)
+        _raise_if_missing(np.logical_or.reduce(mask, axis=tuple(range(1, mask.ndim))), name, ids)
     elif isinstance(value, list | tuple):
-        _refuse_missing(np.array([np.ma.is_masked(part) for part in value], dtype=bool), name, ids)
+        _raise_if_missing(np.array([np.ma.is_masked(part) for part in value], dtype=bool), name, ids)
 
 
-def _refuse_missing(missing: np.ndarray, name: str, ids: Sequence[Any] | None) -> None:
+def _raise_if_missing(missing: np.ndarray, name: str, ids: Sequence[Any] | None) -> None:
     if missing.any():
-        named = ids if ids is not None and len(ids) == len(missing) else None
+        has_ids = ids is not None and len(ids) == len(missing)
         places = format_indices(
-            "place", torch.from_numpy(missing), str if named is None else lambda at: f"{at} (id {named[at]!r})"
+            "place", torch.from_numpy(missing), (lambda at: f"{at} (id {ids[at]!r})") if has_ids else str
         )
         raise ValueError(f"{name} has no value at {places}; fill in what is missing, or leave it out")
 
 
 @contextmanager
-def _refuse_what_is_not_numbers(name: str) -> Iterator[None]:
+def _describe_conversion(name: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
-            f"{name} cannot be made into a tensor: {error}; "
-            "hand in numbers as a tensor, an array or a list of lists of equal length"
+            f"{name} cannot be made into a tensor: {error}; pass numbers as a tensor, an array or a list of lists of "
+            "equal length"
         ) from error
 
 
 def describe(value: Any) -> str:
-    """Say what came instead of what was expected.
-
-    Examples
-    --------
-    >>> describe(torch.zeros(2, 3)), describe("three")
-    ('torch.float32 of shape (2, 3)', 'str')
-    """
-    if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
-    return type(value).__name__
+    """Return the type of a value, or the data type and shape of a tensor."""
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def is_integral(tensor: Tensor) -> bool:
-    """Whether a tensor holds integers or booleans."""
+    """Return whether a tensor holds integers or booleans."""
     return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
-    """Return a word that must be one of a few."""
+    """Return a value that must be one of a few."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
 
 
 def check_n_classes(n_classes: int) -> int:
-    """Refuse problems with fewer than two classes."""
+    """Return a number of classes, which must be at least two."""
     if isinstance(n_classes, bool) or not isinstance(n_classes, Integral) or n_classes < 2:
         raise ValueError(f"n_classes must be a whole number of at least 2, got {n_classes!r}")
     return int(n_classes)
 
 
 def check_device(device: Any) -> torch.device:
-    """Return a device that torch can use on this machine.
-
-    Examples
-    --------
-    >>> check_device("cpu")
-    device(type='cpu')
-    """
+    """Return a device that torch can use on this machine."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:

@@ -10,22 +10,13 @@ from unbag._utils.version import __version__
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Return the versions of Python and of the packages that numbers depend on, and of more packages by name.
-
-    Examples
-    --------
-    >>> list(versions("pyarrow"))
-    ['python', 'unbag', 'torch', 'numpy', 'pyarrow']
-    """
-    import numpy as np  # noqa: PLC0415 (slow to import, as torch is, and most who import this module only ask later)
+    """Return the versions of Python, of packages that numbers depend on, and of further packages by name."""
+    import numpy as np  # noqa: PLC0415 (slow to import)
     import torch  # noqa: PLC0415
 
-    return {
-        "python": platform.python_version(),
-        # Not from the metadata of packages: a checkout that is not installed has none.
-        **{"unbag": __version__, "torch": torch.__version__, "numpy": np.__version__},
-        **{name: version(name) for name in more},
-    }
+    # Not from the metadata of packages: a checkout that is not installed has none.
+    known = {"unbag": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    return {"python": platform.python_version(), **known, **{name: version(name) for name in more}}
 
 
 def date() -> str:

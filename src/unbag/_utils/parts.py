@@ -1,4 +1,4 @@
-"""Tables that are computed part by part."""
+"""Tensors that are computed part by part."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from torch import Tensor
 
 
 def join(parts: Iterable[Tensor], length: int, dim: int = 0) -> Tensor:
-    """Put parts together as they come, along a dimension of a known length; there is at least one.
+    """Concatenate at least one part as they come, along a dimension of known length.
 
-    A list for ``torch.cat`` would hold many small tensors in memory, between the large ones that come and go on the way
-    to each: the space that these leave could not be used again as a whole.
+    A list for ``torch.cat`` would keep many small tensors between the large temporary ones and so fragment memory.
 
     Examples
     --------
@@ -22,9 +21,7 @@ def join(parts: Iterable[Tensor], length: int, dim: int = 0) -> Tensor:
     whole, start = None, 0
     for part in parts:
         if whole is None:
-            shape = list(part.shape)
-            shape[dim] = length
-            whole = part.new_empty(shape)
+            whole = part.new_empty([length if d == dim % part.ndim else n for d, n in enumerate(part.shape)])
         whole.narrow(dim, start, part.shape[dim]).copy_(part)
         start += part.shape[dim]
     assert whole is not None

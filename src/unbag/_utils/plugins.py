@@ -35,13 +35,7 @@ def load(group: str, name: str) -> Any:
 
 
 def how_to_install(name: str) -> str:
-    """Return the sentence of an error about something that another package adds.
-
-    Examples
-    --------
-    >>> how_to_install("model 'lenet'")
-    "model 'lenet' is part of the package unbag-experiments; install it with: pip install unbag-experiments"
-    """
+    """Return the sentence of an error about something that another package adds."""
     return f"{name} is part of the package unbag-experiments; install it with: pip install unbag-experiments"
 
 

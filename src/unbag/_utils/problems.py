@@ -1,4 +1,4 @@
-"""What is wrong with a file, as a sentence that names the file, the row and the column, and says what to do."""
+"""Problems of a file, as sentences that name the file, the row and the column, and say what to do."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from unbag._utils.terminal import visible
 
 Severity = Literal["error", "warning", "note"]
 
-# So many places are named one by one; the others are counted.
 NAMED = 5
+"""Number of rows or names that are listed; others are counted."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a table, or worth knowing of it.
+    """Something that is wrong with a table, or worth knowing about it.
 
     Parameters
     ----------
     severity
-        ``"error"``: nothing can be learned before it is mended. ``"warning"``: it can, but look at it. ``"note"``: what
-        was done about something harmless.
+        ``"error"`` prevents a fit, ``"warning"`` does not, ``"note"`` describes what was done about something harmless.
     message
         A sentence: what was found, what was expected, what to do.
     file, row, column
         Where, as far as it has a place. Rows are counted from 1, without the header.
     left_out
-        Whether it is about rows that are not learned from.
+        Whether it concerns rows that are not part of the fit.
 
     Examples
     --------
@@ -48,26 +47,20 @@ class Problem:
 
     def __str__(self) -> str:
         places = [self.file, f"row {self.row}" if self.row else None, f"column {self.column}" if self.column else None]
-        place = ", ".join(one for one in places if one)
+        place = ", ".join(filter(None, places))
         return visible(f"{place}: {self.message}" if place else self.message)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the same as JSON can hold it."""
+        """Return the problem as JSON can hold it."""
         return {name: getattr(self, name) for name in ("severity", "message", "file", "row", "column")}
 
 
 class TableError(ValueError):
-    """Files that cannot be used as they are; :attr:`problems` says why.
-
-    Examples
-    --------
-    >>> print(TableError([Problem("error", "the file is empty", "wards.csv")]))
-    wards.csv: the file is empty
-    """
+    """Files that cannot be used as they are, with the reasons as :attr:`problems`."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
-        errors = [one for one in self.problems if one.severity == "error"]
+        errors = [problem for problem in self.problems if problem.severity == "error"]
         others = len(errors) - 1
         more = f"; {others} more {'problem' if others == 1 else 'problems'}: unbag check lists them all"
         super().__init__(f"{errors[0]}{more if others else ''}")
@@ -80,7 +73,7 @@ def fail(message: str, file: str | None = None, row: int | None = None, column: 
 
 @contextmanager
 def failing(file: str | None = None) -> Iterator[None]:
-    """Turn what an aggregate refuses into such an error, which names the file."""
+    """Add the name of a file to errors of other parts of the library."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -90,20 +83,19 @@ def failing(file: str | None = None) -> Iterator[None]:
 def raise_errors(problems: Iterable[Problem]) -> None:
     """Raise if there is an error among the problems."""
     problems = list(problems)
-    if any(one.severity == "error" for one in problems):
+    if any(problem.severity == "error" for problem in problems):
         raise TableError(problems)
 
 
 def in_rows(
     bad: np.ndarray, say: Callable[[int], str], *, file: str, column: str | None = None, severity: Severity = "error"
 ) -> Iterator[Problem]:
-    """Name the rows where a mask is true: the first few one by one, and how many more there are.
+    """Yield a problem for each of the first rows where a mask is true, and one for the number of further rows.
 
     Examples
     --------
-    >>> for one in in_rows(np.array([False, True]), lambda row: "it is negative", file="wards.csv"):
-    ...     print(one)
-    wards.csv, row 2: it is negative
+    >>> [str(problem) for problem in in_rows(np.array([False, True]), lambda row: "it is negative", file="wards.csv")]
+    ['wards.csv, row 2: it is negative']
     """
     places = np.flatnonzero(bad).tolist()
     for place in places[:NAMED]:
@@ -121,5 +113,5 @@ def list_some(names: Iterable[Any]) -> str:
     ("'a', 'b'", '0, 1, 2, 3, 4 and 4 more')
     """
     names = list(names)
-    shown = ", ".join(repr(one) for one in names[:NAMED])
+    shown = ", ".join(map(repr, names[:NAMED]))
     return f"{shown} and {len(names) - NAMED:,} more" if len(names) > NAMED else shown

@@ -1,8 +1,8 @@
 """Random numbers of a run in a process whose threads share torch's global generators.
 
-Layers draw their first weights, and dropout its masks, from generators that belong to the whole process. A run keeps a
-state of its own, which takes the place of the global one only while the run may draw, and one thread at a time does so.
-A thread that draws from the global generators by itself at such a moment is not kept from it: give it a generator.
+Layers draw their first weights, and dropout its masks, from global generators. A run has a state that replaces the
+global one while the run may draw, in one thread at a time. A thread that draws from the global generators by other
+means at such a moment is not prevented from it; it needs its own generator.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-# One that can be taken again by the thread that holds it: a function that makes models may itself fit one.
-_LOCK = threading.RLock()
-
+_LOCK = threading.RLock()  # reentrant: a function that makes models may itself fit one
 _CPU = torch.device("cpu")
 
 
@@ -28,9 +27,9 @@ class RandomState:
     Parameters
     ----------
     seed
-        Where they begin, as after ``torch.manual_seed(seed)``.
+        Start, as after ``torch.manual_seed(seed)``.
     device
-        Where the run draws, beside the CPU.
+        Device on which the run draws, besides the CPU.
 
     Examples
     --------
@@ -44,19 +43,16 @@ class RandomState:
     """
 
     state: list[Tensor]
-    """Of the generator of the CPU and, where the run is on a GPU, of that of the GPU; as it was last left."""
+    """Of the generator of the CPU and, on a GPU, of that of the GPU."""
 
     def __init__(self, seed: int, device: torch.device = _CPU) -> None:
         devices = [_CPU, device] if device.type == "cuda" else [_CPU]
-        self.state = [torch.Generator(one).manual_seed(seed).get_state() for one in devices]
-        self._generators = [torch.default_generator, *(torch.cuda.default_generators[one.index] for one in devices[1:])]
+        self.state = [torch.Generator(d).manual_seed(seed).get_state() for d in devices]
+        self._generators = [torch.default_generator, *(torch.cuda.default_generators[d.index] for d in devices[1:])]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Have all that draws without a generator of its own draw from here; other runs wait until it is over.
-
-        After it, also after an error, the global generators are as they were before.
-        """
+        """Replace the state of the global generators, and restore it afterwards, also after an error; others wait."""
         with _LOCK:
             before = self.now()
             try:
@@ -68,34 +64,30 @@ class RandomState:
 
     @contextmanager
     def again_from(self, start: list[Tensor]) -> Iterator[None]:
-        """While this state is in place, draw once more what was drawn from some moment on; then go on from here."""
+        """While this state is in place, repeat draws from an earlier state; then go on from here."""
         after = self.now()
         self._go_to(start)
         yield
         self._go_to(after)
 
     def now(self) -> list[Tensor]:
-        """Return where the global generators are, which is where this state is while it is in place."""
+        """Return the state of the global generators, which is this state while it is in place."""
         return [generator.get_state() for generator in self._generators]
 
     def _go_to(self, state: list[Tensor]) -> None:
-        for generator, own in zip(self._generators, state, strict=True):
-            generator.set_state(own)
+        for generator, value in zip(self._generators, state, strict=True):
+            generator.set_state(value)
 
 
 def first_seed(random_state: Any) -> int:
-    """Return the seed that a fit starts from; for a whole number it is always the same.
-
-    Examples
-    --------
-    >>> first_seed(0) == first_seed(0) != first_seed(1)
-    True
-    """
+    """Return the seed of a fit; the same for the same whole number."""
+    if isinstance(random_state, Integral) and not 0 <= random_state < 2**32:
+        raise ValueError(f"random_state must be a whole number from 0 to {2**32 - 1:,}, got {random_state}")
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def may_draw(*parts: Any) -> bool:
-    """Whether models, functions or other objects may draw from torch's global generators; what is not known may.
+    """Return whether models, functions or other objects may draw from torch's global generators; unknown ones may.
 
     Examples
     --------
@@ -104,7 +96,7 @@ def may_draw(*parts: Any) -> bool:
     """
     modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
     others = [part for part in parts if part is not None and not isinstance(part, nn.Module)]
-    return any(map(_module_may_draw, modules)) or any(not _is_known(part, "unbag.") for part in others)
+    return any(map(_module_may_draw, modules)) or not all(_is_known(part, "unbag.") for part in others)
 
 
 def _module_may_draw(module: nn.Module) -> bool:
@@ -117,6 +109,6 @@ def _module_may_draw(module: nn.Module) -> bool:
     return draws or bool(getattr(module, "dropout", 0))  # of attention and of recurrent layers
 
 
-def _is_known(thing: Any, *ours: str) -> bool:
-    """Whether a class, a function or an instance of a class is from one of these packages."""
-    return str(getattr(thing, "__module__", "")).startswith(ours)
+def _is_known(thing: Any, *packages: str) -> bool:
+    """Return whether a class, a function or an instance of a class is from one of these packages."""
+    return str(getattr(thing, "__module__", "")).startswith(packages)

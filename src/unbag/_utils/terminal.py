@@ -1,4 +1,4 @@
-"""Text on its way to a terminal: control characters and markup in names of files, columns and classes stay text."""
+"""Text for a terminal or a page: control characters and markup in names of files, columns and classes stay text."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-# Control characters, among them ESC and those of the C1 set; formats, which turn or hide text; half characters; and
-# what breaks a line.
 UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-# Joiners are formats, too, but letters of some scripts and emoji need them.
+"""Categories of control characters, such as ESC; of formats, which turn or hide text; of surrogates and line breaks."""
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
+"""Formats that some scripts and emoji need."""
 NOT_ASCII_TEXT = re.compile(r"[^ -~]")
 
 
 def visible(text: object, *, keep: str = "") -> str:
-    r"""Return text with control characters written as escapes, as ``repr`` does, so that no terminal obeys them.
-
-    Parameters
-    ----------
-    text
-        Anything; what is no text is turned into it.
-    keep
-        Characters that stay as they are.
+    r"""Return text with control characters, but those to keep, written as escapes, so that no terminal obeys them.
 
     Examples
     --------
@@ -43,22 +35,16 @@ def visible(text: object, *, keep: str = "") -> str:
 
 
 def plain(text: object) -> str:
-    r"""Return text from outside for a line of rich markup: control characters as escapes, brackets as they are.
-
-    Examples
-    --------
-    >>> print(plain("[red]\a"))
-    \[red]\x07
-    """
+    """Return text for a line of rich markup, with control characters as escapes and brackets as they are."""
     return escape(visible(text))
 
 
 class Terminal(Console):
-    """A console that passes on no control characters but line breaks, whatever is in the text it prints."""
+    """A console that prints no control characters but line breaks."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(emoji=False, **options)  # or else names such as :bomb: would become pictures
+        super().__init__(emoji=False, **options)  # names such as :bomb: are not pictures
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return text as it is printed; rich brings all strings here, also those in tables."""
+        """Return text as it is printed; rich passes all strings through this method, also those in tables."""
         return super().render_str(visible(text, keep="\n"), **options)

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag._utils.arrays import is_array
 from unbag._utils.problems import fail
 
 
@@ -75,7 +74,16 @@ def whole_numbers(indices: pa.Array) -> np.ndarray:
 def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):  # whatever its values are, they are names of categories
-        chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+        try:
+            chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+        except pa.ArrowNotImplementedError:
+            raise fail(
+                f"the categories of the column are of type {kind.value_type}; make text of them (intervals of pandas: "
+                f"X[{name!r}].astype(str))",
+                file,
+                None,
+                name,
+            ) from None
         return _plain(pa.chunked_array(chunks, pa.string()), name, file)
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return column.cast(pa.float64())
@@ -87,3 +95,38 @@ def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     if not (numeric or is_array(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind)):
         raise fail(f"the column is of type {kind}, which is no single number or word; leave it out", file, None, name)
     return column
+
+
+def is_array(kind: pa.DataType) -> bool:
+    """Return whether each row of a column of this type is a list of numbers, such as an embedding.
+
+    Examples
+    --------
+    >>> is_array(pa.list_(pa.float32())), is_array(pa.list_(pa.string())), is_array(pa.float32())
+    (True, False, False)
+    """
+    return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) and (
+        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+    )
+
+
+def read_arrays(column: pa.Array, width: int | None, file: str, first_row: int, name: str) -> np.ndarray:
+    """Return lists of one length as a matrix, ``(rows, width)``, or raise an error with the first row that has none.
+
+    ``first_row`` rows of the file precede the column; a width of None is that of the first row.
+    """
+    if not is_array(column.type):
+        raise fail(f"every row needs a list of numbers, but the column is of type {column.type}", file, None, name)
+    lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    width = max(1, int(lengths[0])) if width is None else width
+    if (wrong := lengths != width).any():
+        row = int(wrong.argmax())
+        got = "none" if lengths[row] < 0 else f"one of {lengths[row]}"
+        raise fail(f"every row needs a list of {width} numbers, got {got}", file, first_row + row + 1, name)
+    rows = np.asarray(pc.list_flatten(column).to_numpy(zero_copy_only=False)).reshape(-1, width)
+    with np.errstate(over="ignore"):  # numbers too large for float32 become infinite
+        good = np.isfinite(rows.astype(np.float32, copy=False)).all(1)
+    if not good.all():
+        row = int((~good).argmax())
+        raise fail("a number in the list is missing, infinite or too large; mend it", file, first_row + row + 1, name)
+    return rows

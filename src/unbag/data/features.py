@@ -11,15 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag._utils.arrays import is_array, read_arrays
-from unbag._utils.problems import Problem, TableError, fail, in_rows
-from unbag.data.columns import Table, as_categories, is_missing, whole_numbers
+from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
+from unbag.data.columns import Table, as_categories, is_array, is_missing, read_arrays, whole_numbers
 
 MOST_CATEGORIES = 1000
 LARGEST = float(np.finfo(np.float32).max)
 
 NUMERIC_TEXT = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 """Text that is a number, as people write it."""
+FORMATTED_NUMBER = (
+    r"^\s*[-+\x{2212}]?\s*[€$£¥]?\s*[0-9]{1,3}(([ '.,\x{2019}\x{a0}\x{202f}][0-9]{3})+|[0-9]*)"
+    r"([.,][0-9]+)?\s*[%€$£¥]?\s*$"
+)
+"""Text that is a number with a unit or with thousands set apart."""
+DATE_TEXT = r"^\s*[0-9]{1,4}([./-])[0-9]{1,2}[./-][0-9]{1,4}([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?)?\s*$"
+MOSTLY = 0.5
+"""Share of numbers, or dates, from which a column of text is reported."""
 
 MICROSECONDS_A_DAY = 86_400_000_000
 
@@ -227,6 +234,43 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
             file=table.file,
             column=name,
         )
+
+
+def find_number_texts(table: Table, name: str, keep: str) -> Problem | None:
+    """Return a warning if most texts of a column are numbers or dates, so that few others make it categorical.
+
+    ``keep`` is how to say that the column is one of categories.
+    """
+    text = table.column(name)
+    if not pa.types.is_string(text.type) or text.null_count == len(text):
+        return None
+    counts = text.drop_null().value_counts()
+    values, cells = counts.field("values"), counts.field("counts").to_numpy()
+    plain, formatted, dates = (
+        pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
+        for pattern in (NUMERIC_TEXT, FORMATTED_NUMBER, DATE_TEXT)
+    )
+    numbers = plain | formatted
+    good, what, form = numbers, "numbers", "numbers as in 1234.5"
+    if cells[dates].sum() > cells[numbers].sum():
+        good, what, form = dates, "dates", "dates as in 2020-12-31"
+    share = cells[good].sum() / cells.sum()
+    if share < MOSTLY or pc.all(pc.match_substring_regex(values, "^[0-9]+$")).as_py():  # codes, written as text
+        return None
+    example = values[int((good & ~plain if (good & ~plain).any() else good).argmax())].as_py()
+    others, row = "", None
+    if share < 1:
+        count = int(cells[~good].sum())
+        row = (
+            int(np.argmax(pc.is_in(text, value_set=values.filter(pa.array(~good))).to_numpy(zero_copy_only=False))) + 1
+        )
+        others = f", but not those of {count:,} {'cell' if count == 1 else 'cells'}: "
+        others += list_some(values.filter(pa.array(~good)).to_pylist())
+        form += " and leave cells without one empty"
+    message = (
+        f"the column is read as categories, although {share:.0%} of its values are {what} such as {example!r}{others}"
+    )
+    return Problem("warning", f"{message}; write {form}, or {keep}", table.file, row, name)
 
 
 def as_numbers(column: pa.Array) -> np.ndarray:

@@ -150,6 +150,11 @@ class ScaledRows:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def rows_of_block(self) -> int | None:
+        """Return how many neighbouring rows are best read together."""
+        return getattr(self.source, "rows_of_block", None)
+
     def gather(self, rows: Tensor) -> Tensor:
         """Return scaled rows by their numbers."""
         return scale(self.scaling, self.source.gather(rows))

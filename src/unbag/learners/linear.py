@@ -21,6 +21,11 @@ MAX_CACHED_VALUES = 2**27
 HISTORY_SIZE = 12
 
 
+SYMMETRY_BREAKING = 0.1
+"""Standard deviation of random initial weights: where observations leave classes unnamed, equal weights are a saddle
+point; from it, three classes were learned from pairs with 31 % accuracy, with random weights with 99 %."""
+
+
 @register_model
 @dataclass(frozen=True, eq=False)
 class LinearModel:
@@ -97,6 +102,8 @@ class Linear:
             return -problem.smooth_log_likelihood(outputs)
 
         weight = design.minimise(risk, weight, self.ridges[0], self.max_iter)
+        random = torch.Generator().manual_seed(seed)
+        weight[:-1] += SYMMETRY_BREAKING * torch.randn(weight[:-1].shape, generator=random)
         for ridge in self.ridges:
             weight = design.minimise(negative_log_likelihood, weight, ridge, self.max_iter)
             yield LinearModel(features, weight)

@@ -90,7 +90,12 @@ class NetworkModel:
         if name is not None and name not in model_names():
             raise ValueError(f"the architecture must be one of {', '.join(model_names())}, got {name!r}")
         shape, n_outputs, missing = tuple(values["input_shape"]), values["n_outputs"], tensors.pop("missing")
-        if len(hidden) > len(tensors) or prod(shape) > MAX_ROW_VALUES:  # before any of it is made
+        sizes = (*hidden, *shape, n_outputs)
+        if (
+            len(hidden) > len(tensors)
+            or not all(type(size) is int and size > 0 for size in sizes)
+            or prod(shape) > MAX_ROW_VALUES
+        ):
             raise ValueError(f"{len(tensors)} tensors are no network for rows of shape {shape}")
         architecture = Architecture(model if name is None else name, hidden)
         weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}

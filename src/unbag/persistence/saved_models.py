@@ -110,8 +110,8 @@ def load(
         restore_fit(classifier, content, arrays, model)
         if left := sorted(f"{owner}:{name}" for owner, group in arrays.items() for name in group):
             raise ValueError(f"no model has the array {left[0]}")
-    except (CodeError, OSError):
-        raise
+    except CodeError as error:
+        raise ValueError(f"{path}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         message = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else str(error).partition("\n")[0]
         raise ValueError(f"{path} is damaged: {ascii(message[:400])[1:-1]}; save the classifier again") from error

@@ -21,6 +21,7 @@ from unbag.ensemble import Estimate
 FORMAT = 6
 MAX_MODELS = 4096
 MAX_ROW_VALUES = 2**25
+MAX_CLASSES = 2**16
 MAX_CLASS_BYTES = 2**24
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ Value = TypeAliasType("Value", "Scalar | CodeValue | AggregateValue | SettingsVa
 class Classes(Record):
     """Names of the classes, and the type of their array."""
 
-    names: Annotated[list[bool | int | float | str], Field(min_length=2, fail_fast=True)]
+    names: Annotated[list[bool | int | float | str], Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True)]
     dtype: Annotated[str, Field(pattern=r"^(O|[<>|][biuf][1248]|[<>]U[0-9]{1,9})$")]
 
     def restore(self) -> np.ndarray:

@@ -90,7 +90,7 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    r"""Format a number with about three digits and at most three decimals.
+    """Format a number with about three digits and at most three decimals.
 
     Examples
     --------

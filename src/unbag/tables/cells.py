@@ -91,15 +91,7 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
 
 
 def read_cell(text: str, mark: str = ".") -> Cell:
-    """Read one cell.
-
-    Examples
-    --------
-    >>> read_cell("83,6 %", mark=",")
-    Cell(kind=1, low=83.6, high=83.6, above=False, below=False, percent=True, decimals=1, separated=False)
-    >>> read_cell("1-4").low, read_cell("fewer than 5").high, read_cell("83,6").kind
-    (1.0, 5.0, 0)
-    """
+    """Read one cell."""
     plain = " ".join(text.casefold().split())
     if plain in UNKNOWN:
         return Cell(SUPPRESSED)

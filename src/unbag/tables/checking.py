@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
-from unbag._utils.arrays import is_array
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail
-from unbag.data.columns import Table, is_missing
-from unbag.data.features import NUMERIC_TEXT, feature_problems, kind_of
+from unbag.data.columns import Table, is_array, is_missing
+from unbag.data.features import feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics import Context, run_checks
 from unbag.tables.disk import encode_in_memory, excerpt_of
@@ -25,10 +22,6 @@ from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.roles import kinds_of_size
-
-# From this share on, a column of text looks like numbers with a few words among them.
-MOSTLY = 0.9
-
 
 OF_COLUMNS = ("answer_column", "group_column", "missing_columns")
 """Findings about single columns, which :func:`examine_features` names as they are called in the file."""
@@ -178,8 +171,9 @@ def _suspicious(gathered: LoadedTables, name: str, group: np.ndarray | None) -> 
             "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
         )
         return
-    if pa.types.is_string(column.type):
-        yield from _words_among_numbers(gathered, name)
+    if name not in gathered.plan.categorical:
+        numbers = find_number_texts(table, name, f"say --categorical {name}")
+        yield from [] if numbers is None else [numbers]
     if (leak := next(candidate.leaks(), None)) is not None:
         yield _refuse(gathered, name, leak)
     elif candidate.constant_within_groups():
@@ -200,23 +194,6 @@ def _refuse(gathered: LoadedTables, name: str, leak: str) -> Problem:
         return Problem("warning", f"{leak}; {advice}", gathered.instances.file, None, name)
     advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
     return Problem("error", f"{leak}; {advice}", gathered.instances.file, None, name)
-
-
-def _words_among_numbers(gathered: LoadedTables, name: str) -> Iterator[Problem]:
-    """Warn where a few words, or decimal commas, have made a column of numbers into one of text."""
-    text = gathered.instances.column(name)
-    numeric = pc.match_substring_regex(text, NUMERIC_TEXT).fill_null(True).to_numpy(zero_copy_only=False)
-    if name in gathered.plan.categorical or numeric.mean() < MOSTLY:
-        return
-    if numeric.all():
-        message, row = "the column is text, but looks like numbers; write them as such, with a decimal point", None
-    else:
-        row = int((~numeric).argmax()) + 1
-        message = (
-            f"the column is read as categories because of {text[row - 1].as_py()!r}, but {numeric.mean():.0%} are "
-            f"numbers; mend it or leave it empty, or say --categorical {name}"
-        )
-    yield Problem("warning", message, gathered.instances.file, row, name)
 
 
 def _understood(gathered: LoadedTables, table: Table) -> dict[str, Any]:

@@ -88,15 +88,7 @@ def read_counts(
 
 
 def check_published(source: Source) -> None:
-    """Refuse options on published counts that contradict each other or are out of range.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> check_published(Source(Path("wards.csv"), noise="laplace", epsilon=0.5))
-    Traceback (most recent call last):
-    unbag._utils.problems.TableError: wards.csv: the scale of laplace noise must be given in one way: ...
-    """
+    """Refuse options on published counts that contradict each other or are out of range."""
     file = str(source.file)
     if source.unit is not None and source.unit not in UNITS:
         raise fail(f"--unit must be one of {', '.join(UNITS)}, got {source.unit!r}", file)
@@ -140,14 +132,7 @@ def check_published(source: Source) -> None:
 
 
 def make_noise(source: Source, scales: Any = None) -> Noise:
-    """Return the noise that the options of a file describe; ``scales`` are those that its columns contain.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> make_noise(Source(Path("wards.csv"), noise="laplace", epsilon=0.5, sensitivity=1))
-    Laplace(scale=2)
-    """
+    """Return the noise that the options of a file describe; ``scales`` are those that its columns contain."""
     assert source.noise is not None
     if scales is not None:
         return KINDS[source.noise](scales)
@@ -267,13 +252,24 @@ class CountTable:
             room += 25 * numbers.shape[1] * float(make_noise(self.source).scale)
         return float((np.abs(numbers.sum(1) - totals) <= room + WHOLE).mean())
 
-    def plausibility(self) -> float:
-        """Return how well the numbers add up in their best unit, and how many sizes are near the numbers of rows."""
-        best = max(self.share_adding_up(unit) for unit in UNITS)
-        if self.columns.size is None:
-            return best
-        ratio = (self.totals / np.maximum(self.sizes, 1))[self.sizes > 0]
-        return best + float(((ratio > 0.1) & (ratio < 10)).mean())
+    def score(self, missing_members: bool) -> tuple[int, float, bool]:
+        """Return how well the decimal mark fits, to be compared with another one.
+
+        First counts how many cells are readable, then how many groups add up and have a size near the number of their
+        rows, then whether all numbers may be counts of members that have rows, unless some have none.
+        """
+        size = self.cells[self.columns.size].low if self.columns.size else np.zeros(0)
+        unreadable = sum(int((cells.kind == UNREADABLE).sum()) for cells in self.cells.values())
+        unreadable += int((np.isfinite(size) & (size != np.rint(size))).sum())
+        fit = max(self.share_adding_up(unit) for unit in UNITS)
+        if self.columns.size is not None:
+            ratio = (self.totals / np.maximum(self.sizes, 1))[self.sizes > 0]
+            fit += float(((ratio > 0.1) & (ratio < 10)).mean())
+        noisy = self.source.noise is not None
+        counted = self.source.unit in (None, "counts") and not self.stack("percent").any() and self.is_whole
+        counted = counted and (self.has_whole_noise if noisy else True)
+        counted = counted and (missing_members or noisy or bool((self.numbers <= self.totals[:, None]).all()))
+        return -unreadable, fit if fit > 0.5 else 0.0, counted
 
     @property
     def step(self) -> float:
@@ -327,44 +323,19 @@ class CountTable:
         thousands = ", thousands set apart" if self.cells[name].separated else ""
         return (", decimal commas" if commas else "") + thousands
 
-    @property
-    def n_unreadable(self) -> int:
-        """Number of cells that cannot be read, and of group sizes that are not whole."""
-        size = self.cells[self.columns.size].low if self.columns.size else np.zeros(0)
-        fractions = np.isfinite(size) & (size != np.rint(size))
-        return sum(int((cells.kind == UNREADABLE).sum()) for cells in self.cells.values()) + int(fractions.sum())
-
-    def may_be_counts(self, missing_members: bool) -> bool:
-        """Whether all numbers of classes may be counts: whole, and of members that have rows, unless some have none."""
-        if self.source.unit not in (None, "counts") or self.stack("percent").any():
-            return False
-        noisy = self.source.noise is not None
-        if noisy and not self.has_whole_noise:
-            return False
-        return self.is_whole and (missing_members or noisy or bool((self.numbers <= self.totals[:, None]).all()))
-
 
 def choose_mark(
     table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, missing_members: bool = False
 ) -> CountTable | Problem:
-    """Return the counts of a file with the decimal mark that fits, or an error if both marks make sense.
-
-    It is the mark with which more cells are readable, or else more groups add up, or else all numbers may be counts.
-    """
+    """Return the counts of a file with the decimal mark that fits better, or an error if both fit equally well."""
     point, comma = (CountTable(table, columns, source, sizes, mark) for mark in MARKS)
     if source.decimal is not None:
         return point if source.decimal == "." else comma
-    if point.n_unreadable != comma.n_unreadable:
-        return min(point, comma, key=lambda counts: counts.n_unreadable)
+    scores = point.score(missing_members), comma.score(missing_members)
     differ = {name: cells.differ(comma.cells[name]) for name, cells in point.cells.items()}
     rows = np.any([*differ.values()], 0)
-    if not rows.any():
-        return point
-    fits = point.plausibility(), comma.plausibility()
-    if fits[0] != fits[1] and max(fits) > 0.5:
-        return point if fits[0] > fits[1] else comma
-    if len(possible := [counts for counts in (point, comma) if counts.may_be_counts(missing_members)]) == 1:
-        return possible[0]
+    if scores[0] != scores[1] or not rows.any():
+        return point if scores[0] >= scores[1] else comma
     row = int(rows.argmax())
     name = next(name for name in differ if differ[name][row])
     readings = " or ".join(f"{counts.cells[name].low[row]:.10g}" for counts in (point, comma))
@@ -465,36 +436,32 @@ class _Constraints:
 
     def as_array(self) -> np.ndarray:
         """Return exact counts, (rows, classes), or constraints if not all counts are known, (rows, classes, 6)."""
-        for name, wrong, rule in self._broken_rules():
-            self._add_cell_errors(name, wrong, rule)
+        counts = self.counts
+        self._check_cells()
         totals = self._totals()
+        self._check_sums(totals)
         low, high = self._bounds(totals)
-        missing, noisy, good = totals - self.counts.sizes, self.counts.noisy, self.errors.good
+        missing, noisy, good = totals - counts.sizes, counts.noisy, self.errors.good
         low[~good], high[~good], missing[~good], noisy[~good] = 0, 0, 0, False
         if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
             return low.astype(np.int64)
         z = published.between(torch.from_numpy(low), torch.from_numpy(high))
         if noisy.any():
-            noise = make_noise(self.counts.source, self._scales())
-            values = torch.from_numpy(np.where(noisy, self.counts.numbers, 0.0))
+            scales = [np.where(good, counts.cells[name].low, 1.0) for name in counts.columns.scales]
+            noise = make_noise(counts.source, torch.from_numpy(np.stack(scales, 1)) if scales else None)
+            values = torch.from_numpy(np.where(noisy, counts.numbers, 0.0))
             z = torch.where(torch.from_numpy(noisy)[..., None], published.noisy(values, noise), z)
         if missing.any():
-            middle = np.where(noisy, self.counts.numbers, (low + high) / 2).clip(0, totals[:, None])[good].sum(0)
+            middle = np.where(noisy, counts.numbers, (low + high) / 2).clip(0, totals[:, None])[good].sum(0)
             z = published.with_missing(z, torch.from_numpy(missing), torch.from_numpy(middle / middle.sum()))
         if (several := good & ((low < high) & ~noisy).any(1)).any():
-            step = self.counts.step
-            why = f" (numbers are taken as rounded to {step:g})" if step else ""
-            self._note(
-                f"in {several.sum():,} of {good.sum():,} groups more than one count is possible{why}; all of them are "
-                "weighed"
-            )
+            why = f" (numbers are taken as rounded to {counts.step:g})" if counts.step else ""
+            which = f"in {several.sum():,} of {good.sum():,} groups"
+            self._note(f"{which} more than one count is possible{why}; all of them are weighed")
         if missing.any():
-            groups, members = int((missing > 0).sum()), missing.sum()
-            of = f"{groups:,} {'group' if groups == 1 else 'groups'} {'has' if members == 1 else 'have'}"
-            self._note(
-                f"{_members(members)} of {of} no row; classes of such members are taken to follow the shares of all "
-                "groups"
-            )
+            which = f"{_members(missing.sum())} of {_count((missing > 0).sum(), 'group')}"
+            verb = "has" if missing.sum() == 1 else "have"
+            self._note(f"{which} {verb} no row; classes of such members are taken to follow the shares of all groups")
         return z.numpy()
 
     def _note(self, message: str) -> None:
@@ -503,13 +470,18 @@ class _Constraints:
     def _name(self, row: int) -> str:
         return f"group {self.ids[row].as_py()!r}"
 
-    def _scales(self) -> torch.Tensor | None:
-        """Return the scales in columns, (rows, classes) or (rows, 1); 1 for groups that are ignored."""
-        names = self.counts.columns.scales
-        if not names:
-            return None
-        scales = np.stack([self.counts.cells[name].low for name in names], 1)
-        return torch.from_numpy(np.where(self.errors.good[:, None], scales, 1.0))
+    def _check_cells(self) -> None:
+        """Add the errors of single cells."""
+        for name, wrong, rule in self._broken_rules():
+            cells, column = self.counts.cells[name], self.counts.table.column(name)
+
+            def describe(row: int, cells: Cells = cells, column: pa.Array = column, rule: str = rule) -> str:
+                written = column[row].as_py()
+                if written in DASHES:
+                    rule = "is 0 in some tables and unknown in others; write 0, or leave the cell blank for unknown"
+                return f"{cells.low[row]:.10g} {rule}" if cells.kind[row] == NUMBER else f"{written or ''!r} {rule}"
+
+            self.errors.add(wrong, describe, name)
 
     def _broken_rules(self) -> Iterator[tuple[str, np.ndarray, str]]:
         """Yield the column, the rows that break a rule, (rows,), and what to say of the cell."""
@@ -546,17 +518,6 @@ class _Constraints:
             wrong = positive & ~((cells.low >= MIN_SCALE) & (cells.low <= MAX_SCALE))
             yield name, wrong, f"is no scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
 
-    def _add_cell_errors(self, name: str, wrong: np.ndarray, rule: str) -> None:
-        cells, column = self.counts.cells[name], self.counts.table.column(name)
-        dash = "is 0 in some tables and unknown in others; write 0, or leave the cell blank for unknown"
-
-        def describe(row: int) -> str:
-            written = column[row].as_py()
-            text = f"{cells.low[row]:.10g}" if cells.kind[row] == NUMBER else repr(written or "")
-            return f"{text} {dash if written in DASHES else rule}"
-
-        self.errors.add(wrong, describe, name)
-
     def _totals(self) -> np.ndarray:
         """Return the number of members of each group, with and without a row."""
         counts, sizes, missing = self.counts, self.counts.sizes, self.options.missing_members
@@ -592,7 +553,6 @@ class _Constraints:
         counts, add = self.counts, self.errors.add
         low, high = counts.bounds(totals)
         low, high = np.where(counts.noisy, 0.0, low), np.where(counts.noisy, inf, high)
-        self._check_sums(totals)
         for place, name in enumerate(counts.columns.classes):
             numbers, least, most = counts.numbers[:, place], low[:, place], high[:, place]
             add(

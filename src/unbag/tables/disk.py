@@ -87,6 +87,7 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
     place.mkdir(parents=True, exist_ok=True)
     with locked(place):
         if not (place / "manifest.json").exists():
+            _raise_if_changed(loaded)
             table = ColumnTable(plan.instances, loaded.instances.data, plan.categorical)
             preparation = fit_preparation(table, names, members)
             for feature in preparation.features:
@@ -95,11 +96,7 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
                     raise fail(f"{message} {feature.name}", loaded.instances.file, None, feature.name)
             write_atomic(place / "preparation.json", json.dumps(preparation.as_plain(), indent=1).encode())
             _write_rows(loaded, preparation, position, path)
-            if changed := {*state_of_parts(plan.instances)} ^ {*(loaded.on_disk or [])}:
-                message = (
-                    "the part was changed, added or removed while rows were read; start again once all are complete"
-                )
-                raise fail(message, min(changed)[0])
+            _raise_if_changed(loaded)
             write_atomic(place / "manifest.json", json.dumps({**key, "size": path.stat().st_size}, indent=1).encode())
         size = json.loads(read_regular(place / "manifest.json"))["size"]
         if not path.exists() or path.stat().st_size != size:
@@ -209,6 +206,12 @@ def _write_rows(loaded: LoadedTables, preparation: Preparation, position: np.nda
                     if written > RELEASED and hasattr(mmap, "MADV_DONTNEED"):
                         rows._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
                         written = 0
+
+
+def _raise_if_changed(loaded: LoadedTables) -> None:
+    if changed := {*state_of_parts(loaded.plan.instances)} ^ {*(loaded.on_disk or [])}:
+        message = "the part was changed, added or removed while rows were read; start again once all are complete"
+        raise fail(message, min(changed)[0])
 
 
 def _no_room(folder: Path, needed: int, free: int) -> Exception:

@@ -75,17 +75,7 @@ class TableFile(ABC):
 
 @contextmanager
 def open_table(path: Path) -> Iterator[TableFile]:
-    r"""Open a file once, for the names of its columns and for its rows.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "wards.csv"
-    >>> _ = path.write_text("ward,ill,well\nnorth,1,2\n")
-    >>> with open_table(path) as file:
-    ...     file.names, file.read().data.num_rows
-    (['ward', 'ill', 'well'], 1)
-    """
+    r"""Open a file once, for the names of its columns and for its rows."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; check the name")
     with ExitStack() as stack:
@@ -330,13 +320,7 @@ class CsvFile(TableFile):
 
 
 def convert_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return text as values of a type, by the rules of CSV files; raise ``pa.ArrowInvalid`` if a value has another.
-
-    Examples
-    --------
-    >>> convert_text(pa.array(["1.5", "NA", None]), pa.float64()).to_pylist()
-    [1.5, None, None]
-    """
+    """Return text as values of a type, by the rules of CSV files; raise ``pa.ArrowInvalid`` if a value has another."""
     if len(text) == 0:
         return pa.array([], kind)
     file = pa.BufferOutputStream()

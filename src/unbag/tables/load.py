@@ -96,27 +96,12 @@ def load_tables(plan: Plan, *, in_memory: bool = False) -> LoadedTables:
 
     A file that cannot be read, or a column that is not there, raises :class:`unbag.tables.TableError`, because nothing
     that follows would make sense. ``in_memory`` reads features wherever they are; otherwise large ones stay on disk.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from unbag.tables.plan import make_plan
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> people, wards = folder / "people.csv", folder / "wards.csv"
-    >>> _ = people.write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\n")
-    >>> _ = wards.write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
-    >>> loaded = load_tables(make_plan({"instances": people, "groups": wards}))
-    >>> loaded.classes, gathered.observed[0].columns.aggregate
-    (('ill', 'well'), 'label_proportions')
-    >>> print(loaded.problems[0].message)  # doctest: +ELLIPSIS
-    the counts of group 'south' add up to 2, but it has 1 row; counted were 'ill', 'well'; if the others ...
     """
     with open_files(plan) as files:
         if in_memory or not is_on_disk(plan, files[0]):
             return match_tables(plan, files)
         parts = state_of_parts(plan.instances)
-        return replace(match_tables(plan, files, _read_keys), on_disk=parts)
+        return replace(match_tables(plan, files, lambda file, keys: file.read(keys, keys)), on_disk=parts)
 
 
 def is_on_disk(plan: Plan, instances: TableFile) -> bool:
@@ -156,44 +141,42 @@ def match_tables(
     ``read`` reads the columns of ids and classes of the instances, as text; None: all columns are read.
     """
     file, *files = files
-    of_instances = columns_of_instances(file.names, plan, [one.names for one in files])
+    of_instances = columns_of_instances(file.names, plan, [source.names for source in files])
     of_sources: list[SourceColumns] = []
-    for source, own in zip(plan.sources, files, strict=True):
-        counted = next((one.classes for one in of_sources if one.classes), None)
+    counted: tuple[str, ...] = ()
+    for source, opened in zip(plan.sources, files, strict=True):
         within = replace(plan, classes=counted) if counted else plan
-        of_sources.append(columns_of_source(own.names, source, within, of_instances))
-    of_rows = (of_instances.id, of_instances.group, of_instances.label, of_instances.subject)
-    named = {*of_rows, plan.names, plan.labelled}
-    keys = [name for name in file.names if name in named]
+        of_sources.append(columns_of_source(opened.names, source, within, of_instances))
+        counted = counted or of_sources[-1].classes
+    roles = {of_instances.id, of_instances.group, of_instances.label, of_instances.subject, plan.names, plan.labelled}
+    keys = [name for name in file.names if name in roles]
     if read is None:
         instances = with_categories(file.read(as_text=[*keys, *plan.categorical]), plan.categorical)
     else:
         instances = read(file, keys)
-    classes = _classes(plan, of_sources, of_instances, instances)
+    classes = _find_classes(plan, of_sources, of_instances, instances)
     observed = []
-    for source, own, columns in zip(plan.sources, files, of_sources, strict=True):
-        table = own.read(as_text=(*columns.keys, *columns.classes, *columns.scales, *filter(None, [columns.size])))
-        alone = len(plan.sources) == 1
+    for source, opened, columns in zip(plan.sources, files, of_sources, strict=True):
+        table = opened.read(as_text=(*columns.keys, *columns.classes, *columns.scales, *filter(None, [columns.size])))
         options = CountOptions(source, plan.missing_members, plan.drop_bad_groups)
+        alone = len(plan.sources) == 1
         match = Match(table, columns, instances, of_instances, options, plan.drop_unmatched, alone, classes)
-        observed.append(read_observations(match, source.relation))
-    for source, one in zip(plan.sources, observed, strict=True):
-        if source.rates is not None and one.z is not None:
-            with failing(one.table.file):
-                weights_by_answer(source.rates, torch.as_tensor(one.z))
+        observed.append(found := read_observations(match, source.relation))
+        if source.rates is not None and found.z is not None:
+            with failing(table.file):
+                weights_by_answer(source.rates, torch.as_tensor(found.z))
     if plan.shares is not None:
         with failing():
             read_class_shares(plan.shares, np.array(classes))
-    problems = [problem for one in observed for problem in one.problems]
     # Where classes can be interchanged, labels for evaluation may bring their own names.
     unnamed = all(symmetry_of(one.aggregate, len(classes)) == "any" for one in observed)
-    labels, label_problems = _labels(instances, of_instances.label, classes, own_names=unnamed)
-    learned, wrong = _labels(instances, plan.labelled, classes, own_names=False)
+    labels, label_errors = _read_labels(instances, of_instances.label, classes, other_names=unnamed)
+    learned, learned_errors = _read_labels(instances, plan.labelled, classes)
     if plan.labelled is not None and learned is None:
         raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
-    values, rows = (None, None) if labels is None else labels
+    problems = [*(problem for one in observed for problem in one.problems), *label_errors, *learned_errors]
     subjects = None if of_instances.subject is None else number_subjects(instances.column(of_instances.subject))
-    problems += [*label_problems, *wrong]
+    values, rows = labels or (None, None)
     return LoadedTables(plan, instances, of_instances, observed, classes, values, rows, learned, subjects, problems)
 
 
@@ -219,40 +202,40 @@ def with_categories(table: Table, names: Sequence[str]) -> Table:
     return Table(table.path, data)
 
 
-def _read_keys(file: TableFile, keys: list[str]) -> Table:
-    return file.read(keys, keys)
-
-
-def _classes(
+def _find_classes(
     plan: Plan, sources: Sequence[SourceColumns], of_instances: InstanceColumns, instances: Table
 ) -> tuple[str, ...]:
-    """Return the names of the classes: those given, those of the counts, or numbers from 0 on."""
-    counted = next((one.classes for one in sources if one.classes), None)
-    names = plan.classes or counted
+    """Return the names of the classes: those of the options, those of the counts, or numbers from 0 on."""
+    names = plan.classes or next((source.classes for source in sources if source.classes), None)
     if names is not None and len(set(names)) != len(names):
         raise fail(f"--classes must name different classes, got {', '.join(names)}")
     by_source = {"--n-classes": plan.n_classes, "the names of the classes": len(names) if names else None}
-    by_source |= {one.aggregate: one.kind.n_classes for one in sources}
-    counts = {count for count in by_source.values() if count is not None}
-    if len(counts) > 1:
-        numbers = ", ".join(f"{count} by {name}" for name, count in by_source.items() if count is not None)
+    by_source |= {source.aggregate: source.kind.n_classes for source in sources}
+    known = {source: count for source, count in by_source.items() if count is not None}
+    if len(set(known.values())) > 1:
+        numbers = ", ".join(f"{count} by {source}" for source, count in known.items())
         raise fail(f"the number of classes is told in different ways: {numbers}")
-    if not counts:
+    if not known:
         hint = ""
         if column := of_instances.label or plan.labelled or plan.names:
             hint = f"; column {column} has {len(label_texts(instances, column).drop_null().unique())}"
-        raise fail(f"{sources[0].aggregate} does not tell how many classes there are; say it with --n-classes, or name "
-                   f"them with --classes{hint}")  # fmt: skip
-    count = counts.pop()
+        raise fail(
+            f"{sources[0].aggregate} does not tell how many classes there are; say it with --n-classes, or name them "
+            f"with --classes{hint}"
+        )
+    count = next(iter(known.values()))
     if count < 2:
         raise fail(f"there must be at least 2 classes, got {count}")
     return tuple(names) if names else tuple(str(number) for number in range(count))
 
 
-def _labels(
-    instances: Table, column: str | None, classes: Sequence[str], *, own_names: bool
+def _read_labels(
+    instances: Table, column: str | None, classes: Sequence[str], *, other_names: bool = False
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, list[Problem]]:
-    """Return the true classes of rows that have one, and these rows, or name those whose class is none."""
+    """Return the classes of the rows that have one, and these rows; rows with an unknown class are errors.
+
+    ``other_names`` allows other names than those of the classes, if there are no more.
+    """
     if column is None:
         return None, []
     texts = label_texts(instances, column)
@@ -260,20 +243,16 @@ def _labels(
         lower = pc.utf8_lower(texts)
         texts = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", texts))
     missing = is_missing(texts)
-    distinct = texts.drop_null().unique()
-    problems = []
-    if not (own_names and len(distinct) <= len(classes)):
-        unknown = (find(texts, pa.array(classes)) < 0) & ~missing
-        problems = list(
-            in_rows(
-                unknown,
-                lambda row: (
-                    f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
-                    f"--classes, or go without the column with --exclude {column}"
-                ),
-                file=instances.file,
-                column=column,
-            )
+    problems: list[Problem] = []
+    if not (other_names and len(texts.drop_null().unique()) <= len(classes)):
+        problems += in_rows(
+            (find(texts, pa.array(classes)) < 0) & ~missing,
+            lambda row: (
+                f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
+                f"--classes, or go without the column with --exclude {column}"
+            ),
+            file=instances.file,
+            column=column,
         )
     rows = np.flatnonzero(~missing)
     if len(rows) == 0:

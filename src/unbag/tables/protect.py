@@ -1,4 +1,4 @@
-"""Protect exact counts: with noise of OpenDP, by rounding, or by suppression of small ones."""
+"""Protect exact counts: with noise of OpenDP, by rounding, or by suppression of small counts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
+from unbag.tables.counts import MAX_SCALE, MIN_SCALE
 from unbag.tables.files import open_table
 from unbag.tables.predict import check_format, open_writer
 from unbag.tables.published_files import publish
@@ -23,18 +24,18 @@ from unbag.tables.roles import GROUP, SIZE, find_column
 
 @dataclass(frozen=True)
 class Protection:
-    """What is done to counts.
+    """How counts are protected.
 
     Parameters
     ----------
     epsilon
-        Add two-sided geometric noise (the discrete Laplace distribution) with this privacy loss; None: no noise.
+        Privacy loss of two-sided geometric noise (the discrete Laplace distribution); None: no noise.
     sensitivity
-        By how much one person changes the counts of the table at most, added up over its cells.
+        The most by which one person changes the counts of the table, added up over its cells.
     round_to
-        Round counts to the nearest multiple of this number.
+        Counts are rounded to the nearest multiple of this number.
     suppress_below
-        Write of counts below this number only that they are.
+        Counts below this number are written as such.
     """
 
     epsilon: float | None = None
@@ -52,6 +53,9 @@ class Protection:
                 raise fail(f"{name} must be a positive number, got {value:g}")
         if self.epsilon is not None and len(given) > 1:
             raise fail(f"--epsilon and {given[1]} do not go together: noise protects by itself; take one of them")
+        if self.epsilon is not None and not self.epsilon * MIN_SCALE <= self.sensitivity <= self.epsilon * MAX_SCALE:
+            least, most = self.sensitivity / MAX_SCALE, self.sensitivity / MIN_SCALE
+            raise fail(f"--epsilon must be {least:g} to {most:g} with this --sensitivity, got {self.epsilon:g}")
 
 
 def protect_counts(

@@ -23,13 +23,7 @@ DIGEST, REPLACED = "sha256", "replaced"
 
 
 def sidecar_path(counts: Path) -> Path:
-    """Return the path of the statement that belongs to a table.
-
-    Examples
-    --------
-    >>> sidecar_path(Path("wards.csv")).name
-    'wards.csv.published.toml'
-    """
+    """Return the path of the statement that belongs to a table."""
     return counts.with_name(f"{counts.name}.published.toml")
 
 

@@ -129,6 +129,10 @@ def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) ->
         "sampling": sampling,
         "class_shares": plan.shares,
     }
-    X = gathered.instances.data.select(gathered.columns.features) if X is None else X
+    if X is None:
+        X = gathered.instances.data.select(gathered.columns.features)
+        for place, name in enumerate(X.column_names):
+            if name in plan.categorical:
+                X = X.set_column(place, name, X.column(name).dictionary_encode())
     labelled = gathered.labels, gathered.labelled_rows
     return Tables(X, y, groups, parameters, *labelled, gathered.subjects, gathered.instances.data, problems)

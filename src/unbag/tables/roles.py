@@ -260,13 +260,6 @@ def infer_polarity(
 
     ``words`` are those of the name, and ``members`` the columns of row ids, in lower case. A relation that the source
     gives has precedence.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from unbag import PairwiseSimilarity
-    >>> infer_polarity(PairwiseSimilarity, "Is Different", ["is", "different"], ["a", "b"], Source(Path("pairs.csv")))
-    Polarity(contrary=True, negated=False)
     """
     file, relations = str(source.file), "relation" in parameters(kind)
     if kind.column is None:

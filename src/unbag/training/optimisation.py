@@ -43,6 +43,9 @@ class Optimisation:
         make_optimiser: MakeOptimiser | None,
         make_schedule: MakeSchedule | None,
     ) -> None:
+        for name, function in (("optimiser", make_optimiser), ("schedule", make_schedule)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function that makes one, or None; got {function!r}")
         if make_optimiser is None:
             on_gpu = parameters[0].is_cuda
             rate, decay = settings.learning_rate, settings.weight_decay

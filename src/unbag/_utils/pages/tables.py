@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 NONE = "-"
-"""Stands where there is nothing to show, and sorts last."""
+"""Text of an empty entry, which sorts last."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,16 @@ class Table:
 
     Parameters
     ----------
-    caption
-        What it shows.
-    columns, rows
-        Headings, and one cell below each.
+    caption, columns, rows
+        Caption, headings, and one cell for each heading in every row.
     numeric
-        Columns of numbers, also where every number is missing.
+        Columns of numbers, also if all numbers are missing.
     emphasis
-        Rows that stand out, or step back, by their place.
+        Rows that stand out or recede, by their position.
 
     Examples
     --------
     >>> table = Table("Data sets", ("name", "rows"), [(Cell("fox"), Cell("1,320", 1320)), (Cell("tiger"), Cell(NONE))])
-    >>> table.is_number(0), table.is_number(1)
-    (False, True)
     >>> [[table.sort_key(row, place) for place in (0, 1)] for row in table.rows]
     [['fox', 1320], ['tiger', None]]
     """
@@ -50,10 +46,10 @@ class Table:
     emphasis: Mapping[int, Literal["strong", "faint"]] = field(default_factory=dict)
 
     def is_number(self, column: int) -> bool:
-        """Whether a column holds numbers."""
+        """Return whether a column holds numbers."""
         return self.columns[column] in self.numeric or any(row[column].value is not None for row in self.rows)
 
     def sort_key(self, row: Sequence[Cell], column: int) -> float | str | None:
-        """Return what a cell is sorted by; None sorts last."""
+        """Return the value by which a cell is sorted; None sorts last."""
         cell = row[column]
         return cell.value if self.is_number(column) else None if cell.text == NONE else cell.text

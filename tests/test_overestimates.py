@@ -1,0 +1,217 @@
+"""Data on which held-out groups do not show the accuracy on new rows: each is reported, and its accuracy is not."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from clean_tables import find_false_alarms, make_table
+
+from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstance, PairwiseSimilarity, diagnose
+from unbag.diagnostics.neighbors import find_near_duplicates
+
+
+def fit(X, y, ids, k=2, *, aggregate=None, names=None, **options):
+    """Fit a linear model to the counts of groups."""
+    groups, aggregate = Groups.from_ids(ids), aggregate or LabelProportions()
+    clf = AggregateClassifier(aggregate, "linear", classes=names, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clf.fit(X, aggregate.observe(y, groups, k), groups=groups, **options)
+
+
+def look_at(X, y, groups, k=2, aggregate=None):
+    aggregate = aggregate or LabelProportions()
+    return diagnose(aggregate, groups, aggregate.observe(y, groups, k), k, X)
+
+
+def kinds(findings):
+    return [finding.kind for finding in findings]
+
+
+# Classes that cannot be told apart.
+
+
+def couples(k, differ, seed, n_groups=150):
+    """Labels of groups in which the classes of a pair are equally frequent, in all but a share of the groups."""
+    rng = np.random.default_rng(seed)
+    labels = []
+    for _ in range(n_groups):
+        counts = rng.integers(0, 4, k)
+        counts[1 : k - k % 2 : 2] = counts[0 : k - k % 2 : 2]
+        counts[:2] += 1
+        if rng.random() < differ:
+            counts[0], counts[1] = counts[0] - 1, counts[1] + 1
+        labels.append(np.repeat(np.arange(k), counts))
+    ids = np.repeat(np.arange(n_groups), [len(own) for own in labels])
+    return np.concatenate(labels), ids
+
+
+@pytest.mark.parametrize("k", [3, 4, 5, 6])
+@pytest.mark.parametrize("differ", [0, 0.02, 0.05])
+def test_classes_with_equal_counts_are_found(k, differ):
+    for seed in range(5):
+        y, ids = couples(k, differ, seed)
+        groups = Groups.from_ids(ids)
+        findings = diagnose(LabelProportions(), groups, LabelProportions().observe(y, groups, k), k)
+        (message,) = [f.message for f in findings if f.kind == "interchangeable_classes"]
+        for first in range(0, k - k % 2, 2):
+            assert f"{first} and {first + 1} have equal counts in " in message
+
+
+def test_interchangeable_classes_are_recorded_named_and_not_estimated(tmp_path):
+    names = ["home", "away", "draw"]
+    y, ids = couples(3, 0, 0)
+    rng = np.random.default_rng(0)
+    X = 4 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
+    clf = fit(X, y, ids, 3, names=names)
+    assert clf.symmetry_ == ((0, 1),)
+    assert clf.estimated_accuracy_ is None
+    (finding,) = [f for f in clf.diagnosis_ if f.kind == "interchangeable_classes"]
+    assert finding.message.startswith(
+        "'home' and 'away' have equal counts in every group, so they cannot be told apart; name them with name_classes"
+    )
+    labels = np.array(names)[y]
+    with pytest.raises(ValueError, match="each of the interchangeable classes needs a labelled row"):
+        clf.name_classes(X[y == 0][:5], labels[y == 0][:5])
+    some = np.concatenate([np.flatnonzero(y == label)[:5] for label in (0, 1)])
+    assert (clf.name_classes(X[some], labels[some]).predict(X) == labels).mean() > 0.9
+
+
+def test_an_accident_in_a_few_groups_is_no_equality_of_classes():
+    groups = Groups.from_sizes([4] * 12)
+    z = [[2, 2, 0], [1, 1, 2], [0, 2, 2], [2, 1, 1]] * 3
+    assert "interchangeable_classes" not in kinds(diagnose(LabelProportions(), groups, z, 3))
+
+
+# Near-duplicates and repeated measurements.
+
+
+def repeated(how, seed=0, columns=6):
+    """Rows without information on their random labels, each of which is there several times."""
+    rng = np.random.default_rng(seed)
+    n, copies, noise = {
+        "copies": (240, 5, 0),
+        "near": (240, 4, 0.01),
+        "twice": (240, 2, 0.05),
+        "visits": (100, 12, 0.3),
+    }[how]
+    subjects = np.tile(np.arange(n), copies)
+    base, y = rng.normal(size=(n, columns)), rng.integers(0, 2, n)
+    return base[subjects] + noise * rng.normal(size=(len(subjects), columns)), y[subjects], subjects
+
+
+@pytest.mark.parametrize("how", ["copies", "near", "twice", "visits"])
+def test_near_duplicates_in_other_groups_are_reported_with_numbers(how):
+    X, y, _ = repeated(how, columns=8)
+    groups = Groups.from_ids(np.random.default_rng(1).permutation(len(y)) // 6)
+    found = [f for f in look_at(X, y, groups) if f.kind in ("copies", "near_duplicates")]
+    assert len(found) == 1
+    assert "subjects=" in found[0].message
+    assert any(character.isdigit() for character in found[0].message)
+
+
+def test_no_accuracy_is_estimated_unless_subjects_are_held_out_together():
+    X, y, subjects = repeated("near")
+    groups = subjects // 6 + 1000 * (np.arange(len(y)) // 240)  # every copy of a group is a group
+    clf = fit(X, y, groups)
+    assert "near_duplicates" in kinds(clf.diagnosis_)
+    assert clf.estimated_accuracy_ is None
+    clf = fit(X, y, groups, subjects=subjects)
+    assert not {"near_duplicates", "split_subjects"} & {*kinds(clf.diagnosis_)}
+    assert clf.estimated_accuracy_.low < 0.6
+    folds = np.concatenate([own.numpy() for own in clf.member_folds_])
+    assert all(len(np.unique(folds[subjects == subject])) == 1 for subject in range(240))
+
+
+def test_groups_that_mix_subjects_have_no_estimate():
+    X, y, subjects = repeated("visits", columns=8)
+    ids = np.random.default_rng(0).permutation(len(y)) // 6
+    clf = fit(X, y, ids, subjects=subjects)
+    (finding,) = [f for f in clf.diagnosis_ if f.kind == "split_subjects"]
+    assert "of 100 subjects are in several folds" in finding.message
+    assert clf.estimated_accuracy_ is None
+
+
+def test_copies_inside_a_group_are_ignored():
+    X, y, subjects = repeated("near")
+    assert find_near_duplicates(X, subjects) is None
+    assert find_near_duplicates(X, np.arange(len(X))) is not None
+
+
+@pytest.mark.parametrize("seed", range(28))
+def test_clean_tables_raise_no_alarm(seed):
+    assert find_false_alarms(make_table(seed)) == []
+
+
+# Columns that contain the labels or their counts.
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "size"), [(LabelProportions(), 10), (MultipleInstance(), 3), (PairwiseSimilarity(), 2)]
+)
+@pytest.mark.parametrize("how", ["with noise", "with errors"])
+def test_nearly_the_label_is_found(aggregate, size, how):
+    rng = np.random.default_rng(0)
+    groups = Groups.from_sizes([size] * (1800 // size))
+    y = (rng.random(1800) < 0.3).astype(int)
+    column = y + 0.01 * rng.normal(size=1800) if how == "with noise" else np.where(rng.random(1800) < 0.02, 1 - y, y)
+    X = np.c_[rng.normal(size=(1800, 3)), 7 - 2 * column]
+    (found,) = [f for f in look_at(X, y, groups, aggregate=aggregate) if f.kind == "answer_column"]
+    assert "column 3 of X holds the observed labels" in found.message
+    weaker = np.where(rng.random(1800) < 0.08, 1 - y, y)  # a good feature
+    assert "answer_column" not in kinds(look_at(np.c_[X[:, :3], weaker], y, groups, aggregate=aggregate))
+
+
+def shares(seed=0, n_groups=100, size=20):
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(n_groups), size)
+    y = (rng.random(len(ids)) < rng.beta(1, 1, n_groups)[ids]).astype(int)
+    return rng, y, ids, np.bincount(ids, y) / size
+
+
+@pytest.mark.parametrize("noise", [0, 0.1, 0.2])
+def test_a_column_with_the_share_of_the_group_is_found(noise):
+    rng, y, ids, share = shares()
+    X = np.c_[rng.normal(size=(len(y), 3)) + 0.5 * y[:, None], 5 - 3 * (share[ids] + noise * rng.normal(size=len(y)))]
+    (found,) = [f for f in look_at(X, y, Groups.from_ids(ids)) if f.kind == "share_column"]
+    assert "column 3 of X follows the share of class" in found.message
+    clf = fit(X, y, ids)
+    assert clf.estimated_accuracy_ is None
+
+
+@pytest.mark.parametrize("feature", ["the label with noise", "a property of the group", "of both"])
+def test_features_of_rows_and_groups_are_no_share(feature):
+    rng, y, ids, _ = shares()
+    u = rng.normal(size=100)
+    if feature == "the label with noise":
+        column = y + 0.1 * rng.normal(size=len(y))
+    else:
+        column = u[ids] + (0.5 * rng.normal(size=len(y)) if feature == "of both" else 0)
+        y = (rng.random(len(y)) < 1 / (1 + np.exp(-3 * column))).astype(int)
+    assert "share_column" not in kinds(look_at(np.c_[rng.normal(size=len(y)), column], y, Groups.from_ids(ids)))
+
+
+# The mixture of groups.
+
+
+def test_shares_that_depend_on_the_size_of_the_group_are_reported():
+    rng = np.random.default_rng(0)
+    sizes = np.where(np.arange(80) % 4, 5, 40)
+    ids = np.repeat(np.arange(80), sizes)
+    y = (rng.random(len(ids)) < np.where(sizes == 40, 0.95, 0.4)[ids]).astype(int)
+    groups = Groups.from_ids(ids)
+    findings = diagnose(LabelProportions(), groups, LabelProportions().observe(y, groups, 2), 2)
+    (found,) = [f for f in findings if f.kind == "size_dependent_shares"]
+    assert "depends on the size of the group" in found.message
+    y = (rng.random(len(ids)) < rng.beta(2, 2, 80)[ids]).astype(int)
+    assert diagnose(LabelProportions(), groups, LabelProportions().observe(y, groups, 2), 2) == []
+
+
+def test_other_shares_of_the_classes_in_new_rows_are_a_shift():
+    rng, y, ids, _ = shares(n_groups=60)
+    clf = fit(rng.normal(size=(len(y), 3)) + 2 * y[:, None], y, ids)
+    assert clf.estimated_accuracy_ is not None
+    assert clf.check_shift(rng.normal(size=(300, 3)) + 2 * rng.integers(0, 2, 300)[:, None]) == []
+    assert kinds(clf.check_shift(rng.normal(size=(300, 3)) + 2)) == ["shift"]
