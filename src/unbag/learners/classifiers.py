@@ -94,7 +94,8 @@ class Classifiers:
         classifier, outputs = self._with_seed(seed), start
         for _ in range(self.n_steps):
             # Weights have mean one, so that the classifier's regularisation keeps its meaning.
-            weights = (problem.targets(outputs) / problem.row_weights.mean()).numpy()
+            targets = problem.targets(outputs)
+            weights = (targets / targets.sum(1).mean()).numpy()
             rows, classes = weights.nonzero()
             fitted = clone(classifier)
             prefix = f"{fitted.steps[-1][0]}__" if isinstance(fitted, Pipeline) else ""
