@@ -6,14 +6,13 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
+from report_runs import summary_of
 from typer.testing import CliRunner
 
-import unbag
 from unbag import cli
 from unbag.cli import demo
-from unbag.report import FORMAT, summarise
+from unbag.report import FORMAT
 from unbag.tables import Run, make_plan
 
 
@@ -24,12 +23,9 @@ def call(*arguments: object):
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A folder with the summary of a run, as the demonstration leaves it."""
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    y = unbag.target(np.arange(40) // 2, [int((X[pair * 2 : pair * 2 + 2, 0] > 0).any()) for pair in range(20)])
-    clf = unbag.AggregateClassifier("multiple_instance", "linear", random_state=0).fit(X, y)
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "summary.json").write_text(json.dumps(summarise(clf, X, y, title="Bags", inputs={})))
+    (folder / "summary.json").write_text(json.dumps({**summary_of("multiple_instance"), "title": "Bags"}))
     return folder
 
 

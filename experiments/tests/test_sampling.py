@@ -8,13 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.aggregates.registry import NAMES, find_aggregate
+from unbag.aggregates.registry import AGGREGATES, find_aggregate, needs_arguments
 from unbag_experiments import smoke
 from unbag_experiments.datasets import Dataset
 from unbag_experiments.ordered import OrderedTable
 from unbag_experiments.ordered import load as load_ordered
 from unbag_experiments.sampling import draw_groups, make_tasks, sort_groups, usual_n_groups
 from unbag_experiments.splits import split_fold, split_official, split_together, split_whole
+
+NAMES = [name for name, kind in AGGREGATES.items() if not needs_arguments(kind)]
 
 CPU = torch.device("cpu")
 

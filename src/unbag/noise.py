@@ -207,6 +207,15 @@ KINDS: dict[str, type[Noise]] = {kind.name: kind for kind in (Laplace, Gaussian,
 """Kinds of noise by name."""
 
 
+def register_noise(kind: type[Noise]) -> type[Noise]:
+    """Register a kind of noise under its ``name`` and ``code``, so that it can be named, published and saved."""
+    taken = [other for other in KINDS.values() if kind.code == other.code or kind.name == other.name]
+    if kind.code == 0 or any(other is not kind for other in taken):
+        raise ValueError(f"{kind.__name__} must have a name and a code of its own, got {kind.name!r} and {kind.code}")
+    KINDS[kind.name] = kind
+    return kind
+
+
 def read_noise(written: str | Noise) -> Noise:
     """Return the noise that is meant by its name and scale.
 

@@ -142,7 +142,7 @@ TEXTS: dict[str, Change] = {
 
 WRONG: list[tuple[str, Any]] = [
     *(("extra", 1), ("versions", ["0.1.0"]), ("versions.unbag", 1), ("parameters", []), ("parameters.extra", 1)),
-    *((f"parameters.aggregate", wrong) for wrong in ("everything", None, [["label_proportions"]], {"pairs": [[[], 1]]})),
+    *(("parameters.aggregate", wrong) for wrong in ("everything", None, [["label_proportions"]], {"pairs": [[[], 1]]})),
     ("parameters.aggregate", {"kind": "FromFold", "arguments": {}}),
     ("parameters.aggregate", {"kind": "count_of", "arguments": {"label": -1}}),
     ("parameters.aggregate", {"kind": "count_of", "arguments": [1]}),

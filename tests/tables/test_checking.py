@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
 
-from unbag.data import features, frames
-from unbag.diagnostics import fit_diagnosis
 from unbag.persistence.run_folder import Run
-from unbag.tables import check_tables, checking, fit_tables, load, make_plan
+from unbag.tables import check_tables, fit_tables, make_plan
 from unbag.tables.load import load_tables
 
 
@@ -71,7 +67,7 @@ def test_the_id_of_the_group_under_another_name(tmp_path):
 def test_observations_that_tell_little(tmp_path):
     found = messages(tmp_path, groups="ward,ill,well,dead\nw0,1,2,0\nw1,0,3,0\nw2,3,0,0\nw3,2,1,0\n")
     assert found == [
-        "warning wards.csv: none of the 4 groups has a member of class number 2; the model can only learn the 2 of 3 "
+        "warning wards.csv: none of the 4 groups has a member of class dead; the model can only learn the 2 of 3 "
         "classes that occur"
     ]
 
@@ -188,22 +184,10 @@ def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin,
     assert torch.allclose(*found)
 
 
-def test_a_fit_looks_once_for_what_columns_and_observations_cannot_tell(tmp_path, monkeypatch):
-    asked = Counter()
-
-    def counted(module, name):
-        found = getattr(module, name)
-
-        def count(*given, **named):
-            asked[name] += 1
-            return found(*given, **named)
-
-        return count
-
-    for module in (checking, features, frames):
-        monkeypatch.setattr(module, "feature_problems", counted(module, "feature_problems"))
-    for module, name in ((load, "diagnose_checked"), (fit_diagnosis, "diagnose_checked")):
-        monkeypatch.setattr(module, name, counted(module, name))
-    files = {"instances": write(tmp_path / "people.csv", PEOPLE), "groups": write(tmp_path / "wards.csv", WARDS)}
-    learned = fit_tables(make_plan({**files, "model": "mlp", "epochs": 1}), Run(tmp_path / "run"))
-    assert asked == {"feature_problems": len(learned.run.read()["inputs"]["features"]), "diagnose_checked": 1}
+def test_a_fit_lists_each_finding_once(tmp_path):
+    pairs = "a,b,same\np00,p01,1\np00,p11,0\np20,p21,1\np30,p12,0\n"
+    files = {"instances": write(tmp_path / "people.csv", PEOPLE), "groups": write(tmp_path / "pairs.csv", pairs)}
+    fitted = fit_tables(make_plan({**files, "n_classes": 2, "model": "linear", "jobs": 1}), Run(tmp_path / "run"))
+    messages = [problem.message for problem in fitted.problems]
+    assert len(messages) == len(set(messages))
+    assert sum("classes" in message and "--names COLUMN" in message for message in messages) == 1

@@ -88,9 +88,9 @@ def raise_if_masked(value: Any, name: str, ids: Sequence[Any] | None = None) -> 
 
 def _raise_if_missing(missing: np.ndarray, name: str, ids: Sequence[Any] | None) -> None:
     if missing.any():
-        has_ids = ids is not None and len(ids) == len(missing)
+        named = ids if ids is not None and len(ids) == len(missing) else None
         places = format_indices(
-            "place", torch.from_numpy(missing), (lambda at: f"{at} (id {ids[at]!r})") if has_ids else str
+            "place", torch.from_numpy(missing), str if named is None else lambda at: f"{at} (id {named[at]!r})"
         )
         raise ValueError(f"{name} has no value at {places}; fill in what is missing, or leave it out")
 

@@ -81,7 +81,7 @@ class RandomState:
 
 def first_seed(random_state: Any) -> int:
     """Return the seed of a fit; the same for the same whole number."""
-    if isinstance(random_state, Integral) and not 0 <= random_state < 2**32:
+    if isinstance(random_state, Integral) and not 0 <= int(random_state) < 2**32:
         raise ValueError(f"random_state must be a whole number from 0 to {2**32 - 1:,}, got {random_state}")
     return int(check_random_state(random_state).randint(2**31 - 1))
 

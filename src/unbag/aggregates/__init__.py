@@ -16,6 +16,7 @@ from unbag.aggregates.pairwise import PairwiseSimilarity as PairwiseSimilarity
 from unbag.aggregates.possible_members import PossibleMembers as PossibleMembers
 from unbag.aggregates.published_counts import PublishedCounts as PublishedCounts
 from unbag.aggregates.registry import AGGREGATES as AGGREGATES
+from unbag.aggregates.registry import register_aggregate as register_aggregate
 from unbag.aggregates.traits import AnswerColumn as AnswerColumn
 from unbag.aggregates.traits import Wording as Wording
 from unbag.aggregates.triplet import TripletComparison as TripletComparison

@@ -111,8 +111,9 @@ def needs_arguments(kind: type[Aggregate]) -> bool:
     return any(one.default is one.empty for one in parameters(kind).values())
 
 
-NAMES = tuple(name for name, kind in AGGREGATES.items() if not needs_arguments(kind))
-"""Those that a name is enough for."""
+def _names() -> list[str]:
+    """Return the kinds for which a name is enough."""
+    return [name for name, kind in AGGREGATES.items() if not needs_arguments(kind)]
 
 
 def find_aggregate(aggregate: Any) -> Aggregate:
@@ -125,11 +126,11 @@ def find_aggregate(aggregate: Any) -> Aggregate:
     """
     if isinstance(aggregate, Aggregate):
         return aggregate
-    if isinstance(aggregate, str) and aggregate in NAMES:
+    if isinstance(aggregate, str) and aggregate in _names():
         return AGGREGATES[aggregate]()
     got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else repr(aggregate)
     raise ValueError(
-        f"aggregate must be one of {', '.join(NAMES)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
+        f"aggregate must be one of {', '.join(_names())}, or an instance such as unbag.OrdinalRank('>'); got {got}"
     )
 
 

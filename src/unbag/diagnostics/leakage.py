@@ -251,7 +251,8 @@ def format_odds(log_chance: float) -> str:
 
 def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
     """Return which columns of numbers may leak, (columns,): those that have few values or clusters, are constant in most
-    groups, or decide bags by their extremes."""
+    groups, or decide bags by their extremes.
+    """
     kept = np.zeros(X.shape[1], dtype=bool)
     at_once = max(1, NUMBERS_AT_ONCE // max(len(X), 1))
     n_classes = max(s.n_classes for s in sets)

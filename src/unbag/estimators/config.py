@@ -20,7 +20,7 @@ from unbag.data.row_source import row_shape
 from unbag.ensemble import Progress, ProgressBar, Schedule
 from unbag.estimators.settings import CrossFitting, NetworkTraining
 from unbag.learners import Algorithm, Classifiers, Learner, Problem
-from unbag.learners.base import Restarted
+from unbag.learners.base import LEARNERS, Restarted
 from unbag.learners.boosting import Boosting, has_lightgbm
 from unbag.learners.choice import is_network, name_of
 from unbag.learners.classifiers import validate_classifier
@@ -194,7 +194,7 @@ def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[st
         if str(device) != "cpu":
             raise ValueError(f"{name_of(model)} runs on the CPU; leave device= out, got {device!r}")
         if not isinstance(model, BaseEstimator):
-            return Boosting(**settings)
+            return LEARNERS[model]() if model in LEARNERS else Boosting(**settings)
         validate_classifier(model)
         return Classifiers(model)
     if isinstance(model, str) and model in ("linear", "logistic") and _is_table(problem):

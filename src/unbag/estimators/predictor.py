@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor
 from unbag._utils.findings import Finding
 from unbag._utils.parts import join
 from unbag.aggregates import Aggregate
-from unbag.aggregates.registry import find_aggregate
+from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.features import Preparation
 from unbag.data.groups import Groups
@@ -281,10 +282,11 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return isinstance(self.aggregate, list | tuple)
 
     def _read_observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
-        aggregates = [find_aggregate(a) for a in (self.aggregate if self._has_several_sets() else [self.aggregate])]
-        fitted = self.fitted_aggregates_ if len(self.fitted_aggregates_) == len(aggregates) else aggregates
-        kinds = fitted if self._has_several_sets() else fitted[0]
-        return [s.observations(self.classes_) for s in read_sets(kinds, z, groups, n_rows, **weights)]
+        sets = [s.observations(self.classes_) for s in read_sets(self.aggregate, z, groups, n_rows, **weights)]
+        if len(self.fitted_aggregates_) != len(sets):
+            return sets
+        fitted = zip(sets, self.fitted_aggregates_, strict=True)
+        return [replace(s, aggregate=a) if fits_rate(s.aggregate) else s for s, a in fitted]
 
 
 def compute_posterior(observations: Observations, log_probs: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from unbag.learners.algorithm import Algorithm as Algorithm
 from unbag.learners.base import MODELS as MODELS
 from unbag.learners.base import Learner as Learner
 from unbag.learners.base import Model as Model
+from unbag.learners.base import register_learner as register_learner
 from unbag.learners.base import register_model as register_model
 from unbag.learners.boosting import Boosting as Boosting
 from unbag.learners.classifiers import Classifiers as Classifiers

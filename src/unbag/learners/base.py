@@ -53,6 +53,19 @@ def register_model(cls: T) -> T:
     return cls
 
 
+LEARNERS: dict[str, type[Learner]] = {}
+"""Classes of learners that ``model=`` names, beside those of this package."""
+
+
+def register_learner(cls: T) -> T:
+    """Register a class of learners that is made without arguments, so that ``model=`` of the estimator can name it.
+
+    Its name is the class attribute ``name``.
+    """
+    LEARNERS[cls.name] = cls  # type: ignore[attr-defined]
+    return cls
+
+
 class Learner(Protocol):
     """A regularisation path, boosting rounds or EM steps; held-out groups determine where to stop.
 

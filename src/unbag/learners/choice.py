@@ -6,6 +6,8 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from unbag.learners.base import LEARNERS
+
 TREES = "trees"
 
 
@@ -19,7 +21,7 @@ def is_network(model: Any) -> bool:
     >>> is_network("mlp"), is_network("trees")
     (True, False)
     """
-    return not isinstance(model, BaseEstimator) and not (isinstance(model, str) and model == TREES)
+    return not isinstance(model, BaseEstimator) and not (isinstance(model, str) and model in (TREES, *LEARNERS))
 
 
 def name_of(model: Any) -> str:

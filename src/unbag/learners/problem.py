@@ -157,7 +157,9 @@ class Problem:
     @cached_property
     def terms(self) -> list[Terms]:
         """Return for each set what its likelihood is computed from."""
-        return [Terms(s.aggregate, s.groups.members, s.groups.segments, s.checked, s.weights * s.weight) for s in self.sets]
+        return [
+            Terms(s.aggregate, s.groups.members, s.groups.segments, s.checked, s.weights * s.weight) for s in self.sets
+        ]
 
     @cached_property
     def group_weights(self) -> Tensor:

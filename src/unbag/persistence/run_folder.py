@@ -247,7 +247,9 @@ def _is_file_of_run(name: str) -> bool:
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Name the first setting in which two plans differ."""
     old, new = ({**plan, **plan["training"], **(plan["training"]["network"] or {})} for plan in (old, new))
-    for name in sorted({*old, *new} - {"training", "network", "devices", "nodes", "jobs"}):  # any number of processes can resume
+    for name in sorted(
+        {*old, *new} - {"training", "network", "devices", "nodes", "jobs"}
+    ):  # any number of processes can resume
         if old.get(name) != new.get(name):
             label = {"sources": "file of observations"}.get(name, name)
             return f"{label} ({_shorten(old.get(name))} there, {_shorten(new.get(name))} now)"

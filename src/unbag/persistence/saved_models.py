@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 import unbag
 from unbag._utils.checks import check_device
@@ -56,6 +56,9 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     content["arrays"] = {"file": file, "n_bytes": len(raw), "sha256": digest}
     try:
         plain = json.loads(to_json(content, inf_nan_mode="null", fallback=_to_plain))
+    except PydanticSerializationError as error:
+        raise TypeError(f"the classifier has a parameter that cannot be saved as JSON: {error}") from None
+    try:
         head = json.dumps({"format": FORMAT, "sha256": compute_digest(plain), "content": plain}, indent=1).encode()
         for name, part, limit in ((HEAD, head, MAX_JSON_BYTES), (file, raw, MAX_ARRAY_BYTES)):
             if len(part) > limit:
@@ -111,7 +114,7 @@ def load(
         if left := sorted(f"{owner}:{name}" for owner, group in arrays.items() for name in group):
             raise ValueError(f"no model has the array {left[0]}")
     except CodeError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise CodeError(f"{path}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         message = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else str(error).partition("\n")[0]
         raise ValueError(f"{path} is damaged: {ascii(message[:400])[1:-1]}; save the classifier again") from error
@@ -121,7 +124,7 @@ def load(
 def _to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"the classifier has a parameter that cannot be saved as JSON: {value!r} of {type(value).__name__}")
+    raise TypeError(f"{value!r} of {type(value).__name__}")
 
 
 def _read_head(path: Path) -> Content:

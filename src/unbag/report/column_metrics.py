@@ -77,31 +77,34 @@ def permutation_importance(
         return None
     n_permutations = min(max(min(affordable, MAX_NUMBERS // rows.shape[1]) // cost, 1), MAX_PERMUTATIONS)
 
-    def score(values: Tensor) -> list[Tensor]:
+    def score(values: Tensor) -> Tensor:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
         for fold in folds.unique().tolist():
             inside = folds == fold
             log_probs[inside] = clf._predict_rows(values[inside], fold=None if fold < 0 else fold)
         parts = log_probs.split([len(s.groups.members) for s in sample])
-        scores = (compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True))
-        return [score.clamp_min(MIN_LOG_LIKELIHOOD) for score in scores]
+        scores = [compute_evidence(s, part).log_likelihood for s, part in zip(sample, parts, strict=True)]
+        return torch.cat(scores).clamp_min(MIN_LOG_LIKELIHOOD)
 
-    permuted = rows[members]
-    before = score(permuted)
+    weights = torch.cat([s.weight * s.weights / s.weights.sum() for s in sample])
+    weights, n = weights / weights.sum(), len(weights)
     distinct, places = members.unique(return_inverse=True)
     generator = np.random.default_rng(0)
     donors = [distinct[generator.permutation(len(distinct))][places] for _ in range(n_permutations)]
-    importances = []
+    permuted = rows[members]
+    before, importances = score(permuted), []
     for feature, encoded in columns:
-        values, drops = rows[:, encoded], [torch.zeros_like(b) for b in before]
+        values, drops = rows[:, encoded], torch.zeros(n, dtype=torch.float64)
         for donor in donors:
             permuted[:, encoded] = values[donor]
-            drops = [d + (b - a) / len(donors) for d, b, a in zip(drops, before, score(permuted), strict=True)]
+            drops += (before - score(permuted)) / len(donors)
         permuted[:, encoded] = values[members]
-        importances.append({"column": feature.name, **_mean_and_error(sample, drops)})
+        drop = weights @ drops
+        error = ((weights * (drops - drop)).square().sum() * n / max(n - 1, 1)).sqrt()
+        importances.append({"column": feature.name, "drop": float(drop), "error": float(error)})
     return {
         "columns": sorted(importances, key=lambda column: -column["drop"]),
-        "groups": sum(len(s.groups) for s in sample),
+        "groups": n,
         "rows": len(distinct),
         "permutations": n_permutations,
         "held_out": all(s.held_out for s in sets),
@@ -120,17 +123,6 @@ def _sample_groups(sets: Sequence[ScoredGroups]) -> tuple[list[Observations], Te
             sample.append(s.observations.take(which))
             folds.append(s.folds[s.observations.groups.segments.take(which)[0]])
     return sample, torch.cat(folds)
-
-
-def _mean_and_error(sample: Sequence[Observations], drops: Sequence[Tensor]) -> dict[str, float]:
-    """Return the weighted mean over sets of a value per group, and its standard error over groups."""
-    drop, variance, total = 0.0, 0.0, sum(s.weight for s in sample)
-    for s, values in zip(sample, drops, strict=True):
-        mean, n, share = s.mean(values), len(values), s.weight / total
-        scatter = (s.weights * (values - mean)).square().sum() * n / max(n - 1, 1)
-        drop += share * float(mean)
-        variance += share**2 * float(scatter / s.weights.sum() ** 2)
-    return {"drop": drop, "error": variance**0.5}
 
 
 def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[dict[str, Any]]:

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import Wording
-from unbag.data.histograms import evenly, histogram, histogram_of_sizes, span
+from unbag.data.histograms import histogram, histogram_of_sizes, span
 from unbag.published import MISSING, describe_statement, estimate
 from unbag.report.scored_groups import ScoredGroups
 from unbag.training import Observations
 
-MAX_POINTS = 1000
 MAX_LISTED = 15
 LABELS = Wording("Labels", "its label", "row", "rows")
 SHARES, TENTHS = np.linspace(0, 1, 21), np.linspace(0, 1, 11)
@@ -97,10 +96,10 @@ def _compare_outcome(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]
 def _compare_counts(chosen: Observations, probs: Tensor, classes: list[str]) -> dict[str, Any]:
     """Compare counts with those expected from the probabilities of the members, shape ``(memberships, classes)``."""
     segments = chosen.groups.segments
-    checked, expected = chosen.checked.double(), segments.sum(probs)
+    counts, sums = chosen.checked.double(), segments.sum(probs)
     if chosen.aggregate.outcome == "published_counts":
-        checked, expected = estimate(checked), expected + checked[..., MISSING]
-    observed, expected = checked.numpy(), expected.numpy()  # (groups, classes)
+        counts, sums = estimate(counts), sums + counts[..., MISSING]
+    observed, expected = counts.numpy(), sums.numpy()  # (groups, classes)
     mean = partial(np.average, axis=0, weights=chosen.weights.numpy())
     columns = {
         "observed": observed.sum(0),
@@ -108,17 +107,12 @@ def _compare_counts(chosen: Observations, probs: Tensor, classes: list[str]) -> 
         "error": mean(np.abs(observed - expected)),
         "trivial_error": mean(np.abs(observed - mean(observed))),
     }
-    drawn = evenly(len(observed), max(1, MAX_POINTS // len(classes)))
-    points = np.stack([observed, expected], -1) / np.rint(expected.sum(1))[:, None, None]
-    points = points[drawn].reshape(-1, 2)
     shown = slice(1, None) if len(classes) == 2 else slice(None)  # of two classes, the second implies the first
     members = np.broadcast_to(segments.sizes.numpy()[:, None], observed.shape)
     variance = segments.sum(probs * (1 - probs)).numpy()
     return {
         "form": "counts",
         "classes": [{"class": name} | {key: v[j] for key, v in columns.items()} for j, name in enumerate(classes)],
-        "points": points[evenly(len(points), MAX_POINTS)].round(4),
-        "groups_drawn": len(drawn),
         "bins": reliability(*(values[:, shown].ravel() for values in (expected, observed, members, variance))),
     }
 

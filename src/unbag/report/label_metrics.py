@@ -72,7 +72,7 @@ def _read(clf: Any, labels: Any, labelled_rows: Any, n_rows: int) -> tuple[list[
             f"labelled_rows must be row numbers from 0 to {n_rows - 1}, got {int(rows.min())} to {int(rows.max())}"
         )
     distinct, classes = np.unique(known), clf.classes_
-    if clf.symmetry_ != "none" and not set(distinct.tolist()) <= set(classes.tolist()):
+    if clf.symmetry_ in ("any", "reversal") and not set(distinct.tolist()) <= set(classes.tolist()):
         classes = _name_by_labels(distinct, len(classes), clf.symmetry_)
     return [str(name) for name in classes.tolist()], number_labels(known, classes), rows
 

@@ -59,7 +59,7 @@ def _describe_data(summary: dict[str, Any]) -> list[str]:
 def _find_limitations(summary: dict[str, Any]) -> list[str]:
     """Return sentences, those that concern every reader first."""
     sentences = [describe_scored(s) for s in summary["sets"]]
-    if (symmetry := summary["data"]["symmetry"]) != "none":
+    if (symmetry := summary["data"]["symmetry"]) in [*UNNAMED]:  # a list of interchangeable classes has a finding
         sentences.append(UNNAMED[symmetry])
     findings = [f["message"] for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
     sentences += [f"{message[:1].upper()}{message[1:]}." for message in findings]

@@ -51,7 +51,7 @@ def steps(axes: Axes, points: Sequence[tuple[int, float]], best: int | None, x: 
     """Draw values over steps or epochs, and mark the best."""
     at, values = zip(*points, strict=True)
     axes.plot(at, values, "o" if len(at) == 1 else "-", color=FIRST, linewidth=1.6)
-    if best in at:
+    if best is not None and best in at:
         axes.plot([best], [values[at.index(best)]], "o", color=SECOND, label=f"selected: {x} {best}")
         axes.legend()
     axes.set(xlabel=x, ylabel=y, xlim=(at[0] - 1, at[0] + 1) if len(at) == 1 else None)
@@ -79,34 +79,24 @@ def two_histograms(axes: Axes, edges: Sequence[float], counts: Mapping[str, Sequ
     axes.figure.legend(loc="outside upper center", ncols=2, fontsize=9)  # above the axes, where it hides nothing
 
 
-def scatter(axes: Axes, points: Sequence[Sequence[float]], x: str, y: str) -> None:
-    """Draw points, and the line on which both values are equal."""
-    _add_diagonal(axes, x, y)
-    axes.plot(*zip(*points, strict=True), "o", color=FIRST, alpha=0.5, markersize=4.5, markeredgewidth=0)
-
-
 def reliability(axes: Axes, bins: Bins, x: str, y: str) -> None:
     """Draw observed against predicted shares; the area of a dot grows with the number of cases.
 
     Where bins have a spread, bars show two of it on either side of the prediction.
     """
-    _add_diagonal(axes, x, y)
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
     predicted, happened, n = ([b[name] for b in bins] for name in ("predicted", "happened", "n"))
     if "spread" in bins[0]:
         spread = [2 * b["spread"] for b in bins]
         axes.errorbar(predicted, predicted, spread, linestyle="none", color=INK, linewidth=0.8, capsize=3)
     axes.plot(predicted, happened, color=FIRST, linewidth=1.2)
     axes.scatter(predicted, happened, [12 + 80 * cases / max(n) for cases in n], color=FIRST, linewidths=0)
-
-
-_DRAWN = (steps, bars, two_histograms, scatter, reliability)
-KINDS: dict[str, Callable[..., None]] = {function.__name__: function for function in _DRAWN}
-
-
-def _add_diagonal(axes: Axes, x: str, y: str) -> None:
-    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
     axes.set(xlabel=x, ylabel=y)
     _format_percent(axes.xaxis, axes.yaxis)
+
+
+_DRAWN = (steps, bars, two_histograms, reliability)
+KINDS: dict[str, Callable[..., None]] = {function.__name__: function for function in _DRAWN}
 
 
 def _format_percent(*of_axes: Any) -> None:

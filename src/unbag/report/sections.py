@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from unbag._utils.pages.tables import Cell, Table
@@ -15,12 +16,10 @@ UNCERTAIN = 0.6
 
 def make_sections(summary: dict[str, Any]) -> list[Section]:
     """Return the sections of a page in their order, without those that have no content."""
-    sets = summary["sets"]
-    functions = (describe_quality, compare_labels, compare_methods)
-    sections = [function(summary) for function in functions]
-    sections += [describe_outcome(s, f"outcome-{n}", len(sets)) for n, s in enumerate(sets)]
-    functions = (describe_balance, describe_importance, describe_uncertainty, make_limitations, describe_data)
-    sections += [function(summary) for function in (*functions, describe_models, describe_settings)]
+    first = (describe_quality, compare_labels, compare_methods)
+    last = (describe_balance, describe_importance, describe_uncertainty, make_limitations, describe_data)
+    sections = [*(function(summary) for function in first), *_describe_outcomes(summary["sets"])]
+    sections += [function(summary) for function in (*last, describe_models, describe_settings)]
     return [section for section in sections if section is not None]
 
 
@@ -116,26 +115,20 @@ def compare_methods(summary: dict[str, Any]) -> Section | None:
     return section
 
 
-def describe_outcome(s: dict[str, Any], name: str, n_sets: int) -> Section:
-    """Compare observed with predicted values of one set."""
-    words, which = wording(s), "" if n_sets == 1 else f": {wording(s).title.lower()}"
-    section = Section(name, f"Observed and predicted values{which}")
-    {"counts": _add_counts, "answers": _add_answers, "other": _add_other}[s["outcome"]["form"]](section, s)
-    columns = {words.group: "group", "size": "size#", "observed": "observed", "log-likelihood": "model#"}
-    columns["constant prediction"] = "trivial#"
-    section.add_table(f"{words.groups.capitalize()} with the lowest likelihood", s["worst"], columns)
-    return section
+def _describe_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
+    """Compare observed with predicted values of each set."""
+    for n, s in enumerate(sets):
+        words, which = wording(s), f": {wording(s).title.lower()}" if len(sets) > 1 else ""
+        section = Section(f"outcome-{n}", f"Observed and predicted values{which}")
+        {"counts": _add_counts, "answers": _add_answers, "other": _add_other}[s["outcome"]["form"]](section, s)
+        columns = {words.group: "group", "size": "size#", "observed": "observed", "log-likelihood": "model#"}
+        columns["constant prediction"] = "trivial#"
+        section.add_table(f"{words.groups.capitalize()} with the lowest likelihood", s["worst"], columns)
+        yield section
 
 
 def _add_counts(section: Section, s: dict[str, Any]) -> None:
     found, words = s["outcome"], wording(s)
-    drawn = "" if found["groups_drawn"] == s["judged"]["groups"] else f" of {found['groups_drawn']:,} {words.groups}"
-    section.add_plot(
-        "scatter",
-        f"Points: observed and predicted share of each class in each {words.group}",
-        f"Each point is a class in a {words.group}{drawn}.",
-        **{"points": found["points"], "x": "observed share", "y": "predicted share"},
-    )
     outside = sum(abs(b["predicted"] - b["happened"]) > 2 * b["spread"] for b in found["bins"])
     section.add_plot(
         "reliability",

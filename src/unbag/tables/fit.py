@@ -18,7 +18,7 @@ from unbag._utils.problems import Problem, fail
 from unbag.data.columns import is_missing
 from unbag.data.frames import EncodedRows
 from unbag.persistence.run_folder import Run
-from unbag.tables.checking import as_problems
+from unbag.tables.checking import OF_COLUMNS, as_problems
 from unbag.tables.disk import encode_in_memory, encode_on_disk
 from unbag.tables.ids import label_texts
 from unbag.tables.load import LoadedTables
@@ -99,8 +99,8 @@ def fit_tables(
             _name_classes(clf, X, loaded, plan.names, position)
         clf.set_params(verbose=0, **({} if clf.training is None else {"training__checkpoint": None}))
         clf.save(run.model, overwrite=True)
-        known = {finding.message for findings in loaded.findings for finding in findings}
-        problems += as_problems([finding for finding in clf.diagnosis_ if finding.message not in known])
+        known = {*OF_COLUMNS, *(finding.kind for findings in loaded.findings for finding in findings)}
+        problems += as_problems([finding for finding in clf.diagnosis_ if finding.kind not in known])
         summary = summarise(
             clf,
             X,

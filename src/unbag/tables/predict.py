@@ -71,12 +71,14 @@ class FittedRun:
     @classmethod
     def load(cls, run: Run, device: str = "cpu") -> FittedRun:
         """Load a run; files that belong to another run are refused."""
-        from unbag.persistence.saved_models import load  # noqa: PLC0415 (scikit-learn is slow to import)
+        from unbag.persistence.classifier_state import CodeError  # noqa: PLC0415 (scikit-learn is slow to import)
+        from unbag.persistence.saved_models import load  # noqa: PLC0415
 
         content = run.read_finished()
-        # Code that a folder names is not imported; predictions do not need it.
-        built_in = all(is_built_in(source["aggregate"]) for source in content["inputs"]["observations"])
-        clf = load(run.model, device=device, aggregate=None if built_in else "label_proportions")
+        try:
+            clf = load(run.model, device=device)
+        except CodeError:  # code that a folder names is not imported; predictions do not need it
+            clf = load(run.model, device=device, aggregate="label_proportions")
         run.check_files(content)
         return cls(run, content, clf)
 
