@@ -63,7 +63,7 @@ def test_a_fit_checks_each_set_once(problem, settings):
 
 def test_a_checked_set_is_learned_from_as_it_is(problem):
     X, groups, z = problem
-    weights = np.arange(N_GROUPS) % 5
+    weights = 1 + np.arange(N_GROUPS) % 5
     seen = Observations(Counting(), groups, z, 2, group_weights=weights)
     given = {"model": "linear", "random_state": 0}
     clf = unbag.AggregateClassifier(seen.aggregate, **given).fit(X, seen)

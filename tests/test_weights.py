@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems_of_groups import blobs, fast
 from training_problems import assert_close, assert_identical, drawn, network, observe, pairs_problem, table
-from unbag.diagnostics.constant import best_constant
+from unbag.diagnostics.null_model import best_constant
 
 import unbag
 from unbag import Groups, LabelProportions, NegativeLogLikelihood, PairwiseSimilarity, UnbiasedRisk
@@ -244,7 +244,7 @@ def test_the_estimator_takes_weights_of_groups_and_of_rows():
     X, z, groups, _ = grouped()
     times = np.random.default_rng(0).integers(0, 4, 30)
     again = groups.take(torch.from_numpy(np.repeat(np.arange(30), times)))
-    with pytest.warns(unbag.UnbagWarning, match="the groups hold"):
+    with pytest.warns(unbag.UnbagWarning, match="the groups contain"):
         expected = unbag.AggregateClassifier(**SMALL).fit(X, np.repeat(z, times, 0), again)
     by_group = unbag.AggregateClassifier(**SMALL).fit(X, z, groups, group_weights=times)
     by_row = unbag.AggregateClassifier(**SMALL).fit(
