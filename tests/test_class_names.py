@@ -55,7 +55,7 @@ AGGREGATES = {
 
 
 def fitted(z, aggregate="label_proportions", **options):
-    options = {"model": "linear", "random_state": 0, **options}
+    options = {"model": "linear", "validation": unbag.CrossFitting(2), "random_state": 0, **options}
     clf = AggregateClassifier(unbag.PossibleMembers() if aggregate == "possible_members" else aggregate, **options)
     return clf.fit(X, z, groups=GROUPS)
 
