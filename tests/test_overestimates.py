@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from clean_tables import find_false_alarms, make_table
 
+import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstance, PairwiseSimilarity, diagnose
 from unbag.diagnostics.neighbors import find_near_duplicates
+from unbag.report import render, summarise
 
 
 def fit(X, y, ids, k=2, *, aggregate=None, names=None, **options):
@@ -76,6 +78,12 @@ def test_interchangeable_classes_are_recorded_named_and_not_estimated(tmp_path):
     with pytest.raises(ValueError, match="each of the interchangeable classes needs a labelled row"):
         clf.name_classes(X[y == 0][:5], labels[y == 0][:5])
     some = np.concatenate([np.flatnonzero(y == label)[:5] for label in (0, 1)])
+    clf.save(tmp_path / "model")
+    clf = unbag.load(tmp_path / "model")
+    groups = Groups.from_ids(ids)
+    z = LabelProportions().observe(y, groups, 3)
+    page = render(summarise(clf, X, z, groups, title="Matches", inputs={}, labels=labels))
+    assert "have equal counts in every group" in page
     assert (clf.name_classes(X[some], labels[some]).predict(X) == labels).mean() > 0.9
 
 

@@ -294,6 +294,14 @@ def test_dependence_inside_groups_whose_counts_were_published(publish):
     assert [kinds(find(seed, 0)) for seed in range(10)] == [[]] * 10
 
 
+def test_dependence_inside_large_groups_whose_counts_were_rounded():
+    """Their likelihood is an approximation, and the middle of each interval stands for the count."""
+    how = {"aggregate": PublishedCounts(), "k": 4, "size": 200, "n_groups": 40}
+    (found,) = examine(left_out(0, to_multiples_of_five, common=1.5, **how))
+    assert found.kind == "overdispersion"
+    assert examine(left_out(0, to_multiples_of_five, **how)) == []
+
+
 @given(st.data())
 def test_the_expected_scatter_of_published_counts_is_that_of_exact_ones(data):
     size, k = data.draw(st.integers(2, 5)), data.draw(st.integers(2, 3))

@@ -43,9 +43,6 @@ def test_noise_is_that_of_the_promise(tmp_path):
     assert ((n - expected) ** 2 / expected)[few].sum() < 60
     again, _ = add_noise(counts, epsilon=0.5, sensitivity=1)
     assert (again != noisy).any()
-
-
-def test_sensitivity_makes_noise_larger():
     assert add_noise(np.zeros((1, 2), int), epsilon=0.5, sensitivity=3)[1] == 6.0
 
 

@@ -204,7 +204,7 @@ def _expect_deviations(s: Observations, log_probs: Tensor, variance: Tensor) -> 
 
     Under the model, the expectation of the squared length is that of exact counts, and its variance is at most theirs.
     Derivatives of the log-likelihood by the log-odds of a class in a group are the expected difference, and the change
-    of the variance; the second one is a difference quotient. An approximate likelihood is not precise enough for it;
+    of the variance; the second one is a difference quotient, for which approximate likelihoods are not precise enough;
     there, the middle of narrow intervals stands for the count, less the variance that rounding adds.
     """
     aggregate: Any = s.aggregate  # of published counts, which has a plan

@@ -28,6 +28,7 @@ from unbag.persistence import schema
 
 LOCAL = ("device", "devices", "nodes", "checkpoint", "optimiser", "schedule", "stopping", "views")
 """Parameters that describe one machine, or are code that only training runs; they are not saved."""
+CODE = ("aggregate", "model", "loss")
 COPIED = ("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "candidates", "history")
 """Attributes, without the underscore at their end, that the JSON file holds as they are."""
 SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
@@ -36,12 +37,16 @@ Arrays = dict[str, dict[str, Tensor]]
 """Tensors by owner and name; the owners are ``"classifier"``, mixtures, and the models of their candidates."""
 
 
+Code = Mapping[str, Any]
+"""What the caller of ``load`` passes in place of the parameters ``aggregate``, ``model`` and ``loss``, or None."""
+
+
 class CodeError(ValueError):
     """Code that ``load`` needs was not passed, or code that it does not need was passed."""
 
 
-def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays]:
-    """Return what the JSON file holds but the name of the file of arrays, and the arrays."""
+def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays, Code]:
+    """Return what the JSON file holds but the name of the file of arrays, the arrays, and the parameters that are code."""
     parameters = {name: v for name, v in classifier.get_params(deep=False).items() if name not in LOCAL}
     if not isinstance(parameters["random_state"], int | np.integer):
         parameters["random_state"] = None  # a generator has advanced since
@@ -65,7 +70,8 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays]:
     }
     if bags is not None:
         arrays["bags"] |= {"shift": bags.scaling.shift, "factor": bags.scaling.factor}
-    return content, arrays
+    values = {**parameters, "loss": getattr(parameters["training"], "loss", None)}
+    return content, arrays, {n: values[n] if _describe_parameter(n, values[n]) == {"code": n} else None for n in CODE}
 
 
 def _describe_parameter(name: str, value: Any) -> Any:
@@ -81,7 +87,7 @@ def _describe_parameter(name: str, value: Any) -> Any:
             "settings": type(value).__name__,
             "values": {key: _describe_parameter(key, v) for key, v in values.items()},
         }
-    if name in ("model", "loss") and not isinstance(value, str):
+    if name in ("model", "loss") and not isinstance(value, str | None):
         return {"code": name}
     if isinstance(value, list | tuple):
         described = [_describe_parameter(name, part) for part in value]
@@ -119,7 +125,7 @@ def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str,
     return {"score": mixture.score, "candidates": candidates}
 
 
-def restore_parameters(content: schema.Content, code: Mapping[str, Any], device: str) -> AggregateClassifier:
+def restore_parameters(content: schema.Content, code: Code, device: str) -> AggregateClassifier:
     """Return an unfitted classifier.
 
     Parameters
@@ -127,7 +133,7 @@ def restore_parameters(content: schema.Content, code: Mapping[str, Any], device:
     content
         Validated content of the JSON file.
     code
-        What the caller of ``load`` passed in place of parameters that are code.
+        What the caller of ``load`` passed.
     device
         Device on which to predict.
     """

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbag.data.features import Feature
 from unbag.data.histograms import evenly
+from unbag.report.elements import number
 from unbag.report.scored_groups import ScoredGroups, compute_evidence
 from unbag.training import Observations
 
@@ -131,9 +132,9 @@ def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Sco
     confidence = probs.max(1).values.numpy()
     at_least = max(MIN_ROWS, len(members) // 50)
     parts = [
-        {"column": feature.name, **part, "members": int(inside.sum()), "confidence": float(confidence[inside].mean())}
+        {"column": feature.name, "value": value, "members": inside.sum(), "confidence": confidence[inside].mean()}
         for feature, encoded in columns
-        for part, inside in _split_values(feature, rows[:, encoded][members].numpy())
+        for value, inside in _split_values(feature, rows[:, encoded][members].numpy())
         if at_least <= inside.sum() < len(members)
     ]
     return sorted(parts, key=lambda part: part["confidence"])[:MAX_PARTS]
@@ -146,24 +147,23 @@ def _sample_members(sets: Sequence[ScoredGroups]) -> tuple[Tensor, Tensor]:
     return members[some], torch.cat([s.log_probs for s in sets])[some].exp()
 
 
-def _split_values(feature: Feature, values: np.ndarray) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def _split_values(feature: Feature, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the categories of a column, or ranges of its values between quantiles, and which rows are in each."""
     if feature.kind == "category":
         for j, name in enumerate(feature.values):
-            yield {"value": "missing" if name is None else name}, values[:, j] == 1
+            yield name or "missing", values[:, j] == 1
         return
     column = values[:, 0]
     missing = np.isnan(column)
-    yield {"value": "missing"}, missing
+    yield "missing", missing
     if feature.kind == "boolean":
-        for name, number in (("false", 0), ("true", 1)):
-            yield {"value": name}, column == number
+        yield from (("false", column == 0), ("true", column == 1))
     elif not missing.all():
         edges = np.unique(np.quantile(column[~missing], np.linspace(0, 1, N_QUANTILES + 1), method="nearest"))
         for low, high in pairwise(edges):
             inside = (column >= low) & ((column < high) | (high == edges[-1]))
-            yield {"from": _as_plain(feature, low), "to": _as_plain(feature, high)}, inside
+            yield f"{_format(feature, low)} to {_format(feature, high)}", inside
 
 
-def _as_plain(feature: Feature, value: float) -> float | str:
-    return str(np.datetime64(int(value), "D")) if feature.kind == "date" else float(value)
+def _format(feature: Feature, value: float) -> str:
+    return str(np.datetime64(int(value), "D")) if feature.kind == "date" else number(value).replace(",", "")

@@ -25,6 +25,8 @@ def describe_set(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
     """Return what a report shows of a set."""
     s = scored.observations
     sizes = s.groups.sizes.numpy()
+    spread = {"min": sizes.min(), "median": np.median(sizes), "max": sizes.max()}
+    judged = {"held_out": scored.held_out, "groups": len(scored.chosen)}
     are_labels = s.aggregate.outcome == "class_counts" and s.groups.max_size == 1
     return {
         "kind": "labels" if are_labels else s.aggregate.name,
@@ -33,16 +35,9 @@ def describe_set(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]:
         "groups": len(s.groups),
         "memberships": len(s.groups.members),
         "rows": len(s.groups.members.unique()),
-        "sizes": {
-            **{"min": sizes.min(), "median": np.median(sizes), "max": sizes.max()},
-            "histogram": histogram_of_sizes(sizes),
-        },
+        "sizes": spread | {"histogram": histogram_of_sizes(sizes)},
         "weights": None if s.group_weights is None else [s.weights.min().item(), s.weights.max().item()],
-        "judged": {
-            "held_out": scored.held_out,
-            "groups": len(scored.chosen),
-            "rows_also_trained_on": scored.share_of_seen_rows(),
-        },
+        "judged": judged | {"rows_also_trained_on": scored.share_of_seen_rows()},
         "likelihood": _compare_likelihood(scored),
         "own_share": score_group_shares(s.take(scored.chosen)),
         "outcome": _compare_outcome(scored, classes),

@@ -50,16 +50,9 @@ def find_held_out(observations: Observations, folds: Tensor) -> Tensor:
 
 
 def score_groups(clf: Any, rows: Rows, observations: Observations, folds: Tensor, constant: Tensor) -> ScoredGroups:
-    """Score the groups of a set.
+    """Score the groups of a set, each membership by the models of its fold, -1 for the models of all folds.
 
-    Parameters
-    ----------
-    clf, rows
-        A fitted classifier and rows.
-    observations, folds
-        The set, and the fold whose models predict each membership, -1 for the models of all folds.
-    constant
-        Log-likelihood of each group under the best constant prediction.
+    ``constant`` is the log-likelihood of each group under the best constant prediction.
     """
     members = observations.groups.members
     of_members = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)

@@ -37,16 +37,12 @@ def describe_quality(summary: dict[str, Any]) -> Section:
         likelihood, group = s["likelihood"], wording(s).group
         if likelihood["model"] is not None:
             x = "log-likelihood, model minus constant prediction"
-            histogram = {"edges": likelihood["edges"], "counts": likelihood["counts"], "x": x, "y": f"{group}s"}
+            histogram = {"edges": likelihood["edges"], "counts": likelihood["counts"], "x": x, "y": wording(s).groups}
             section.add_plot("bars", f"Histogram: {x}, of each {group}", describe_gain(s), **histogram)
     columns = {
-        "observations": "wording.title",
-        "groups": "judged.groups#",
-        "model": "likelihood.model#",
-        "constant prediction": "likelihood.trivial#",
-        "class shares of the group": "own_share.log_likelihood#",
-        "better than constant": "likelihood.better%",
-        "impossible": "likelihood.impossible#",
+        **{"observations": "wording.title", "groups": "judged.groups#", "model": "likelihood.model#"},
+        **{"constant prediction": "likelihood.trivial#", "class shares of the group": "own_share.log_likelihood#"},
+        **{"better than constant": "likelihood.better%", "impossible": "likelihood.impossible#"},
     }
     section.add_table("Log-likelihood per group (higher is better)", summary["sets"], columns)
     return section
@@ -211,7 +207,7 @@ def describe_uncertainty(summary: dict[str, Any]) -> Section:
         "The probability of the most likely class of each member, from the row alone and given the observation of its "
         "group (the posterior, which disaggregate returns)."
     )
-    if parts := [{**part, "value": _describe_part(part)} for part in summary["least_confident"]]:
+    if parts := summary["least_confident"]:
         columns = {"column": "column", "value": "value", "members": "members#", f"mean {axis}": "confidence%|"}
         section.add_table("Values with the lowest confidence", parts, columns)
     for s in summary["sets"]:
@@ -238,14 +234,6 @@ def describe_uncertainty(summary: dict[str, Any]) -> Section:
             columns["given the observation"] = "after%"
             section.add_table(f"{words.groups.capitalize()} with the lowest mean {axis}", s["unsure"], columns)
     return section
-
-
-def _describe_part(part: dict[str, Any]) -> str:
-    """Format a value or a range of values."""
-    if "value" in part:
-        return str(part["value"])
-    ends = [part["from"], part["to"]]
-    return " to ".join(end if isinstance(end, str) else number(end).replace(",", "") for end in ends)
 
 
 def describe_data(summary: dict[str, Any]) -> Section:

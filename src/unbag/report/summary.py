@@ -46,6 +46,7 @@ def summarise(
     """Summarise a fitted classifier and its data for :func:`unbag.report.render`.
 
     The size of the summary does not grow with the number of rows or groups: of many, it holds histograms and samples.
+    A list of dicts with ``method``, ``accuracy`` and ``seconds`` may be added as ``comparison``.
 
     Parameters
     ----------
@@ -60,12 +61,6 @@ def summarise(
         Labels of rows that were not used in the fit, and the numbers of these rows; None for all rows.
     problems
         What is worth knowing about the files that the data come from.
-
-    Returns
-    -------
-    dict
-        With the version of its layout as ``format``. An entry ``comparison``, a list of dicts with ``method``,
-        ``accuracy`` and ``seconds``, may be added.
     """
     rows = clf._read_rows(X)
     n_rows = len(rows)
