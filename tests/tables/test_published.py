@@ -237,7 +237,7 @@ def test_members_without_a_row(tmp_path):
     text = "ward,ill,well,total\nw0,2,2,4\nw1,3,0,3\n"
     _, problems = observed(tmp_path, text, (3, 3))
     assert problems == [
-        "error wards.csv, row 1, column total: group 'w0' is said to have 4 members, but 3 rows name it; if the others "
+        "error wards.csv, row 1, column total: group 'w0' has 4 members by this column, but 3 rows; if the others "
         "have no row, say --missing-members"
     ]
     for groups in (text, "ward,ill,well\nw0,2,2\nw1,3,0\n"):
@@ -277,7 +277,7 @@ BAD = {
     "bounds that leave too little": ("ward,ill,well\nw0,1,2\nw1,<2,<2\nw2,1,2\n", {},
         "row 2: 0 to 2 members of group 'w1' are counted, but it has 3 members"),
     "a size below the rows": ("ward,ill,well,n\nw0,1,2,3\nw1,1,1,2\nw2,1,2,3\n", {"missing_members": True},
-        "row 2, column n: group 'w1' is said to have 2 members, but 3 rows name it; sizes must not be smaller"),
+        "row 2, column n: group 'w1' has 2 members by this column, but 3 rows; sizes must not be smaller"),
     "no size": ("ward,ill,well,n\nw0,1,2,3\nw1,1,2,\nw2,1,2,3\n", {},
         "row 2, column n: the size of group 'w1' must be a whole number, got None"),
     "a negative count": ("ward,ill,well\nw0,1,2\nw1,-1,4\nw2,1,2\n", {}, "column ill: -1 is negative; .* with --noise"),
@@ -292,7 +292,7 @@ BAD = {
     "bounds with noise": ("ward,ill,well\nw0,1,2\nw1,<5,3\nw2,1,2\n", {"noise": "laplace:1"},
         "row 2, column ill: '<5' says nothing of a count with noise"),
     "a small count that should be suppressed": ("ward,ill,well\nw0,0,*\nw1,2,1\nw2,0,*\n", {"suppressed_below": 5},
-        "row 2, column ill: 2 is told, although counts below 5 are said to be suppressed"),
+        "row 2, column ill: 2 is shown, although counts below 5 are suppressed by --suppressed-below"),
     "no multiple": ("ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n", {"rounded_to": 3},
         "column ill: 2 is no multiple of 3, to which"),
     "some signs": ("ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n", {},

@@ -154,9 +154,7 @@ MEANINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("meaning", "groups"), [(key, one) for key, names in MEANINGS.items() for one in names]
-)
+@pytest.mark.parametrize(("meaning", "groups"), [(key, one) for key, names in MEANINGS.items() for one in names])
 def test_the_name_of_a_column_tells_what_1_means(meaning, groups):
     groups, _, kind = groups.partition(":")
     _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))

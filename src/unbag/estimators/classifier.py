@@ -228,8 +228,7 @@ class AggregateClassifier(Predictor):
         ]
         self.history_ = best.history
         self.feature_statistics_ = data.feature_statistics()
-        judged = bool(mixture.out_of_fold.isfinite().any())
-        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold) if judged else None
+        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
         """Store the fold that predicts each membership, and the fold that held out each group; -1 without such a fold.

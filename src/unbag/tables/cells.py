@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -84,9 +84,9 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
     cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
     cells.append(Cell(SUPPRESSED))  # of those that are missing: the last one
     place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    *fields, decimals, separated = zip(*cells, strict=True)
-    arrays = [np.array(values)[place] for values in fields]
-    return Cells(*arrays, decimals=max(decimals), separated=any(separated))
+    fields: dict[str, Any] = dict(zip(Cell._fields, zip(*cells, strict=True), strict=True))
+    whole = {"decimals": max(fields.pop("decimals")), "separated": any(fields.pop("separated"))}
+    return Cells(**{name: np.array(values)[place] for name, values in fields.items()}, **whole)
 
 
 def read_cell(text: str, mark: str = ".") -> Cell:

@@ -202,7 +202,7 @@ def _match_members(match: Match) -> Matched:
     ordered = np.sort(places, 1)
     problems += in_rows(
         known & (ordered[:, 1:] == ordered[:, :-1]).any(1),
-        lambda _: "a row is compared with itself, which tells nothing; leave this line out",
+        lambda _: "a row is compared with itself; leave this line out",
         file=table.file,
     )
     kept = np.flatnonzero(known)
