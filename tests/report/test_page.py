@@ -16,6 +16,7 @@ from report_runs import HOSTILE, RUNS, summary_of
 from unbag._utils.terminal import UNSAFE, visible
 from unbag.report import FORMAT, render
 from unbag.report.elements import Section
+from unbag.report.overview import make_overview
 from unbag.report.sections import make_sections
 
 SECTIONS = [
@@ -86,7 +87,7 @@ def sections_of(summary: dict[str, Any]) -> dict[str, Section]:
 
 
 def overview_of(summary: dict[str, Any]) -> str:
-    return render(summary).partition("<nav")[0].replace("\N{NO-BREAK SPACE}", " ")
+    return "\n".join(sentence for _, sentences in make_overview(summary) for sentence in sentences)
 
 
 def test_nothing_is_loaded(page):
@@ -181,9 +182,9 @@ def test_the_overview_describes_data_and_quality():
 )
 def test_a_model_that_is_worse_than_a_constant_prediction_begins_with_a_warning(change, sentence):
     assert "Do not rely on it" not in overview_of(summary_of("label_proportions"))
-    text = overview_of(changed("label_proportions", **{f"sets__0__likelihood__{k}": v for k, v in change.items()}))
-    first, words = re.findall(r'<div class="overview">\s*<div>\s*<h2>(.*?)</h2>\s*<p>(.*?)</p>', text, re.DOTALL)[0]
-    assert first == "Warning"
+    paths = {f"sets__0__likelihood__{name}": value for name, value in change.items()}
+    heading, (words,) = make_overview(changed("label_proportions", **paths))[0]
+    assert heading == "Warning"
     assert sentence in words
     assert "Do not rely on it" in words
 
