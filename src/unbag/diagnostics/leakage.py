@@ -43,7 +43,7 @@ class Column:
 
     @classmethod
     def from_numbers(cls, numbers: np.ndarray) -> Column:
-        """Number the values; values that form a few narrow clusters count as one value each."""
+        """Make a column of numbers, where each of a few narrow clusters counts as one value."""
         codes = np.full(len(numbers), -1)
         known = ~np.isnan(numbers)
         values, codes[known] = np.unique(numbers[known], return_inverse=True)
@@ -66,7 +66,7 @@ class Coding:
 
 
 def find_clusters(values: np.ndarray) -> np.ndarray:
-    """Return where clusters begin in sorted distinct values: at every value, unless a few narrow clusters are far apart.
+    """Return where clusters begin in sorted distinct values: at every value, unless narrow clusters are far apart.
 
     Examples
     --------
@@ -250,8 +250,9 @@ def format_odds(log_chance: float) -> str:
 
 
 def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
-    """Return which columns of numbers may leak, (columns,): those that have few values or clusters, are constant in most
-    groups, or decide bags by their extremes.
+    """Return which columns of numbers may leak, (columns,).
+
+    They have few values or clusters, are constant in most groups, or decide bags by their extremes.
     """
     kept = np.zeros(X.shape[1], dtype=bool)
     at_once = max(1, NUMBERS_AT_ONCE // max(len(X), 1))

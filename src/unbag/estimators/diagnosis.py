@@ -39,7 +39,7 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
     return context, replace(context, X=X.double(), sets=excerpts, subjects=data.subjects if whole else None)
 
 
-def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem) -> Context:
+def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem, seconds: float) -> Context:
     """Return what checks of a fit receive."""
     mixture, estimate = clf.mixture_, clf.estimated_accuracy_
     by_fold = []
@@ -56,4 +56,6 @@ def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Proble
         ],
         sample_log_probs=clf._predict_rows(data.rows, choose_rows(context.sets)),
         interval=None if estimate is None else (estimate.low, estimate.high),
+        seconds=seconds,
+        time_limit=clf.time_limit,
     )
