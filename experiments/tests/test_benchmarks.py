@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import runpy
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
 from unbag import Groups, LabelProportions
-from unbag.aggregates.label_proportions import ERROR_TIMES_MEMBERS
 from unbag_experiments.benchmarks import engine, references
-from unbag_experiments.benchmarks import saddle_point as grid
 
 
 def problem(n: int, size: int, k: int) -> tuple[torch.Tensor, Groups, torch.Tensor]:
@@ -64,19 +57,3 @@ def test_every_case_runs_and_says_what_it_found(monkeypatch) -> None:
     for result in results:
         assert (result["unbag_ms"], result["reference_ms"]) == (2.0, 3.0)
         assert isinstance(result["met"], bool)
-
-
-def test_stated_error_is_that_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "CLASSES", (3, 5))
-    monkeypatch.setattr(grid, "SIZES", (17, 32))
-    monkeypatch.setattr(grid, "SCALES", (0.5, 1.0, 2.0, 4.0, 10.0, 30.0))
-    cells = list(grid.run(n_groups=2))
-    assert len(cells) == 2 * 2 * 6 * 3
-    measured = np.mean([cell["mean"] * cell["members"] for cell in cells])
-    assert ERROR_TIMES_MEMBERS / 2 < measured < 1.25 * ERROR_TIMES_MEMBERS
-
-
-def test_the_page_has_the_tables_of_many_classes_as_they_were_measured():
-    own = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "many_classes.py"))
-    page = own["PAGE"].read_text(encoding="utf-8")
-    assert page == own["render"](json.loads(own["RESULTS"].read_text(encoding="utf-8")), page)

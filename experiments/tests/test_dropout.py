@@ -65,10 +65,10 @@ def test_refuses_shares_that_are_none(p):
 def test_at_once_is_the_same_as_in_turn():
     replicas = Replicas([make(3), make(4)])
     X = torch.randn(2, 9, COLUMNS)
-    in_turn = replicas._in_turn(replicas.state, X)
+    in_turn = replicas.run_in_turn(X)
     assert replicas.state["0.step"].tolist() == [1, 1]
     replicas.state["0.step"].zero_()
-    at_once = replicas._at_once(replicas.state, X)
+    at_once = replicas.run_at_once(X)
     assert replicas.state["0.step"].tolist() == [1, 1]
     torch.testing.assert_close(at_once, in_turn)
 

@@ -21,14 +21,7 @@ INTERFACE = {
 }
 # Internals that single modules need, until the library has an interface for them.
 INTERNAL = {
-    "sampling.py": {"unbag.aggregates.symmetry"},
-    "fits/methods.py": {"unbag.families.trees", "unbag.data.pooling"},
-    "fits/page.py": {"unbag.out_of_fold"},
-    "benchmarks/scale.py": {
-        *("unbag.data.columns", "unbag.data.features", "unbag.training.launching"),
-        *("unbag.tables.files", "unbag.tables.predict"),
-    },
-    "benchmarks/scale_files.py": {"unbag.persistence.run_folder"},
+    "fits/methods.py": {"unbag.data.pooling"},
 }
 
 

@@ -321,13 +321,6 @@ def test_settings_become_what_json_can_say():
 
     assert trials._as_numbers(Settings(loss=squared))["loss"] == "squared"
     assert trials._number(math.inf) is None
-    half = Settings(precision="bfloat16", compiled=True)
+    half = Settings(precision="bfloat16")
     assert trials._on_device(half, CPU) == Settings()
     assert trials._on_device(half, torch.device("cuda")) == half
-
-
-def test_trials_offer_their_models_to_the_kernels(monkeypatch):
-    given = []
-    monkeypatch.setattr(trials, "accelerate", lambda model, **how: given.append(how) or model)
-    run_trials(replace(PAIRS, epochs=1), pairs())
-    assert given == [{"replicas": 6, "half": False}] * 3

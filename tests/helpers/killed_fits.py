@@ -1,4 +1,4 @@
-"""``unbag fit`` and ``fit(checkpoint=)``, killed at random moments; `test_killed_fits.py` runs this file as a script.
+"""``unbag fit`` and ``NetworkTraining(checkpoint=)``, killed at random moments; `test_killed_fits.py` runs this file as a script.
 
     python tests/helpers/killed_fits.py FOLDER 100 7
 
@@ -30,7 +30,7 @@ from training_problems import weights_of
 
 import unbag
 import unbag.report
-import unbag.saving
+import unbag.persistence.saved_models
 import unbag.tables  # what commands import late, so that no child has to
 from unbag.training import Checkpoint
 
@@ -46,14 +46,13 @@ def command(files: Path, folder: Path) -> None:
 
 
 def checkpoint(files: Path, folder: Path) -> None:
-    """Run ``fit(checkpoint=)`` to its end, from wherever it is, and leave the weights behind."""
+    """Run a fit with a checkpoint to its end, from wherever it is, and leave the weights behind."""
     X = np.random.default_rng(0).normal(size=(60, 3))
     groups = unbag.Groups.from_sizes([2] * 30)
     counts = unbag.LabelProportions().observe(X[:, 0] > 0, groups, 2)
-    clf = unbag.AggregateClassifier(
-        model="mlp", loss=lambda scores: 1 - scores.softmax(1), epochs=EPOCHS, random_state=0, checkpoint=folder
-    ).fit(X, counts, groups)
-    save_file(weights_of(clf.models_[0]), folder / "weights.safetensors")
+    training = unbag.NetworkTraining(EPOCHS, loss="mae", checkpoint=folder)
+    clf = unbag.AggregateClassifier(model="mlp", training=training, random_state=0).fit(X, counts, groups)
+    save_file(weights_of(clf.mixture_.candidates[0].models[0].module), folder / "weights.safetensors")
     (folder / "history.json").write_text(json.dumps(clf.history_))
 
 
@@ -65,7 +64,8 @@ def result_of(kind: str, folder: Path) -> dict[str, object]:
     run = json.loads((folder / "run.json").read_text())
     (weights,) = (folder / "model").glob("weights-*")
     model = json.loads((folder / "model" / "model.json").read_text())["content"]
-    model["fitted"]["history_"] = _timeless(model["fitted"]["history_"])
+    for entries in (model["history"], model["candidates"], model["mixture"]["candidates"]):
+        entries[:] = _timeless(entries)
     files = {name: (folder / name).read_bytes() for name in (f"model/{weights.name}",)}
     left = sorted(path.name for path in folder.rglob("*") if path.is_file() and "checkpoint" not in path.parts)
     return {**files, "model": model, "status": run["status"], "plan": run["plan"], "left": left}

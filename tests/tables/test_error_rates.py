@@ -68,7 +68,9 @@ def test_a_cell_that_is_no_rate_is_named(files, tmp_path):
     (tmp_path / "pairs.csv").write_text(text)
     found = load_tables(make_plan({**options(files, error_rate="doubt"), "groups": tmp_path / "pairs.csv"}))
     (error,) = [str(one) for one in found.problems if one.severity == "error"]
-    assert "row 3, column doubt: a rate of wrong answers must be from 0 to less than 1, got 1.02" in error
+    assert (
+        "row 3, column doubt: a rate of wrong answers must be a number of at least 0 and less than 1, got 1.02" in error
+    )
 
 
 def test_a_rate_that_is_fitted_is_used_by_later_commands(files, tmp_path):

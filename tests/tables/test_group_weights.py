@@ -69,10 +69,10 @@ def test_weights_in_a_file_of_settings_and_beside_other_files(tmp_path):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ("1,,2,3", "row 2, column weight: a weight must be a number, got None"),
-        ("1,-2,2,3", "row 2, column weight: -2 is negative; a weight is not, and 0 leaves a group out"),
+        ("1,,2,3", "row 2, column weight: a weight must be a number of at least 0, got None"),
+        ("1,-2,2,3", "row 2, column weight: a weight must be a number of at least 0, got -2"),
         ("0,0,0,0", "column weight: all weights are 0, so that nothing is left"),
-        ("a,b,c,d", "row 1, column weight: a weight must be a number, got 'a'"),
+        ("a,b,c,d", "row 1, column weight: a weight must be a number of at least 0, got 'a'"),
     ],
 )
 def test_weights_that_are_refused(weights, message, tmp_path):

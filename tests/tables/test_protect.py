@@ -43,9 +43,6 @@ def test_noise_is_that_of_the_promise(tmp_path):
     assert ((n - expected) ** 2 / expected)[few].sum() < 60
     again, _ = add_noise(counts, epsilon=0.5, sensitivity=1)
     assert (again != noisy).any()
-
-
-def test_sensitivity_makes_noise_larger():
     assert add_noise(np.zeros((1, 2), int), epsilon=0.5, sensitivity=3)[1] == 6.0
 
 
@@ -97,7 +94,7 @@ def test_ids_that_are_numbers_are_named_or_what_the_columns_of_counts_leave(tmp_
     file = write(tmp_path / "counts.csv", "place,region,ill,well\n1,5,3,4\n2,5,5,6\n")
     done = call("protect", file, "--round-to", 3, "--out", tmp_path / "out.csv")
     assert done.exit_code == 2
-    assert "no column is known to hold the id of the group; the columns are 'place', 'region'" in done.stderr
+    assert "no column can be identified as that of group ids; the columns are 'place', 'region'" in done.stderr
     done = call(
         "protect", file, "--round-to", 3, "--group", "place", "--classes", "ill,well", "--out", tmp_path / "1.csv"
     )
@@ -129,7 +126,7 @@ def test_parquet_in_and_out(tmp_path):
             "row 2, column ill: exact counts are protected, whole and 0 or"),
         (WARDS.replace("w1,0", "w1,"), ("--epsilon", 1), "row 2, column ill: exact counts are protected"),
         (WARDS, ("--epsilon", 1, "--classes", "ill,dead"), "there is no column 'dead', which --classes names"),
-        (WARDS.replace("w", "1"), ("--epsilon", 1), "no column is known to hold the id of the group; the columns are"),
+        (WARDS.replace("w", "1"), ("--epsilon", 1), "no column can be identified as that of group ids; the"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_protected(content, options, sentence, tmp_path):

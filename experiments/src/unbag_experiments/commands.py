@@ -85,15 +85,10 @@ def run_smoke(cells: Sequence[Cell]) -> Summary:
 def _tell_duration(
     work: Sequence[Work], lines: Sequence[Mapping[str, Any]], device: torch.device, console: Terminal
 ) -> None:
-    """Say beforehand about how long trials will take, where that is known or soon found out."""
+    """Say beforehand about how long trials will take, where that is known."""
     if not work:
         return
-    try:
-        seconds = estimates.estimate(
-            work, lines, hardware=hardware(device), load=runner.load, measure=device.type == "cpu"
-        )
-    except (OSError, ValueError):  # data that cannot be read are named when their turn comes
-        seconds = None
+    seconds = estimates.estimate(work, lines, hardware=hardware(device))
     n_trials = sum(len(one.seeds) for one in work)
     duration = "time unknown" if seconds is None else estimates.in_words(seconds)
     console.print(f"{n_trials} trials of {len({one.cell for one in work})} cells are missing: {duration}")

@@ -162,17 +162,6 @@ class Comparison:
 def compare(lines: Iterable[Line], paper: Sequence[PaperCell], planned: Sequence[Cell]) -> Comparison:
     """Put trials beside the paper's figures, one row for each cell that was run, is planned, or is in the paper.
 
-    Parameters
-    ----------
-    lines
-        Finished trials, as ``results/*.jsonl`` holds them. Of two for the same cell and seed the one with the later
-        date counts (the later line, if the dates are equal).
-    paper
-        The paper's figures.
-    planned
-        All cells that are to be run. A trial counts if it is of the present plan, and its seed is planned; others are
-        set aside.
-
     Examples
     --------
     >>> compare([], paper=(), planned=())

@@ -96,15 +96,6 @@ def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 def strip_plot(points: Mapping[str, Mapping[str, Sequence[float]]], label: str, limit: float) -> str:
     """Draw numbers as dots in a row for each category, with a marker for each kind, and lines at zero and at a limit.
 
-    Parameters
-    ----------
-    points
-        For each category the numbers of each kind; all categories have the same kinds.
-    label
-        What the numbers are.
-    limit
-        Where the second line is.
-
     Examples
     --------
     >>> strip_plot({"groups of 4": {"random": [0.5, -2.0]}}, "points", limit=-1).startswith("<svg ")

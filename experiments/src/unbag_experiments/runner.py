@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from unbag._utils.environment import date
-from unbag.training import LogProgress, ProgressBar, TimeBudgetExceeded
+from unbag.training import TimeBudgetExceeded
 from unbag_experiments import datasets, golden, logger, ordered, provenance, results
 from unbag_experiments.cell_text import name_cell
 from unbag_experiments.plan import Cell, Work
+from unbag_experiments.progress import ProgressBar
 from unbag_experiments.sampling import tasks_of
 from unbag_experiments.trials import Outcome, run_trials
 from unbag_experiments.work_claims import checkpoint_folder, claim, clear
@@ -113,31 +114,7 @@ def reproduce(
     quiet: bool = False,
     check: Callable[[Cell], None] = golden.check,
 ) -> Summary:
-    """Run the trials that a folder of results lacks, and save each as soon as it is finished.
-
-    Parameters
-    ----------
-    cells
-        What is wanted.
-    folder
-        Of results; work that is cut short is saved below it and goes on in the next run.
-    device
-        Where to train.
-    trials
-        How many of each cell, in place of as many as are planned.
-    seeds
-        Of the trials to run, in place of the planned ones.
-    until
-        A moment of ``time.monotonic()`` at which to stop with everything saved; None for no limit.
-    load
-        Returns a data set by its name.
-    report
-        Is told of each cell of which trials were finished.
-    quiet
-        Show no progress bar.
-    check
-        Refuses a cell whose code has changed since the plan was made.
-    """
+    """Run the trials that a folder of results lacks, and save each as soon as it is finished."""
     # Consecutive cells share a data set more often than not.
     run = _Run(folder, lru_cache(maxsize=4)(load), device, until, provenance.describe(device), check)
     left = to_do(cells, results.read(folder), trials, seeds)
@@ -158,7 +135,11 @@ def reproduce(
                 elsewhere.append(work)
                 continue
             try:
-                _do(work, run, LogProgress() if quiet else ProgressBar(name_cell(work.cell)))
+                if quiet:
+                    _do(work, run)
+                else:
+                    with ProgressBar(name_cell(work.cell)) as progress:
+                        _do(work, run, progress)
             except TimeBudgetExceeded:
                 out_of_time = True
                 break
@@ -177,7 +158,7 @@ def reproduce(
 
 
 def _to_begin(work: Work, device: torch.device) -> float:
-    return TO_COMPILE if device.type == "cuda" and work.cell.settings.compiled else TO_BEGIN
+    return TO_COMPILE if device.type == "cuda" and work.cell.one_by_one else TO_BEGIN
 
 
 @dataclass(frozen=True)
@@ -192,7 +173,7 @@ class _Run:
     check: Callable[[Cell], None]
 
 
-def _do(work: Work, run: _Run, progress: LogProgress) -> None:
+def _do(work: Work, run: _Run, progress: ProgressBar | None = None) -> None:
     cell = work.cell
     # Another run may have finished some of it between the list and the claim.
     lines = results.read(run.folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unbag import Groups
 from unbag.aggregates import AGGREGATES, MultipleInstance
-from unbag.aggregates.symmetry import Symmetry, symmetry_of
 from unbag.training import Observations
 from unbag_experiments.bags import prepare_bags, split_bags
 from unbag_experiments.baselines.base import Judged, Task
@@ -21,10 +20,13 @@ from unbag_experiments.plan import Cell
 from unbag_experiments.splits import split_official, split_whole
 
 
-@cache
-def symmetry(problem: str, n_classes: int) -> Symmetry:
-    """Return which classes a problem leaves without names, so that accuracy is that of the best renaming."""
-    return symmetry_of(AGGREGATES[problem](), n_classes)
+def symmetry(problem: str, n_classes: int) -> Literal["none", "reversal", "any"]:
+    """Return which renamings of the classes a problem cannot tell apart, so that accuracy is that of the best one."""
+    if problem in ("pairwise_similarity", "triplet_comparison"):
+        return "any"
+    if problem == "ordinal_triplet":
+        return "any" if n_classes == 2 else "reversal"
+    return "none"
 
 
 def usual_n_groups(problem: str, n: int, size: int) -> int:
@@ -100,27 +102,7 @@ def make_tasks(
     group_size: int | None = None,
     device: torch.device,
 ) -> list[Task]:
-    """Make the trials of a cell, one for each seed; all share one table.
-
-    Parameters
-    ----------
-    data
-        What to draw from.
-    problem
-        What is observed of groups.
-    protocol
-        How bags are augmented and split; of rows, ``"sorted_groups"`` are cut by :func:`sort_groups`, and of
-        ``"one_class"`` the last class is positive and all others negative.
-    seeds
-        One for each trial, of its split and its groups; of ``"ten_fold"``, ten from a multiple of ten on are the folds.
-    n_groups
-        How many groups to draw; None for as many as the size of the data asks for. Bags are all taken. From validation
-        rows as many more are drawn as there are such rows for a training row.
-    group_size
-        Members of a group, where the problem leaves it open.
-    device
-        Where to keep the table and the groups.
-    """
+    """Make the trials of a cell, one for each seed; all share one table."""
     if not isinstance(data, OrderedTable) and data.bags is not None:
         return _bag_tasks(data, protocol, seeds, device)
     X = _tensor(data.X, device)

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from unbag import Groups
 from unbag._kernels.segments import Segments
-from unbag.training import Checkpoint, LogProgress, Predict, Scaling, Score, Settings, Trained, fit_scaling, train
+from unbag.training import Checkpoint, Predict, Scaling, Score, Settings, Trained, fit_scaling, train
 from unbag_experiments.baselines import METHODS, Judged, Method, Task, accuracy
 from unbag_experiments.dropout import ColumnDropout
-from unbag_experiments.kernels import accelerate
 from unbag_experiments.measures import MEASURES, area_under_curve
 from unbag_experiments.plan import SELECTIONS, Cell, Choice
+from unbag_experiments.progress import ProgressBar
 from unbag_experiments.sampling import symmetry
 
 ROWS_AT_ONCE = 4096
@@ -72,7 +72,7 @@ def run_trials(
     *,
     folder: Path | None = None,
     until: float | None = None,
-    progress: LogProgress | None = None,
+    progress: ProgressBar | None = None,
 ) -> list[Outcome]:
     """Train and judge trials of a cell.
 
@@ -86,9 +86,10 @@ def run_trials(
         settings = method.settings(replace(cell.settings, **choices[0].changes))
         settings = _on_device(settings, next(iter(prepared.values())).X.device)
         replicas = [(seed, choice) for choice in choices for seed in tasks]
-        checkpoint = (
-            None if folder is None else Checkpoint(folder / f"run {number}", every=STEPS_BETWEEN_SAVES, until=until)
-        )
+        checkpoint = None
+        if folder is not None:
+            place, run_id = folder / f"run {number}", f"{cell.digest}, run {number}, with score and objective"
+            checkpoint = Checkpoint(place, every=STEPS_BETWEEN_SAVES, until=until, run_id=run_id)
         trained = train_choices(
             cell, method, settings=settings, tasks=prepared, replicas=replicas, checkpoint=checkpoint, progress=progress
         )
@@ -183,7 +184,7 @@ def _runs(choices: Sequence[Choice]) -> list[list[Choice]]:
 
 def _on_device(settings: Settings, device: torch.device) -> Settings:
     """Leave out what pays on a GPU only."""
-    return settings if device.type == "cuda" else replace(settings, precision="float32", compiled=False)
+    return settings if device.type == "cuda" else replace(settings, precision="float32")
 
 
 def train_choices(
@@ -194,7 +195,7 @@ def train_choices(
     tasks: Mapping[int, Task],
     replicas: Sequence[tuple[int, Choice]],
     checkpoint: Checkpoint | None = None,
-    progress: LogProgress | None = None,
+    progress: ProgressBar | None = None,
 ) -> Trained:
     """Train choices of trials, each a seed and a choice, that differ in nothing but their scaling."""
     X = tasks[replicas[0][0]].X
@@ -219,8 +220,15 @@ def train_choices(
         objective=method.objective,
         n_criteria=len(SELECTIONS),
         keep_diverged=True,
-        accelerate=accelerate if method.accelerated else None,
+        accelerate=_compile,
     )
+
+
+def _compile(model: nn.Module, *, replicas: int, half: bool) -> nn.Module:
+    """Compile a single large model."""
+    if half and replicas == 1:
+        model.compile()
+    return model
 
 
 def _score(cell: Cell, method: Method, tasks: Sequence[Task]) -> Score:

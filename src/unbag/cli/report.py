@@ -1,4 +1,4 @@
-"""``unbag report`` and ``unbag demo``: a run as a page, and a run to look at first."""
+"""``unbag report``, the page of a run, and ``unbag demo``, a run to start with."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OutFile = Annotated[
     Path | None, typer.Option("--out", help="Where to write the page.", show_default=f"{REPORT} in the folder")
 ]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write the report to.")]
-Seed = Annotated[int, typer.Option(min=0, help="Another number gives other groups and other first weights.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the groups and of the models.")]
 
 
 def report(ctx: typer.Context, run: RunFolder, out: OutFile = None) -> None:
-    """Make one HTML page of a run: what was learned from what, how good it is, and what to be careful about."""
+    """Make one HTML page of a run: its data, quality and limitations."""
     with plain_errors(debug=ctx.obj):
         from unbag.report import check_format  # noqa: PLC0415
 
@@ -40,7 +40,7 @@ def report(ctx: typer.Context, run: RunFolder, out: OutFile = None) -> None:
 
 
 def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0) -> None:
-    """Learn to read digits from counts in groups of six, beside other methods, in a minute or two."""
+    """Learn to read digits from counts in groups of six, and compare with other methods, in a minute or two."""
     with plain_errors(debug=ctx.obj):
         _check_folder(out)
         progress = Terminal(stderr=True, highlight=False, markup=False)
@@ -54,7 +54,7 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
 
 
 def _check_folder(folder: Path) -> None:
-    """Make the folder, or refuse one that holds anything but the results of an earlier demonstration."""
+    """Make the folder; raise an error if it contains anything but the results of an earlier demonstration."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder with --out")
     if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
@@ -64,7 +64,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _left_by_demo(folder: Path) -> set[str]:
-    """Return the names of the files that an earlier demonstration has written to a folder, if there was one."""
+    """Return the names of the files that an earlier demonstration wrote to a folder."""
     if not (folder / SUMMARY).exists():
         return set()
     from unbag.cli.demo import TITLE  # noqa: PLC0415 (torch is slow to import)

@@ -107,7 +107,8 @@ def fit(
 
     Columns are found by their names, as unbag check shows.
 
-    A run that was interrupted goes on when it is asked for again.
+    Ctrl-C ends training with the best result so far, a second one at once. A network that is trained by Algorithm 1 is
+    saved while it is trained: the same command resumes an interrupted run.
     """
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also), "out": out}
     options = passed({**options, **files})
@@ -137,15 +138,13 @@ def fit(
                 fit_tables(plan, Run(Path(folder)), rows=run.rows)
             return
         try:
-            fitted = fit_tables(
-                plan, run, force=force, verbose=not as_json, on_read=(lambda loaded: None) if as_json else _show_read
-            )
-        except KeyboardInterrupt:
+            on_read = (lambda loaded: None) if as_json else _show_read
+            fitted = fit_tables(plan, run, force=force, verbose=not as_json, on_read=on_read)
+        except (KeyboardInterrupt, ProcessLost) as error:
             _show_how_to_resume(run)
+            if isinstance(error, ProcessLost):
+                raise
             raise typer.Exit(130) from None
-        except ProcessLost:
-            _show_how_to_resume(run)
-            raise
         if as_json:
             problems = [one.as_dict() for one in fitted.problems]
             content = {"run": str(run.folder), "summary": fitted.summary, "problems": problems}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -102,10 +102,6 @@ class Tally:
         return [*unknown, *filled]
 
 
-USUAL = {one.name: one.default for one in fields(Feature) if one.default is not MISSING}
-"""What a feature is where nothing is said of it."""
-
-
 @dataclass(frozen=True)
 class Preparation:
     """How the columns of a table are turned into a matrix of numbers.
@@ -159,20 +155,6 @@ class Preparation:
             _encode(one, table, X[:, start : start + width], tally, first_row)
             start += width
         return X
-
-    def as_plain(self) -> list[dict[str, Any]]:
-        """Return the same as JSON can hold it, without what is usual: there may be many columns."""
-        return [_as_plain(one) for one in self.features]
-
-    @classmethod
-    def from_plain(cls, content: Sequence[dict[str, Any]]) -> Preparation:
-        """Return what :meth:`as_plain` has described."""
-        return cls(tuple(Feature(**{**one, "values": tuple(one.get("values", ()))}) for one in content))
-
-
-def _as_plain(one: Feature) -> dict[str, Any]:
-    own = {name: value for name, value in vars(one).items() if name not in USUAL or value != USUAL[name]}
-    return own | {"values": list(one.values)} if one.values else own
 
 
 def fit_preparation(table: Table, names: Sequence[str], rows: np.ndarray | None = None) -> Preparation:

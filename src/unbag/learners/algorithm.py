@@ -80,7 +80,10 @@ class Algorithm:
             module.load_state_dict(state)
             module.to(self.launcher.device)
         else:
-            module, history = run(lambda rule: _UntilTimeIsUp(rule, watch.seconds_left), Processes(device=self.device))
+            module, history = run(
+                lambda rule: _UntilTimeIsUp(rule, watch.seconds_left, self.checkpoint is not None),
+                Processes(device=self.device),
+            )
         watch.history.extend({**entry, "loss": entry["loss"][0], "score": _first(entry["score"])} for entry in history)
         yield NetworkModel(module.eval(), self.architecture, missing, tuple(shape), n_outputs)
 
@@ -142,9 +145,14 @@ class _UntilTimeIsUp:
 
     rule: StoppingRule
     seconds_left: Callable[[], float] = field(repr=False)
+    resumable: bool = False
+    """Whether a checkpoint is saved, from which an interrupted run is resumed rather than ended with its result."""
 
     def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
-        return True if self.seconds_left() <= 0 else self.rule(best, history)
+        left = self.seconds_left()
+        if left == 0 and self.resumable:  # interrupted; see Watch
+            raise KeyboardInterrupt
+        return True if left <= 0 else self.rule(best, history)
 
 
 def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Observations]]:

@@ -24,9 +24,9 @@ class Model(Protocol):
     """A fitted model of individual rows.
 
     A model class that can be saved is registered by :func:`register_model`. Its state consists of plain values, which
-    become JSON, and tensors, which become safetensors. ``from_state(values, tensors, model=None)`` restores an equal model
-    or raises ``ValueError`` for values that do not fit together; ``model`` is the module or function that the caller of
-    ``fit`` passed, which is not saved.
+    become JSON, and tensors, which become safetensors. ``from_state(values, tensors, model=None)`` restores an equal
+    model, or raises ``ValueError`` for values that do not fit together; ``model`` is the module or function that the
+    caller of ``fit`` passed, which is not saved.
     """
 
     kind: str

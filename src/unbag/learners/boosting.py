@@ -110,7 +110,6 @@ class Boosting:
             "learning_rate": self.learning_rate,
             "min_data_in_leaf": 10,
             "feature_pre_filter": False,
-            "feature_pre_filter": False,
             "min_sum_hessian_in_leaf": 1.0,  # of soft targets: trees with smaller hessians diverge
             "feature_fraction": float(np.clip(40 / table.shape[1], 0.2, 0.7)),
             "max_bin": 63,

@@ -85,11 +85,16 @@ def _validate_tree(lines: list[str], number: int, n_features: int) -> None:
 
 
 def _parse_numbers(name: str, text: str, number: int) -> np.ndarray:
-    characters = r"[-0-9 ]*" if name in _WHOLE else r"[-+.e0-9 ]*"
+    # A threshold is infinite where only a missing value takes the other branch.
+    characters = r"[-0-9 ]*" if name in _WHOLE else r"([-+.e0-9 ]|inf)*" if name == "threshold" else r"[-+.e0-9 ]*"
     try:
         numbers = np.array(text.split() if re.fullmatch(characters, text) else ["not a number"], dtype=np.float64)
     except ValueError:
         raise ValueError(f"tree {number} must have numbers for {name}") from None
-    if not np.isfinite(numbers).all() or (name in _WHOLE and (np.abs(numbers) >= MAX_WHOLE).any()):
+    if (
+        np.isnan(numbers).any()
+        or (name != "threshold" and not np.isfinite(numbers).all())
+        or (name in _WHOLE and (np.abs(numbers) >= MAX_WHOLE).any())
+    ):
         raise ValueError(f"tree {number} has numbers for {name} that are too large")
     return numbers

@@ -34,27 +34,57 @@ SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
 
 Arrays = dict[str, dict[str, Tensor]]
 """Tensors by owner and name; the owners are ``"classifier"``, mixtures, and the models of their candidates."""
+Code = Mapping[str, Any]
+"""What the caller of ``load`` passes in place of the parameters ``aggregate``, ``model`` and ``loss``, or None."""
 
 
 class CodeError(ValueError):
     """Code that ``load`` needs was not passed, or code that it does not need was passed."""
 
 
-def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays]:
-    """Return what the JSON file holds but the name of the file of arrays, and the arrays."""
-    parameters = {name: v for name, v in classifier.get_params(deep=False).items() if name not in LOCAL}
-    if not isinstance(parameters["random_state"], int | np.integer):
-        parameters["random_state"] = None  # a generator has advanced since
-    classes = classifier.classes_
+def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays, Code]:
+    """Return what the JSON file holds besides the name of the other file; the arrays; the parameters that are code."""
+    code: dict[str, Any] = dict.fromkeys(("aggregate", "model", "loss"))
+
+    def is_code(name: str, value: Any) -> bool:
+        if name == "aggregate":
+            kinds = value if isinstance(value, list | tuple) else [value]
+            return not all(isinstance(kind, str) or describe_aggregate(kind) for kind in kinds)
+        return name in code and not isinstance(value, str | None)
+
+    def encode(name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
+        if is_code(name, value):
+            code[name] = value
+            return {"code": name}
+        if type(value) in SETTINGS.values():
+            return {"settings": type(value).__name__, "values": encode_all(value)}
+        if isinstance(value, Mapping):
+            return {"pairs": [(key, encode(name, v)) for key, v in value.items()]}
+        if isinstance(value, list | tuple):
+            return [encode(name, part) for part in value]
+        return describe_aggregate(value) if isinstance(value, Aggregate) else value
+
+    def encode_all(owner: Any) -> dict[str, Any]:
+        values = {n: v for n, v in owner.get_params(deep=False).items() if n not in LOCAL}
+        if not isinstance(values.get("random_state"), int | np.integer | None):
+            values["random_state"] = None  # a generator has advanced since
+        return {n: encode(n, v) for n, v in values.items()}
+
+    classes, bags, preparation = classifier.classes_, classifier.bag_model_, classifier.preparation_
     names = list(classes) if classes.dtype.kind in "mM" else classes.tolist()
     if wrong := [name for name in names if not isinstance(name, str | int | float)]:
         raise TypeError(f"the class {wrong[0]!r} cannot be saved as JSON; name classes by strings or numbers")
-    arrays: Arrays = {"classifier": _describe_arrays(classifier)}
-    bags, preparation = classifier.bag_model_, classifier.preparation_
+    own = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
+    own |= {n: torch.tensor(v, dtype=torch.float64) for n, v in (classifier.feature_statistics_ or {}).items()}
+    for number, (folds, of_members) in enumerate(zip(classifier.folds_, classifier.member_folds_, strict=True)):
+        own |= {f"folds.{number}": torch.as_tensor(folds).long(), f"member_folds.{number}": of_members}
+    arrays: Arrays = {"classifier": own}
     content = {
         **{name: getattr(classifier, f"{name}_") for name in COPIED},
         "versions": versions(),
-        "parameters": {name: _describe_parameter(name, value) for name, value in parameters.items()},
+        "parameters": encode_all(classifier),
         "classes": {"names": names, "dtype": classes.dtype.str if classes.dtype.kind in "biufU" else "O"},
         "class_order": classifier.class_order_,
         "input_shape": classifier.input_shape_,
@@ -65,39 +95,7 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays]:
     }
     if bags is not None:
         arrays["bags"] |= {"shift": bags.scaling.shift, "factor": bags.scaling.factor}
-    return content, arrays
-
-
-def _describe_parameter(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {"pairs": [(key, _describe_parameter(name, v)) for key, v in value.items()]}
-    if isinstance(value, Aggregate):
-        return describe_aggregate(value) or {"code": "aggregate"}
-    if type(value) in SETTINGS.values():
-        values = {key: v for key, v in value.get_params(deep=False).items() if key not in LOCAL}
-        return {
-            "settings": type(value).__name__,
-            "values": {key: _describe_parameter(key, v) for key, v in values.items()},
-        }
-    if name in ("model", "loss") and not isinstance(value, str):
-        return {"code": name}
-    if isinstance(value, list | tuple):
-        described = [_describe_parameter(name, part) for part in value]
-        return {"code": name} if {"code": name} in described else described
-    return value
-
-
-def _describe_arrays(classifier: Predictor) -> dict[str, Tensor]:
-    """Return the arrays of a classifier that belong to no model."""
-    arrays = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
-    if classifier.feature_statistics_ is not None:
-        arrays |= {name: torch.tensor(classifier.feature_statistics_[name], dtype=torch.float64) for name in STATISTICS}
-    for number, (folds, of_members) in enumerate(zip(classifier.folds_, classifier.member_folds_, strict=True)):
-        arrays[f"folds.{number}"] = torch.as_tensor(folds, dtype=torch.int64)
-        arrays[f"member_folds.{number}"] = of_members
-    return arrays
+    return content, arrays, code
 
 
 def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str, Any]:
@@ -119,18 +117,8 @@ def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str,
     return {"score": mixture.score, "candidates": candidates}
 
 
-def restore_parameters(content: schema.Content, code: Mapping[str, Any], device: str) -> AggregateClassifier:
-    """Return an unfitted classifier.
-
-    Parameters
-    ----------
-    content
-        Validated content of the JSON file.
-    code
-        What the caller of ``load`` passed in place of parameters that are code.
-    device
-        Device on which to predict.
-    """
+def restore_parameters(content: schema.Content, code: Code, device: str) -> AggregateClassifier:
+    """Return an unfitted classifier with the parameters that were saved and the code that was passed."""
     used = set[str]()
 
     def take(name: str, what: str) -> Any:
@@ -159,27 +147,9 @@ def restore_parameters(content: schema.Content, code: Mapping[str, Any], device:
 
 
 def restore_fit(classifier: AggregateClassifier, content: schema.Content, arrays: Arrays, model: Any) -> None:
-    """Set what ``fit`` had found, and remove the arrays that were used.
-
-    Parameters
-    ----------
-    classifier
-        An unfitted classifier, whose attributes are set.
-    content, arrays
-        Validated content of the JSON file, and the arrays.
-    model
-        The module or function of the caller from which networks are made, or None.
-    """
+    """Set what ``fit`` had found, and remove the arrays that were used; ``model`` is a module of the caller or None."""
     own, shape, n_classes = arrays["classifier"], tuple(content.input_shape), len(content.classes.names)
-    for name in (
-        "n_features_in",
-        "symmetry",
-        "error_rates",
-        "diagnosis",
-        "estimated_accuracy",
-        "candidates",
-        "history",
-    ):
+    for name in COPIED:
         setattr(classifier, f"{name}_", getattr(content, name))
     classifier.classes_, classifier.class_order_ = content.classes.restore(), np.array(content.class_order)
     classifier.input_shape_ = shape
@@ -198,20 +168,19 @@ def restore_fit(classifier: AggregateClassifier, content: schema.Content, arrays
     classifier.folds_ = [own.pop(f"folds.{number}").tolist() for number in range(n_sets)]
     classifier.member_folds_ = [own.pop(f"member_folds.{number}") for number in range(n_sets)]
     restore = partial(_restore_mixture, arrays=arrays, model=model, device=classifier.device)
-    classifier.mixture_ = restore(content.mixture, "mixture", n_outputs=n_classes, shape=shape)
-    classifier.bag_model_ = None
+    classifier.mixture_, classifier.bag_model_ = restore(content.mixture, "mixture", shape, n_classes), None
     if content.bag_mixture is not None:
         of_bags = tuple(arrays["bags"]["shift"].shape)
         scaling = _restore_scaling(arrays["bags"], of_bags)
-        classifier.bag_model_ = BagModel(scaling, restore(content.bag_mixture, "bags", n_outputs=2, shape=of_bags))
+        classifier.bag_model_ = BagModel(scaling, restore(content.bag_mixture, "bags", of_bags, 2))
 
 
 def _restore_mixture(
     saved: schema.SavedMixture,
     owner: str,
-    *,
-    n_outputs: int,
     shape: tuple[int, ...],
+    n_outputs: int,
+    *,
     arrays: Arrays,
     model: Any,
     device: str,
@@ -230,8 +199,7 @@ def _restore_mixture(
             if hasattr(restored, "module"):
                 restored.module.to(device)
             models.append(restored)
-        orders = [np.array(order) for order in c.orders]
-        score = math.nan if c.score is None else c.score
+        orders, score = [np.array(order) for order in c.orders], math.nan if c.score is None else c.score
         candidates.append(Candidate(c.name, labels, models, orders, c.step, c.n_steps, score, unknown, c.seconds))
     weights, sharpness = (_pop_floats(arrays[owner], name, (len(candidates),)) for name in ("weights", "sharpness"))
     if float(weights.min()) < 0 or abs(float(weights.sum()) - 1) > 1e-3 or float(sharpness.min()) <= 0:

@@ -19,8 +19,8 @@ from unbag._utils.checks import check_device
 from unbag._utils.files import WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.estimators import AggregateClassifier
 from unbag.estimators.predictor import Predictor
-from unbag.persistence.classifier_state import Arrays, CodeError, describe, restore_fit, restore_parameters
-from unbag.persistence.schema import FORMAT, Content, validate_content
+from unbag.persistence.classifier_state import Arrays, Code, CodeError, describe, restore_fit, restore_parameters
+from unbag.persistence.schema import FORMAT, ArrayFile, Content, validate_content
 from unbag.persistence.strict_json import compute_digest, parse_json
 
 HEAD = "model.json"
@@ -47,7 +47,7 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     folder = Path(folder)
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; choose another folder, or replace its model by overwrite=True")
-    content, arrays = describe(classifier)
+    content, arrays, code = describe(classifier)
     tensors = {f"{owner}:{name}": t for owner, group in arrays.items() for name, t in group.items()}
     # safetensors accepts no tensors that share memory.
     raw = safetensors.torch.save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
@@ -63,7 +63,7 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
         for name, part, limit in ((HEAD, head, MAX_JSON_BYTES), (file, raw, MAX_ARRAY_BYTES)):
             if len(part) > limit:
                 raise ValueError(f"{name} would have {len(part):,} bytes, expected at most {limit:,}")
-        _parse_head(head)
+        _restore(_parse_head(head), raw, code, "cpu")
     except ValueError as error:
         raise ValueError(f"the classifier is not saved, because it could not be loaded again: {error}") from error
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,18 +107,16 @@ def load(
     path = Path(folder) / HEAD
     content = _read_head(path)
     check_device(device)
+    arrays = path.with_name(content.arrays.file)
     try:
-        classifier = restore_parameters(content, {"model": model, "aggregate": aggregate, "loss": loss}, device)
-        arrays = _read_arrays(path.parent, content, may_be_infinite=model is not None)
-        restore_fit(classifier, content, arrays, model)
-        if left := sorted(f"{owner}:{name}" for owner, group in arrays.items() for name in group):
-            raise ValueError(f"no model has the array {left[0]}")
+        raw = read_regular(arrays, min(content.arrays.n_bytes, MAX_ARRAY_BYTES))
+        return _restore(content, raw, {"model": model, "aggregate": aggregate, "loss": loss}, device)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} needs {arrays.name}, which is missing in the same folder") from None
     except CodeError as error:
         raise CodeError(f"{path}: {error}") from None
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        message = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else str(error).partition("\n")[0]
-        raise ValueError(f"{path} is damaged: {ascii(message[:400])[1:-1]}; save the classifier again") from error
-    return classifier
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}; save the classifier again") from error
 
 
 def _to_plain(value: Any) -> Any:
@@ -155,21 +153,32 @@ def _parse_head(raw: bytes) -> Content:
     return validate_content(json.dumps(head["content"]))
 
 
-def _read_arrays(folder: Path, content: Content, *, may_be_infinite: bool) -> Arrays:
-    """Return finite tensors by owner and name; buffers of a module of the caller may be infinite."""
-    path = folder / content.arrays.file
+def _restore(content: Content, raw: bytes, code: Code, device: str) -> AggregateClassifier:
+    """Return the classifier of validated content and of the file of arrays."""
     try:
-        raw = read_regular(path, min(content.arrays.n_bytes, MAX_ARRAY_BYTES))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"the arrays of the classifier in {folder} are missing: {path.name}") from None
-    if hashlib.sha256(raw).hexdigest() != content.arrays.sha256:
-        raise ValueError(f"{path.name} was altered after it was saved, as its checksum shows")
+        classifier = restore_parameters(content, code, device)
+        arrays = _parse_arrays(raw, content.arrays, may_be_infinite=code["model"] is not None)
+        restore_fit(classifier, content, arrays, code["model"])
+        if left := sorted(f"{owner}:{name}" for owner, group in arrays.items() for name in group):
+            raise ValueError(f"no model has the array {left[0]}")
+    except CodeError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        message = f"{type(error).__name__} {error}" if isinstance(error, LookupError) else str(error).partition("\n")[0]
+        raise ValueError(ascii(message[:400])[1:-1]) from error
+    return classifier
+
+
+def _parse_arrays(raw: bytes, file: ArrayFile, *, may_be_infinite: bool) -> Arrays:
+    """Return finite tensors by owner and name; buffers of a module of the caller may be infinite."""
+    if hashlib.sha256(raw).hexdigest() != file.sha256:
+        raise ValueError(f"{file.file} was altered after it was saved, as its checksum shows")
     if int.from_bytes(raw[:8], "little") > MAX_HEADER_BYTES:
-        raise ValueError(f"the header of {path.name} has more than {MAX_HEADER_BYTES:,} bytes")
+        raise ValueError(f"the header of {file.file} has more than {MAX_HEADER_BYTES:,} bytes")
     try:
         tensors = safetensors.torch.load(raw)
     except Exception as error:  # the library raises errors of many types for damaged files
-        raise ValueError(f"{path.name} is no file of safetensors: {error}") from error
+        raise ValueError(f"{file.file} is no file of safetensors: {error}") from error
     arrays: Arrays = {}
     for key, tensor in tensors.items():
         owner, _, name = key.partition(":")

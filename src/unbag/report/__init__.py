@@ -1,4 +1,4 @@
-"""A fitted classifier on one page: what it learned from what, how good it is, and what to be careful about."""
+"""Report on a fitted classifier: a summary as JSON, and one HTML page of it."""
 
 from unbag.report.page import check_format as check_format
 from unbag.report.page import render as render

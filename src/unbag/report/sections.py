@@ -37,7 +37,7 @@ def describe_quality(summary: dict[str, Any]) -> Section:
         likelihood, group = s["likelihood"], wording(s).group
         if likelihood["model"] is not None:
             x = "log-likelihood, model minus constant prediction"
-            histogram = {"edges": likelihood["edges"], "counts": likelihood["counts"], "x": x, "y": f"{group}s"}
+            histogram = {"edges": likelihood["edges"], "counts": likelihood["counts"], "x": x, "y": wording(s).groups}
             section.add_plot("bars", f"Histogram: {x}, of each {group}", describe_gain(s), **histogram)
     columns = {
         **{"observations": "wording.title", "groups": "judged.groups#", "model": "likelihood.model#"},

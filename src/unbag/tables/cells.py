@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +30,8 @@ DASHES = "\u2012|\u2013|\u2014|\u2212"
 UNREADABLE, NUMBER, BOUNDS, SUPPRESSED = range(4)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The bounds of a number in one cell, and whether they are included."""
+class Cell(NamedTuple):
+    """The bounds of a number in one cell, and how it is written."""
 
     kind: int
     low: float = -inf
@@ -42,12 +42,12 @@ class Cell:
     percent: bool = False
     decimals: int = 0
     separated: bool = False
-    """Whether there is something between thousands."""
+    """Whether thousands are set apart."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A column of cells; all arrays are (rows,)."""
+    """A column of cells: the fields of :class:`Cell` as arrays, (rows,)."""
 
     kind: np.ndarray
     low: np.ndarray
@@ -56,9 +56,9 @@ class Cells:
     below: np.ndarray
     percent: np.ndarray
     decimals: int
-    """The most that a number has."""
+    """The most decimals of a number."""
     separated: bool
-    """Whether there is something between the thousands of any."""
+    """Whether the thousands of any number are set apart."""
 
     def differ(self, other: Cells) -> np.ndarray:
         """Return where two readings of a column do not agree, (rows,)."""
@@ -84,10 +84,9 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
     cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
     cells.append(Cell(SUPPRESSED))  # of those that are missing: the last one
     place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    names = ("kind", "low", "high", "above", "below", "percent")
-    arrays = {name: np.array([getattr(one, name) for one in cells])[place] for name in names}
-    decimals, separated = max(one.decimals for one in cells), any(one.separated for one in cells)
-    return Cells(**arrays, decimals=decimals, separated=separated)
+    fields: dict[str, Any] = dict(zip(Cell._fields, zip(*cells, strict=True), strict=True))
+    whole = {"decimals": max(fields.pop("decimals")), "separated": any(fields.pop("separated"))}
+    return Cells(**{name: np.array(values)[place] for name, values in fields.items()}, **whole)
 
 
 def read_cell(text: str, mark: str = ".") -> Cell:

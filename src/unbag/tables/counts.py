@@ -507,9 +507,9 @@ class _Constraints:
                 yield name, number & (numbers != np.rint(numbers)), "is no whole number, as counts are"
             if counted and step is not None:
                 off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
-                yield name, off, f"is no multiple of {step:g}, to which counts are said to be rounded"
+                yield name, off, f"is no multiple of {step:g}, to which counts are rounded by --rounded-to"
             if counted:
-                message = f"is told, although counts below {few} are said to be suppressed"
+                message = f"is shown, although counts below {few} are suppressed by --suppressed-below"
                 yield name, (numbers > 0) & (numbers < few), message
         for name in counts.columns.scales:
             cells = counts.cells[name]
@@ -537,7 +537,7 @@ class _Constraints:
         self.errors.add(
             (totals < sizes) | ((totals > sizes) & (not missing)),
             lambda row: (
-                f"{self._name(row)} is said to have {totals[row]:g} members, but {sizes[row]} rows name it; "
+                f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; "
                 + (
                     "sizes must not be smaller than that"
                     if totals[row] < sizes[row]

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from unbag._utils.files import atomic_file, locked, raise_if_input, read_regular, remove_drafts, write_atomic
 from unbag._utils.problems import Problem, fail
@@ -94,14 +96,14 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
                 if len(feature.values) > MOST_CATEGORIES:
                     message = f"the column holds {len(feature.values):,} different texts; leave it out with --exclude"
                     raise fail(f"{message} {feature.name}", loaded.instances.file, None, feature.name)
-            write_atomic(place / "preparation.json", json.dumps(preparation.as_plain(), indent=1).encode())
+            write_atomic(place / "preparation.json", to_json(preparation))
             _write_rows(loaded, preparation, position, path)
             _raise_if_changed(loaded)
             write_atomic(place / "manifest.json", json.dumps({**key, "size": path.stat().st_size}, indent=1).encode())
         size = json.loads(read_regular(place / "manifest.json"))["size"]
         if not path.exists() or path.stat().st_size != size:
             raise fail(f"encoded rows are truncated or missing; remove the folder {place}", str(path))
-        preparation = Preparation.from_plain(json.loads(read_regular(place / "preparation.json")))
+        preparation = TypeAdapter(Preparation).validate_json(read_regular(place / "preparation.json"))
         rows = EncodedRows(MappedRows(path.absolute()), preparation)
     return rows, _renumber(loaded, position), position
 

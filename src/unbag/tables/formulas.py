@@ -10,25 +10,25 @@ import pyarrow.compute as pc
 from unbag._utils.problems import Problem
 from unbag.data.features import NUMERIC_TEXT
 
-# What a formula begins with, also in the wide forms that a spreadsheet understands. Apostrophes in front are counted
-# in, so that taking one away again gives back what was there.
 FORMULA = "^'*[-=+@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+"""Beginning of a formula, also in wide characters. Apostrophes count, so that removing one restores the text."""
 
 
 @dataclass
 class FormulaEscaper:
     """Puts an apostrophe before text in a CSV file that a spreadsheet would run as a formula.
 
-    Not active in other formats than CSV, and where text is to be written as it is.
+    Parameters
+    ----------
+    active
+        False for other formats than CSV, and for text that is to be written as it is.
+    escaped
+        How many values were escaped, by column.
 
     Examples
     --------
-    >>> escaper = FormulaEscaper()
-    >>> escaper.escape(pa.table({"id": ["=1+1", "-1", "a"]})).to_pydict()
+    >>> FormulaEscaper().escape(pa.table({"id": ["=1+1", "-1", "a"]})).to_pydict()
     {'id': ["'=1+1", '-1', 'a']}
-    >>> print(escaper.as_problems("predicted.csv")[0])
-    predicted.csv, column id: 1 value begins as a formula does, and is written behind an apostrophe; --raw-text leaves \
-it out
     """
 
     active: bool = True
@@ -43,24 +43,20 @@ it out
         return pa.table(columns, names=names)
 
     def as_problems(self, file: str) -> list[Problem]:
-        """Return what was escaped, as notes."""
-        return [
-            Problem(
-                "note",
-                f"{count:,} {'value begins' if count == 1 else 'values begin'} as a formula does, and "
-                f"{'is' if count == 1 else 'are'} written behind an apostrophe; --raw-text leaves it out",
-                file,
-                None,
-                name,
+        """Return notes of what was escaped."""
+        notes = []
+        for name, count in self.escaped.items():
+            values, verb = ("value begins", "is") if count == 1 else ("values begin", "are")
+            message = (
+                f"{count:,} {values} as a formula does, and {verb} written behind an apostrophe; --raw-text leaves "
             )
-            for name, count in self.escaped.items()
-        ]
+            notes.append(Problem("note", f"{message}it out", file, None, name))
+        return notes
 
     def _escape(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         if not pa.types.is_string(column.type):
             return column
-        # A number is no formula, whatever its sign.
-        number = pc.match_substring_regex(column, NUMERIC_TEXT)
+        number = pc.match_substring_regex(column, NUMERIC_TEXT)  # which is no formula, whatever its sign
         formula = pc.and_not(pc.match_substring_regex(column, FORMULA), number).fill_null(False)
         if count := pc.sum(formula).as_py():
             self.escaped[name] = self.escaped.get(name, 0) + count

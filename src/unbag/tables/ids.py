@@ -15,10 +15,9 @@ from unbag.data.columns import Table, is_missing, whole_numbers
 def shared_keys(
     left: Table, left_column: str, right: Table, right_columns: list[str]
 ) -> tuple[pa.Array, list[pa.Array], list[Problem]]:
-    """Return the ids of two files in one type, or raise an error if they cannot be compared.
+    """Return the ids of two files in one type: as they are if they have one, otherwise as text, with a note.
 
-    Text on one side and whole numbers on the other are compared as whole numbers if no text would change by it, with a
-    note. Text such as ``007`` would change, and is refused.
+    Whole numbers are compared with text as they are written: 7 is the id 7, but neither 007 nor 7.0.
 
     Examples
     --------
@@ -27,32 +26,23 @@ def shared_keys(
     >>> wards = Table(Path("wards.csv"), pa.table({"ward": ["2", "1"]}))
     >>> left, (right,), notes = shared_keys(people, "ward", wards, ["ward"])
     >>> left.to_pylist(), right.to_pylist()
-    ([1, 2], [2, 1])
+    (['1', '2'], ['2', '1'])
     >>> print(notes[0])
-    wards.csv, column ward: these ids are text, but whole numbers in people.parquet; they are compared as whole numbers
+    wards.csv, column ward: these ids are text, but numbers in people.parquet; they are compared as text
     """
-    ours, notes = _as_key(left, left_column), []
-    theirs = [_as_key(right, name) for name in right_columns]
-    for place, name in enumerate(right_columns):
-        if ours.type == theirs[place].type:
-            continue
-        if {ours.type, theirs[place].type} != {pa.int64(), pa.string()}:
-            raise fail(
-                f"these ids are of type {theirs[place].type}, but of type {ours.type} in column {left_column} of "
-                f"{left.file}; write both in the same way",
-                right.file,
-                None,
-                name,
+    columns = [(left, left_column), *((right, name) for name in right_columns)]
+    keys = [_as_key(table, name) for table, name in columns]
+    if len({key.type for key in keys}) == 1:
+        return keys[0], keys[1:], []
+    notes = []
+    for (table, name), key in zip(columns, keys, strict=True):
+        if pa.types.is_string(key.type):
+            message = (
+                f"these ids are text, but numbers in {(left if table is right else right).file}; they are compared"
             )
-        text_is_ours = ours.type == pa.string()
-        table, column, other = (left, left_column, right) if text_is_ours else (right, name, left)
-        if text_is_ours:
-            ours = _as_whole(ours, table, column, other)
-        else:
-            theirs[place] = _as_whole(theirs[place], table, column, other)
-        message = f"these ids are text, but whole numbers in {other.file}; they are compared as whole numbers"
-        notes.append(Problem("note", message, table.file, None, column))
-    return ours, theirs, notes
+            notes.append(Problem("note", f"{message} as text", table.file, None, name))
+    keys = [key.cast(pa.string()) for key in keys]
+    return keys[0], keys[1:], notes
 
 
 def repeated(keys: pa.Array) -> np.ndarray:
@@ -141,43 +131,22 @@ def _normalise(text: pa.Array) -> pa.Array:
 
 
 def _as_key(table: Table, name: str) -> pa.Array:
+    """Return ids as whole numbers or text."""
     column = table.column(name)
     if pa.types.is_null(column.type):
         raise fail("all ids are missing; fill them in, or name another column", table.file, None, name)
     if pa.types.is_integer(column.type):
-        if column.type == pa.uint64():
-            large = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64())).fill_null(False)
-            _refuse(large, "is too large for an id that is a number; write ids as text", table, name)
-        return column.cast(pa.int64())
+        too_large = column.type == pa.uint64() and (pc.max(column).as_py() or 0) >= 2**63
+        return column if too_large else column.cast(pa.int64())
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)
         fraction = ~np.isnan(values) & ((values != np.rint(values)) | (np.abs(values) > 2.0**53))
-        _refuse(pa.array(fraction), "is no id; ids are text or whole numbers", table, name)
+        if fraction.any():
+            row = int(fraction.argmax())
+            raise fail(f"{values[row]} is no id; ids are text or whole numbers", table.file, row + 1, name)
         return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64())
     if pa.types.is_temporal(column.type):
         return column.cast(pa.string())
     if not pa.types.is_string(column.type):
         raise fail(f"ids of type {column.type} cannot be compared; use text or whole numbers", table.file, None, name)
     return column
-
-
-def _as_whole(keys: pa.Array, table: Table, name: str, other: Table) -> pa.Array:
-    """Return text as whole numbers; refuse text that would change."""
-    whole = pc.match_substring_regex(keys, r"^(0|-?[1-9][0-9]*)$").fill_null(True)
-    message = f"is text, but ids in {other.file} are whole numbers; write both in the same way"
-    _refuse(pc.invert(whole), message, table, name, "the id ")
-    try:
-        return keys.cast(pa.int64())
-    except pa.ArrowInvalid:
-        texts = keys.fill_null("0").to_pylist()
-        large = pa.array([len(text) > 20 or not -(2**63) <= int(text) < 2**63 for text in texts])
-        message = f"is too large for a whole number of 64 bits, as ids in {other.file} are; write ids there as text"
-        _refuse(large, message, table, name, "the id ")
-        raise
-
-
-def _refuse(bad: pa.Array, message: str, table: Table, name: str, what: str = "") -> None:
-    """Raise an error that names the first id of which a mask is true."""
-    row = pc.index(bad, True).as_py()
-    if row >= 0:
-        raise fail(f"{what}{table.column(name)[row].as_py()!r} {message}", table.file, row + 1, name)

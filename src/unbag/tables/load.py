@@ -41,15 +41,15 @@ class LoadedTables:
     observed: list[ObservationTable]
     classes: tuple[str, ...]
     labels: np.ndarray | None
-    """True classes by name, of the labelled rows."""
+    """Names of the true classes of ``labelled_rows``."""
     labelled_rows: np.ndarray | None
     learned_labels: tuple[np.ndarray, np.ndarray] | None
-    """Classes by name that are learned from, and the rows they are of."""
+    """Names of classes to learn from, and their rows."""
     subjects: np.ndarray | None
     """The number of the subject of each row, ``(rows,)``; a row without a subject has a number of its own."""
     problems: list[Problem]
     on_disk: list[tuple[str, int, int]] | None = None
-    """Where features were left in their files, these, as they were before any was read."""
+    """Name, size and time of change of each file, if features are not in memory."""
 
     @cached_property
     def findings(self) -> list[list[Finding]]:
@@ -92,10 +92,10 @@ class LoadedTables:
 
 
 def load_tables(plan: Plan, *, in_memory: bool = False) -> LoadedTables:
-    r"""Read the files of a plan and match them; what does not fit is among the problems.
+    r"""Read the files of a plan and match them; everything that does not fit is among the problems.
 
-    A file that cannot be read, or a column that is not there, raises :class:`unbag.tables.TableError`, because nothing
-    that follows would make sense. ``in_memory`` reads features wherever they are; otherwise large ones stay on disk.
+    A file that cannot be read and a column that is missing raise :class:`unbag.tables.TableError`. ``in_memory`` reads
+    all features; otherwise those of large Parquet files stay on disk.
     """
     with open_files(plan) as files:
         if in_memory or not is_on_disk(plan, files[0]):
@@ -105,7 +105,7 @@ def load_tables(plan: Plan, *, in_memory: bool = False) -> LoadedTables:
 
 
 def is_on_disk(plan: Plan, instances: TableFile) -> bool:
-    """Whether rows stay on disk: where a folder for them is named, or Parquet takes more than a tenth of the memory.
+    """Return whether rows stay on disk: if a folder for them is named, or Parquet has more than a tenth of the memory.
 
     A table in memory takes several times as much as its files. Models that need rows in memory get them there, unless a
     folder is named.
@@ -120,7 +120,7 @@ def is_on_disk(plan: Plan, instances: TableFile) -> bool:
 
 
 def memory_size() -> float:
-    """Return how many bytes of memory the machine has; where it does not say, no table is too large."""
+    """Return the number of bytes of memory of the machine; infinity if it is unknown."""
     if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
         return math.inf
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -214,13 +214,13 @@ def _find_classes(
     known = {source: count for source, count in by_source.items() if count is not None}
     if len(set(known.values())) > 1:
         numbers = ", ".join(f"{count} by {source}" for source, count in known.items())
-        raise fail(f"the number of classes is told in different ways: {numbers}")
+        raise fail(f"the number of classes is given in different ways: {numbers}")
     if not known:
         hint = ""
         if column := of_instances.label or plan.labelled or plan.names:
             hint = f"; column {column} has {len(label_texts(instances, column).drop_null().unique())}"
         raise fail(
-            f"{sources[0].aggregate} does not tell how many classes there are; say it with --n-classes, or name them "
+            f"{sources[0].aggregate} does not determine the number of classes; give it with --n-classes, or name them "
             f"with --classes{hint}"
         )
     count = next(iter(known.values()))

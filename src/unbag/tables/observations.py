@@ -202,7 +202,7 @@ def _match_members(match: Match) -> Matched:
     ordered = np.sort(places, 1)
     problems += in_rows(
         known & (ordered[:, 1:] == ordered[:, :-1]).any(1),
-        lambda _: "a row is compared with itself, which tells nothing; leave this line out",
+        lambda _: "a row is compared with itself; leave this line out",
         file=table.file,
     )
     kept = np.flatnonzero(known)
@@ -295,16 +295,18 @@ def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> Values
     return (None, errors) if (errors := list(problems)) else (numbers.astype(np.int64), [])
 
 
-def _read_numbers(table: Table, column: str, what: str) -> Values:
-    """Read a column of numbers, whole ones as int64; ``what`` names them in errors."""
+def _read_numbers(table: Table, column: str, what: str, least: float = -np.inf, below: float = np.inf) -> Values:
+    """Read a column of numbers in a range, whole ones as int64; ``what`` names them in errors."""
     given = table.column(column)
     numeric = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
     numbers = np.full(len(given), np.nan)
     if any(fits(given.type) for fits in numeric):
         numbers = given.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    bounds = f" of at least {least:g}" if least > -np.inf else ""
+    bounds += f" and less than {below:g}" if below < np.inf else ""
     problems = in_rows(
-        ~np.isfinite(numbers),
-        lambda row: f"{what} must be a number, got {given[row].as_py()!r}",
+        ~(np.isfinite(numbers) & (numbers >= least) & (numbers < below)),
+        lambda row: f"{what} must be a number{bounds}, got {given[row].as_py()!r}",
         file=table.file,
         column=column,
     )
@@ -323,28 +325,15 @@ def _read_error_rates(
         with failing(table.file):
             aggregate = Noisy(aggregate, rate)  # type: ignore[arg-type]  # refuses rates that are out of range
         return aggregate, None, ColumnRead(observed, f"some are wrong, {how}", len(table)), []
-    rates, problems = _read_numbers(table, rate, "a rate of wrong answers")
-    if rates is not None:
-        problems += in_rows(
-            ~((rates >= 0) & (rates < 1)),
-            lambda row: f"a rate of wrong answers must be from 0 to less than 1, got {table.column(rate)[row].as_py()}",
-            file=table.file,
-            column=rate,
-        )
-    return Noisy(aggregate, 0.0), rates, ColumnRead(rate, "rate of wrong answers", len(table)), problems
+    rates, errors = _read_numbers(table, rate, "a rate of wrong answers", 0, 1)
+    return Noisy(aggregate, 0.0), rates, ColumnRead(rate, "rate of wrong answers", len(table)), errors
 
 
 def _read_weights(table: Table, column: str) -> Values:
     """Read the weights of groups; those of weight zero are left out, with a note."""
-    weights, problems = _read_numbers(table, column, "a weight")
+    weights, problems = _read_numbers(table, column, "a weight", 0)
     if weights is None:
         return None, problems
-    problems += in_rows(
-        weights < 0,
-        lambda row: f"{table.column(column)[row]} is negative; a weight is not, and 0 leaves a group out",
-        file=table.file,
-        column=column,
-    )
     if not weights.any():
         problems.append(Problem("error", "all weights are 0, so that nothing is left", table.file, None, column))
     elif zero := int((weights == 0).sum()):

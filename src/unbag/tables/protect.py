@@ -137,7 +137,7 @@ def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
         if len(only) == 1:
             return only[0]
     raise fail(
-        f"no column is known to hold the id of the group; the columns are {list_some(table.names)}; name it with "
+        f"no column can be identified as that of group ids; the columns are {list_some(table.names)}; name it with "
         "--group, or the columns of counts with --classes",
         table.file,
     )

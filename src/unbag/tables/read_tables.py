@@ -1,4 +1,4 @@
-"""Files in, as ``unbag fit`` reads them, for callers of the estimator."""
+"""Read files as ``unbag fit`` does, for callers of the estimator."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from unbag.training import Observations
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What the estimator takes of files: ``AggregateClassifier(**parameters).fit(X, y, groups)``."""
+    """The contents of files for ``AggregateClassifier(**parameters).fit(X, y, groups, subjects=subjects)``."""
 
     X: Any
-    """The columns to learn from; ``X.to_pandas()`` and ``polars.from_arrow(X)`` are the same."""
+    """The features; ``X.to_pandas()`` and ``polars.from_arrow(X)`` are accepted alike."""
     y: Any
-    """What was observed of each group, :class:`unbag.training.Observations` with groups and weights; a list for several
-    files, and for labels to learn from."""
+    """Observations of groups, :class:`unbag.training.Observations` with groups and weights; a list if there are several
+    files, or labels to learn from."""
     groups: Any
-    """None where y holds them."""
+    """None if ``y`` contains them."""
     parameters: dict[str, Any]
-    """Of the classifier: aggregate, n_classes, classes, sampling and class_shares."""
+    """Parameters of the classifier: aggregate, n_classes, classes, sampling and class_shares."""
     labels: np.ndarray | None
-    """True classes, used for evaluation alone, of the rows with these numbers."""
+    """True classes, for evaluation only, of the rows ``labelled_rows``."""
     labelled_rows: np.ndarray | None
     subjects: np.ndarray | None
-    """The number of the subject of each row, ``subjects=`` of fit."""
+    """The number of the subject of each row."""
     instances: pa.Table
     """All columns of the instances."""
     problems: list[Problem]
@@ -75,7 +75,7 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     >>> _ = (folder / "wards.csv").write_text(
     ...     "ward,ill,well\n" + "".join(f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(30)))
     >>> data = unbag.read_tables(folder / "people.csv", folder / "wards.csv")
-    >>> clf = unbag.AggregateClassifier(**data.parameters, model="linear", epochs=2, random_state=0)
+    >>> clf = unbag.AggregateClassifier(**data.parameters, model="linear", random_state=0)
     >>> clf.fit(data.X, data.y, groups=data.groups).get_feature_names_out().tolist()
     ['age', 'town = north', 'town = south']
     """
@@ -90,7 +90,7 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
 
 
 def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, LoadedTables, list[Problem]]:
-    """Read the files of a plan, what was examined of them, and what is worth knowing; raise where that is no use.
+    """Return the files of a plan, the part of them that was examined, and warnings and notes; raise for errors.
 
     ``in_memory`` is that of :func:`unbag.tables.load.load_tables`.
     """
@@ -103,9 +103,9 @@ def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, Load
 
 
 def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:
-    """Return files that were read as the estimator takes them; labels to learn from are one more set.
+    """Return files in the form that the estimator accepts; labels to learn from are one more set of observations.
 
-    ``X`` are the rows on disk, where features are not in memory.
+    ``X`` contains the rows on disk, if features are not in memory.
     """
     plan = gathered.plan
     sets: list[tuple[Any, Any, Any, Any]] = [
@@ -119,12 +119,12 @@ def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) ->
         counts = one_hot(torch.from_numpy(places), len(gathered.classes))
         aggregate = LabelProportions()
         sets.append((aggregate, Observations(aggregate, of_one, counts, len(gathered.classes)), None, None))
-    own: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
-    aggregate, y, groups, sampling = own
+    joined: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
+    aggregate, y, groups, sampling = joined
     parameters = {
         "aggregate": aggregate,
         "n_classes": len(gathered.classes),
-        # Names that a column of labels tells are given when the model is fitted.
+        # With a column of names, the classes are named after the fit.
         "classes": None if plan.names is not None and plan.classes is None else list(gathered.classes),
         "sampling": sampling,
         "class_shares": plan.shares,

@@ -166,13 +166,13 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     columns = _find_counts(columns, names, source, plan) if counted else _find_answers(columns, names, source)
     if kind.size is None and instances.group is None:
         raise fail(
-            f"no column tells which group a row belongs to; call it group, or name it with --group, and write the "
+            f"no column identifies the group of a row; call it group, or name it with --group, and write the "
             f"same ids as in column {columns.group} of {file}",
             str(plan.instances),
         )
     if kind.size is not None and instances.id is None:
         raise fail(
-            f"no column says by its name that it holds the ids that {', '.join(columns.members)} of {file} refer to; "
+            f"no column is named like the ids to which {', '.join(columns.members)} of {file} refer; "
             f"the columns are {list_some(instances.features)}; name the right one with --id, or call it id",
             str(plan.instances),
         )
@@ -287,7 +287,7 @@ def infer_polarity(
     if doubt:
         option = ", or say what 1 means with --relation" if relations else ""
         raise fail(
-            f"the name of the column does not tell what 1 means; call it {vocabulary.yes[0]} if it is: "
+            f"the name of the column does not determine what 1 means; call it {vocabulary.yes[0]} if it is: "
             f"{vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: {vocabulary.meanings[1]}{option}",
             file,
             None,

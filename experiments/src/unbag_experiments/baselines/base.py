@@ -85,8 +85,6 @@ class Method:
     """Whether the paper's tables have it."""
     named_only: bool = False
     """Whether only parts of the plan that name it have it: others were frozen before it came."""
-    accelerated: bool = True
-    """Whether kernels of the experiments may run its model; not where the model takes derivatives on its way."""
     problems: tuple[str, ...]
     """The kinds of observations that it can learn from."""
     objective: Objective | None = None

@@ -93,7 +93,6 @@ class LLPVAT(Method):
     source = "Tsai and Lin, Learning from Label Proportions with Consistency Regularization, ACML 2020"
     in_paper = False
     named_only = True
-    accelerated = False
     problems = ("label_proportions",)
 
     weight: float = 0.05

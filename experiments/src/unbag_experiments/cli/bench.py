@@ -42,27 +42,6 @@ def training(ctx: typer.Context, json_file: JsonFile = None, threads: Threads = 
     _bench("training", ctx.obj, json_file, threads, quick)
 
 
-@app.command(
-    cls=choosing_from("unbag_experiments.benchmarks.scale"), epilog="Example: unbag bench scale --rows 20000 --quick"
-)
-def scale(  # noqa: PLR0917 (options are given by name)
-    ctx: typer.Context,
-    rows: Annotated[list[int], typer.Option(metavar="<int>", min=10_000, help="Rows of the table.")] = [100_000],  # noqa: B006 (typer's)
-    processes: Annotated[list[int], typer.Option(metavar="<int>", min=1, help="How many processes.")] = [1],  # noqa: B006
-    task: Annotated[Names, typer.Option(metavar="<str>", help="Only this task")] = None,
-    folder: Annotated[Path | None, typer.Option(help="A folder to keep the tables in, for the next time.")] = None,
-    json_file: JsonFile = None,
-    threads: Threads = 1,
-    quick: Quick = False,
-) -> None:
-    """Time reading, training, predicting and disaggregating against plain scripts, and several processes against one.
-
-    --rows, --processes and --task may be given several times. A JSON file keeps what it has of other cases.
-    """
-    chosen = {"rows": rows, "processes": processes, "tasks": task or (), "folder": folder}
-    _bench("scale", ctx.obj, json_file, threads, quick, **chosen)
-
-
 Sets = Annotated[Names, typer.Option("--set", metavar="<str>", help="Only this set")]
 Sizes = Annotated[list[int] | None, typer.Option("--size", metavar="<int>", help="Only groups of this size")]
 Methods = Annotated[Names, typer.Option("--method", metavar="<str>", help="Only this method")]

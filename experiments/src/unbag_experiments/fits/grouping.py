@@ -54,18 +54,6 @@ def split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def group(X: np.ndarray, size: int, grouping: str, seed: int) -> np.ndarray:
     """Return the group of each row; what is left over is one smaller group.
 
-    Parameters
-    ----------
-    X
-        Rows, (n, d).
-    size
-        Of the groups.
-    grouping
-        ``"random"``, or ``"similar"``: rows next to each other on a random projection of standardised columns, with
-        noise. The labels are not looked at, so that rows are as independent given their columns as they were.
-    seed
-        Of the order, or of projection and noise.
-
     Examples
     --------
     >>> group(np.zeros((5, 1)), 2, "random", seed=0)

@@ -10,7 +10,6 @@ import numpy as np
 from unbag._utils.files import write_atomic
 from unbag._utils.pages import describe, environment
 from unbag._utils.pages.tables import Cell, Table
-from unbag.out_of_fold import TOO_FEW_TO_JUDGE
 from unbag_experiments.fits.comparison import (
     NEAR,
     SAID_FAR,
@@ -43,6 +42,8 @@ from unbag_experiments.render import markdown_table
 from unbag_experiments.result_tables import provenance_table
 
 MISSING = "missing"
+TOO_FEW_TO_JUDGE = 10
+"""Groups up to which the version of the library that was measured did not estimate its accuracy."""
 TITLES = {
     "default": "Default",
     "linear": "Linear",

@@ -61,23 +61,6 @@ def fill(
     """Run the cells that a folder of results lacks, save each as soon as it is finished, and count how they ended.
 
     Several processes may share the folder: what one has claimed the others leave to it.
-
-    Parameters
-    ----------
-    cells
-        What is wanted, first things first.
-    folder
-        Of results, which is made if need be.
-    kind
-        Of which table the cells are.
-    budget
-        How long this may take, such as ``9m``. A cell is not begun where one like it took longer than what is left.
-    start
-        The moment of ``time.monotonic()`` from which the budget counts; None for now.
-    load
-        Returns a set by its name.
-    tell
-        Is told a line for each cell.
     """
     until = None if budget is None else end_of(budget, time.monotonic() if start is None else start)
     there, facts, ended = read(folder, kind), _circumstances(), Counter[str]()
