@@ -35,7 +35,7 @@ def test_settings_have_the_names_and_defaults_of_the_estimator():
     assert validation.get_params() == defaults(CrossFitting)
     assert training.get_params() == defaults(NetworkTraining)
     data = {"aggregate", "n_classes", "classes", "class_shares", "sampling"}
-    assert {*estimator} - {*parameters} == {*data, "training", "validation", "random_state", "verbose", "removed"}
+    assert {*estimator} - {*parameters} == {*data, "training", "validation", "random_state", "verbose"}
     hooks = {"optimiser", "schedule", "stopping", "views", "checkpoint"}
     assert {*defaults(NetworkTraining)} - {*options_of(NetworkOptions)} == hooks
 

@@ -23,6 +23,8 @@ from unbag.published import HIGH, LOW, SCALE, estimate
 FEW_TO_JUDGE = 40
 """Up to so many held-out groups, an estimate of accuracy is rough."""
 MAX_HALF_WIDTH = 0.02
+MIN_VARIANCE = 1e-9
+"""Expected squared deviation of the counts of a group below which rounding errors prevail."""
 """Half-width of its interval above which an estimate of accuracy is rough."""
 CHANCE = 0.01
 """Probability that any group is named although all counts are right."""
@@ -317,6 +319,7 @@ def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations
 
 def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str = "") -> Iterator[Finding]:
     # Published counts hide a part of the variation: the ratio is a lower bound, and at_least says so.
+    which = which & (deviations.square > MIN_VARIANCE)
     if not bool(which.any()):
         return
     dispersion, error = deviations.dispersion(which)

@@ -10,6 +10,10 @@ from torch import Tensor
 from unbag.learners import Problem
 
 
+MIN_GROUPS = 11
+"""With fewer held-out groups, an interval over groups says too little."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """An estimated mean with its 95 % interval over groups."""
@@ -36,10 +40,10 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
     Returns
     -------
     Estimate or None
-        None where no group was held out.
+        None where too few groups were held out.
     """
     judged = problem.unroll(out_of_fold.isfinite().all(1))
-    if judged is None:
+    if judged is None or judged.n_groups < MIN_GROUPS:
         return None
     sums, sizes = [], []
     for s in judged.sets:
