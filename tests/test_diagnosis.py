@@ -27,7 +27,6 @@ from unbag import (
     diagnose,
 )
 
-
 PAIRS = Groups.from_tuples([[0, 1], [1, 2], [2, 3], [0, 3]])
 TRIPLETS = Groups.from_tuples([[0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 3, 1]])
 BAGS = Groups.from_sizes([3, 2, 4])
