@@ -312,8 +312,9 @@ def _tally(codes: np.ndarray, sizes: np.ndarray, least: int, most: int) -> np.nd
 def _decides_bags(column: Column, s: Observations, n_columns: int) -> str | None:
     """Return how the largest or smallest number of a bag, or a word in it, decides the label of every bag."""
     members, starts = s.groups.members.numpy(), s.groups.offsets.numpy()[:-1]
-    yes, codes = s.checked.numpy().astype(bool), column.codes[s.groups.members.numpy()]
-    log_chance = log(2) - log_orders(s.checked)  # of all ways to label the bags, one fits
+    answers = s.checked if s.checked.ndim == 1 else s.checked[:, 0].long()  # beside error rates
+    yes, codes = answers.numpy().astype(bool), column.codes[s.groups.members.numpy()]
+    log_chance = log(2) - log_orders(answers)  # of all ways to label the bags, one fits
     if column.numbers is None:
         values = np.unique(codes)
         log_chance += log(len(values))  # any of them may decide

@@ -11,6 +11,7 @@ from torch import Tensor
 from unbag._utils.checks import format_indices
 from unbag._utils.findings import Finding
 from unbag.data.groups import Groups
+from unbag.data.scaling import fit_scaling
 from unbag.diagnostics.leakage import CHANCE
 from unbag.diagnostics.neighbors import check_near_duplicates
 from unbag.diagnostics.registry import Context, register_check
@@ -37,10 +38,17 @@ def check_few_groups(context: Context) -> Iterator[Finding]:
     if X is None or X.ndim != 2:
         return
     rows = X[context.members]
-    varying = int(((rows != rows[0]) & ~(rows.isnan() & rows[0].isnan())).any(0).sum())
+    constant = fit_scaling(rows).factor == 0
+    varying = int((~constant).sum())
     if varying == 0:
         message = f"all {X.shape[1]:,} columns of X are the same in every row, so that rows cannot be distinguished"
         yield Finding("constant_columns", message, fatal=True)
+    elif bool(constant.any()):
+        yield Finding(
+            "constant_columns",
+            f"{format_indices('column', constant, context.name_column)} of X: constant, or varying by no more than "
+            "rounding errors, and ignored; measure in another unit if the differences matter",
+        )
     n_groups = context.n_groups or sum(len(s.groups) for s in context.sets)
     compared = n_groups - len(context.sets)  # with the first of its set
     if compared < varying:

@@ -28,7 +28,7 @@ from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
-SILENT = ("unnamed_classes",)
+SILENT = ("unnamed_classes", "constant_columns")
 """Kinds of findings that are recorded without a warning."""
 
 
@@ -194,7 +194,7 @@ class AggregateClassifier(Predictor):
         findings = run_checks("observations", context) + ([] if of_rows is None else run_checks("rows", of_rows))
         raise_if_fatal(findings, len(data.raw_sets))
         self.diagnosis_ = self._report(findings)
-        self.scaling_ = data.fit_scaling(self.scaling, self._column_names())
+        self.scaling_ = data.fit_scaling(self.scaling)
         problem = data.problem(self.scaling_)
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
