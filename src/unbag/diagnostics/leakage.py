@@ -257,11 +257,12 @@ def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
     kept = np.zeros(X.shape[1], dtype=bool)
     at_once = max(1, NUMBERS_AT_ONCE // max(len(X), 1))
     n_classes = max(s.n_classes for s in sets)
+    most = max(n_classes, *(min(len(s.groups), MAX_VALUES) for s in sets))
     for first in range(0, X.shape[1], at_once):
         part = X[:, first : first + at_once]
         ordered = np.sort(part[:FIRST_ROWS], 0)
         steps = ordered[1:] - ordered[:-1]
-        suspicious = ((steps > 0).sum(0) < max(MAX_VALUES, n_classes)) & (ordered[0] != ordered[-1])
+        suspicious = ((steps > 0).sum(0) < most) & (ordered[0] != ordered[-1])
         # If narrow clusters are far apart, the steps between them make up most of the range.
         steps = np.nan_to_num(steps)
         suspicious |= -np.sort(-steps, 0)[: n_classes - 1].sum(0) > 0.5 * steps.sum(0)
