@@ -55,7 +55,7 @@ AGGREGATES = {
 
 
 def fitted(z, aggregate="label_proportions", **options):
-    options = {"model": "linear", "epochs": 30, "learning_rate": 0.1, "random_state": 0, **options}
+    options = {"model": "linear", "validation": unbag.CrossFitting(2), "random_state": 0, **options}
     clf = AggregateClassifier(unbag.PossibleMembers() if aggregate == "possible_members" else aggregate, **options)
     return clf.fit(X, z, groups=GROUPS)
 
@@ -64,7 +64,7 @@ def fitted(z, aggregate="label_proportions", **options):
 @pytest.mark.parametrize("classes", [None, ["ill", "well"]], ids=["names of columns", "names of classes"])
 def test_columns_are_matched_to_the_classes_by_name(form, classes):
     z, turned = TABLES[form](COUNTS[["well", "ill"]]), TABLES[form](COUNTS)
-    clf = fitted(z, AGGREGATES[form], classes=classes, epochs=15)
+    clf = fitted(z, AGGREGATES[form], classes=classes)
     assert clf.classes_.tolist() == (classes or ["well", "ill"])
     assert (clf.predict(X) == LABELS).mean() > 0.9
     assert clf.score(X, z, groups=GROUPS) == clf.score(X, turned, groups=GROUPS)
@@ -100,7 +100,7 @@ def test_published_counts_keep_the_names_of_their_tables():
 @pytest.mark.parametrize("names", [["ill", "healthy"], ["Ill", "Well"], [1, 2]])
 def test_other_names_are_refused_with_both_lists(names):
     z = COUNTS.set_axis(names, axis=1)
-    clf = fitted(COUNTS, epochs=1)
+    clf = fitted(COUNTS)
     for use in (
         lambda: fitted(z, classes=["ill", "well"]),
         lambda: clf.score(X, z, groups=GROUPS),
@@ -118,11 +118,11 @@ def test_other_names_are_refused_with_both_lists(names):
 def test_arrays_and_numbered_columns_are_in_the_order_of_the_classes():
     values = COUNTS[["well", "ill"]].to_numpy().copy()
     for z in (values, values.tolist(), pd.DataFrame(values), pl.DataFrame(values), torch.from_numpy(values)):
-        clf = fitted(z, classes=["well", "ill"], epochs=15)
+        clf = fitted(z, classes=["well", "ill"])
         assert (clf.predict(X) == LABELS).mean() > 0.9
-        assert fitted(z, epochs=1).classes_.tolist() == [0, 1]
+        assert fitted(z).classes_.tolist() == [0, 1]
     turned = pd.DataFrame(values)[[1, 0]]  # the numbers of the columns, in another order
-    assert fitted(turned, epochs=1).classes_.tolist() == [0, 1]
+    assert fitted(turned).classes_.tolist() == [0, 1]
     assert clf.score(X, turned, groups=GROUPS) == clf.score(X, values, groups=GROUPS)
 
 
@@ -137,13 +137,13 @@ def test_logits_are_matched_where_their_classes_are_named():
 
 def test_names_stay_with_a_target():
     y = unbag.target(IDS, COUNTS[["well", "ill"]])
-    clf = fitted(COUNTS, epochs=15)
+    clf = fitted(COUNTS)
     expected = clf.score(X, COUNTS, groups=GROUPS)
     order = RNG.permutation(len(y))
     assert clf.score(X[order], y[order]) == pytest.approx(expected, abs=1e-6)
     for same in (y, pickle.loads(pickle.dumps(y)), np.concatenate([y[:20], y[20:]])):
         assert clf.score(X, same) == pytest.approx(expected, abs=1e-6)
-    named = AggregateClassifier(model="linear", epochs=15, learning_rate=0.1, classes=["ill", "well"], random_state=0)
+    named = AggregateClassifier(model="linear", classes=["ill", "well"], random_state=0)
     by_group = {"cv": GroupKFold(2), "groups": IDS, "error_score": "raise"}
     scores = cross_val_score(named, X, y, **by_group)
     assert scores.tolist() == cross_val_score(named, X, unbag.target(IDS, COUNTS), **by_group).tolist()
@@ -151,7 +151,7 @@ def test_names_stay_with_a_target():
 
 
 def test_several_sets_and_labels_share_the_names():
-    clf = AggregateClassifier(["label_proportions"] * 3, "linear", epochs=15, learning_rate=0.1, random_state=0)
+    clf = AggregateClassifier(["label_proportions"] * 3, "linear", random_state=0)
     y, groups = [COUNTS, COUNTS[["well", "ill"]], LABELS], [GROUPS, GROUPS, None]
     clf.fit(X, y, groups=groups)
     assert clf.classes_.tolist() == ["ill", "well"]
@@ -164,7 +164,7 @@ def test_several_sets_and_labels_share_the_names():
 
 def test_checked_observations_of_another_order_are_refused():
     z = Observations(LabelProportions(), GROUPS, COUNTS, 2)
-    clf = AggregateClassifier(model="linear", epochs=1, random_state=0)
+    clf = AggregateClassifier(model="linear", random_state=0)
     assert clf.fit(X, z).classes_.tolist() == ["ill", "well"]
     with pytest.raises(ValueError, match=r"in the order \['ill', 'well'\], but the classes are \['well', 'ill'\]"):
         clf.set_params(classes=["well", "ill"]).fit(X, z)
@@ -172,7 +172,7 @@ def test_checked_observations_of_another_order_are_refused():
 
 def test_names_of_answers_are_not_those_of_classes():
     z = pd.DataFrame({"answer": [0, 1] * 15, "rate": [0.1] * 30}, index=WARDS)
-    clf = AggregateClassifier(unbag.Noisy(unbag.MultipleInstance()), "linear", epochs=1, random_state=0)
+    clf = AggregateClassifier(unbag.Noisy(unbag.MultipleInstance()), "linear", random_state=0)
     assert clf.fit(X, z, groups=GROUPS).classes_.tolist() == [0, 1]
 
 
@@ -204,7 +204,7 @@ def test_every_order_of_columns_reads_the_same(data):
 
 def test_class_shares_are_matched_by_name():
     shares = pd.Series({"well": 0.7, "ill": 0.3})
-    clf = AggregateClassifier(model="linear", epochs=1, random_state=0, class_shares=shares, classes=["ill", "well"])
+    clf = AggregateClassifier(model="linear", random_state=0, class_shares=shares, classes=["ill", "well"])
     clf.fit(X, COUNTS, groups=GROUPS)
     read = unbag.aggregates.class_shares.read_class_shares
     assert read(shares, clf.classes_).shares.tolist() == [0.3, 0.7]
@@ -215,7 +215,7 @@ def test_class_shares_are_matched_by_name():
 
 
 def test_a_loaded_classifier_matches_names(tmp_path):
-    clf = fitted(COUNTS.set_axis([False, True], axis=1), epochs=1)
+    clf = fitted(COUNTS.set_axis([False, True], axis=1))
     assert clf.classes_.tolist() == [False, True]
     clf.save(tmp_path / "model")
     again = unbag.load(tmp_path / "model")

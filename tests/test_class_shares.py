@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems_of_groups import fast
 from scipy.stats import norm
 
 import unbag
@@ -99,17 +100,16 @@ def test_uneven_grades_are_within_five_points_of_the_known_order(tmp_path):  # t
     X, y, _ = grades(600, 0)
     X_new, new, by_order = grades(3000, 1)
     groups, z = ranks(y, 10)
-    settings = {"model": "mlp", "epochs": 25, "learning_rate": 0.005, "scaling": "standard", "random_state": 0}
+    settings = fast(epochs=25, learning_rate=0.005)
     clf = AggregateClassifier("ordinal_rank", n_classes=4, class_shares=SHARES, **settings).fit(X, z, groups=groups)
-    assert clf.diagnosis_ == []
+    assert {found.kind for found in clf.diagnosis_} <= {"rough_estimate"}
     assert (clf.predict(X_new) == new).mean() > (by_order == new).mean() - 0.05
-    assert len(clf.held_out_) == 1
     clf.save(tmp_path / "model")
     np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
     with pytest.warns(
-        UnbagWarning, match="hardly where one of the 4 classes ends and the next begins, so that nobody knows"
+        UnbagWarning, match="hardly where one of the 4 classes ends and the next begins, so that the accuracy is unknown"
     ):
-        without = AggregateClassifier("ordinal_rank", n_classes=4, **{**settings, "epochs": 1}).fit(X, z, groups=groups)
+        without = AggregateClassifier("ordinal_rank", n_classes=4, **fast(epochs=1)).fit(X, z, groups=groups)
     assert "unknown_borders" in {found.kind for found in without.diagnosis_}
     assert without.estimated_accuracy_ is None  # the share that the model believes in says nothing of the borders
     said = clf.estimated_accuracy_
@@ -119,9 +119,9 @@ def test_uneven_grades_are_within_five_points_of_the_known_order(tmp_path):  # t
 def test_a_few_labels_tell_the_borders_too():
     X, y, _ = grades(60, 0)
     groups, z = ranks(y, 2)
-    clf = AggregateClassifier(["ordinal_rank", "label_proportions"], "linear", epochs=1, n_classes=4, random_state=0)
+    clf = AggregateClassifier(["ordinal_rank", "label_proportions"], "linear", n_classes=4, random_state=0)
     clf.fit(X, [z, y], groups=[groups, None])
-    assert clf.diagnosis_ == []
+    assert {found.kind for found in clf.diagnosis_} <= {"rough_estimate"}
 
 
 @pytest.mark.parametrize(("model", "least"), [("linear", 0.95), ("trees", 0.85)])
@@ -132,7 +132,7 @@ def test_shares_name_the_classes_of_pairs(model, least):
     groups = Groups.from_tuples(rng.permuted(np.tile(np.arange(300), (8, 1)), axis=1).reshape(-1, 2))
     z = PairwiseSimilarity().observe(y, groups, 3)
     shares = {"low": 0.1, "mid": 0.3, "high": 0.6}
-    settings = {"classes": [*shares], "epochs": 30, "learning_rate": 0.05, "n_restarts": 3, "random_state": 0}
-    clf = AggregateClassifier("pairwise_similarity", model, class_shares=shares, **settings).fit(X, z, groups=groups)
+    clf = AggregateClassifier("pairwise_similarity", model, class_shares=shares, classes=[*shares], random_state=0)
+    clf.fit(X, z, groups=groups)
     assert clf.symmetry_ == "none"
     assert (clf.predict(X) == np.array([*shares])[y]).mean() > least

@@ -24,9 +24,9 @@ from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan
 
 N = 120
-FAST = {"model": "linear", "epochs": 2, "scaling": "standard", "random_state": 0}
+FAST = {"model": "linear", "random_state": 0}
 NAMES = [
-    *("age", "age is missing", "income", "smoker", "born", "born is missing"),
+    *("age", "income", "smoker", "born"),
     *("town = Bonn", "town = Ulm", "town is missing", "code = 1", "code = 2"),
 ]
 
@@ -77,7 +77,7 @@ def fitted():
 def test_columns_become_numbers_with_names(fitted):
     assert fitted.get_feature_names_out().tolist() == NAMES
     assert fitted.feature_names_in_.tolist() == ["age", "income", "smoker", "born", "town", "code"]
-    assert (fitted.n_features_in_, fitted.input_shape_) == (6, (11,))
+    assert (fitted.n_features_in_, fitted.input_shape_) == (6, (9,))
 
 
 @pytest.mark.parametrize("make", [in_polars, in_arrow])
@@ -136,11 +136,11 @@ def test_lists_in_place_of_single_values_are_refused_by_name(name, held, fitted)
     assert fitted.predict(empty).tolist() == fitted.predict(in_polars().with_columns(pl.lit(None).alias(name))).tolist()
 
 
-def test_trees_read_missing_numbers_as_they_are_and_so_do_classifiers_that_can():
+def test_classifiers_of_scikit_learn_read_missing_numbers():
     table = in_pandas()
     model = HistGradientBoostingClassifier(max_iter=2)
-    clf = AggregateClassifier(model=model, epochs=2, random_state=0).fit(table, TARGET)
-    assert clf.get_feature_names_out().tolist() == [*NAMES[:1], *NAMES[2:5], *NAMES[6:]]
+    clf = AggregateClassifier(model=model, random_state=0).fit(table, TARGET)
+    assert clf.get_feature_names_out().tolist() == NAMES
 
 
 @pytest.mark.parametrize(
@@ -218,10 +218,10 @@ def test_read_tables_gives_what_the_command_line_learns_from(tmp_path):
     files["categorical"] = ["code"]
     with pytest.warns(UnbagWarning, match="values are missing"):
         data = unbag.read_tables(*list(files.values())[:2], labelled="known", categorical=["code"])
-    clf = AggregateClassifier(**data.parameters, model="linear", epochs=2, random_state=0)
+    clf = AggregateClassifier(**data.parameters, model="linear", random_state=0)
     clf.fit(data.X.to_pandas(), data.y, groups=data.groups)
     assert clf.get_feature_names_out().tolist() == NAMES
-    fit_tables(make_plan({**files, "model": "linear", "epochs": 2}), Run(tmp_path / "run"))
+    fit_tables(make_plan({**files, "model": "linear"}), Run(tmp_path / "run"))
     there = unbag.load(tmp_path / "run" / "model")
     np.testing.assert_array_equal(there.predict_proba(in_pandas()), clf.predict_proba(in_pandas()))
     assert there.classes_.tolist() == ["ill", "well"]

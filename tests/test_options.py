@@ -14,10 +14,10 @@ from unbag import AggregateClassifier, CrossFitting, NetworkTraining
 from unbag.aggregates import AGGREGATES
 from unbag.cli import app
 from unbag.cli.options import FILE_OPTIONS, OPTIONS
+from unbag.learners.architectures import MODELS
 from unbag.objectives.losses import LOSSES
 from unbag.tables import TableError, make_plan, options, read_config
 from unbag.tables.options import NetworkOptions, Plan, Training, options_of
-from unbag.training.architectures import MODELS
 
 VALUES = {str: "x", int: 3, float: 0.5, bool: True, tuple: ["a", "b"], Path: "rows"}
 
@@ -35,7 +35,7 @@ def test_settings_have_the_names_and_defaults_of_the_estimator():
     assert validation.get_params() == defaults(CrossFitting)
     assert training.get_params() == defaults(NetworkTraining)
     data = {"aggregate", "n_classes", "classes", "class_shares", "sampling"}
-    assert {*estimator} - {*parameters} == {*data, "training", "validation", "random_state", "verbose", "removed"}
+    assert {*estimator} - {*parameters} == {*data, "training", "validation", "random_state", "verbose"}
     hooks = {"optimiser", "schedule", "stopping", "views", "checkpoint"}
     assert {*defaults(NetworkTraining)} - {*options_of(NetworkOptions)} == hooks
 

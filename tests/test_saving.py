@@ -263,6 +263,14 @@ def test_folders_with_files_are_replaced_on_request_only(fitted, saved):
         assert {path.name for path in saved.iterdir()} == {"README", "model.json", arrays_in(saved).name}
 
 
+def test_a_file_is_no_folder(fitted, tmp_path):
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(NotADirectoryError, match="model is a file; name a folder for the classifier"):
+        fitted[0].save(tmp_path / "model", overwrite=True)
+    with pytest.raises(FileNotFoundError, match="there is no saved classifier in"):
+        unbag.load(tmp_path / "model")
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 6}', "[1]"])
 def test_files_that_are_no_classifier_are_not_replaced(fitted, tmp_path, text):
     (tmp_path / "model.json").write_text(text)
@@ -349,7 +357,7 @@ def test_damaged_files(saved):
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (FORMAT + 1, f"has format {FORMAT + 1}, .* upgrade unbag if a later version has saved it"),
+        (FORMAT + 1, f"has format {FORMAT + 1}, which a later version has saved; upgrade unbag"),
         (5, r"was saved by unbag 0\.2\.0 or earlier; fit the classifier again and save it, or load it by unbag 0\.2"),
     ],
 )

@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems_of_groups import blobs
+from problems_of_groups import blobs, fast
 from training_problems import assert_close, assert_identical, drawn, network, observe, pairs_problem, table
 
 import unbag
 from unbag import Groups, LabelProportions, NegativeLogLikelihood, PairwiseSimilarity, UnbiasedRisk
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
-from unbag.diagnostics.constant import best_constant
+from unbag.diagnostics.null_model import best_constant
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 K = 3
@@ -227,9 +227,11 @@ def test_scores_and_the_best_constant_go_by_weight():
 # The estimator
 
 SMALL = {
-    "model": "linear", "epochs": 15, "learning_rate": 0.05, "validation_fraction": 0, "scaling": "none",
-    "batch_size": 10_000, "random_state": 0,
-}  # fmt: skip
+    **fast(epochs=15, learning_rate=0.05, batch_size=10_000),
+    "model": "linear",
+    "scaling": "none",
+    "validation": unbag.CrossFitting(None, validation_fraction=0),
+}
 
 
 def grouped(n: int = 30) -> tuple[np.ndarray, np.ndarray, Groups, np.ndarray]:
@@ -242,7 +244,7 @@ def test_the_estimator_takes_weights_of_groups_and_of_rows():
     X, z, groups, _ = grouped()
     times = np.random.default_rng(0).integers(0, 4, 30)
     again = groups.take(torch.from_numpy(np.repeat(np.arange(30), times)))
-    with pytest.warns(unbag.UnbagWarning, match="the groups hold"):
+    with pytest.warns(unbag.UnbagWarning, match="the groups contain"):
         expected = unbag.AggregateClassifier(**SMALL).fit(X, np.repeat(z, times, 0), again)
     by_group = unbag.AggregateClassifier(**SMALL).fit(X, z, groups, group_weights=times)
     by_row = unbag.AggregateClassifier(**SMALL).fit(
@@ -250,7 +252,7 @@ def test_the_estimator_takes_weights_of_groups_and_of_rows():
     )
     for one in (by_group, by_row):
         np.testing.assert_allclose(one.predict_proba(X), expected.predict_proba(X), atol=1e-4)
-        assert one.replicas_[0]["score"] == pytest.approx(expected.replicas_[0]["score"], abs=1e-4)
+        assert one.candidates_[0]["score"] == pytest.approx(expected.candidates_[0]["score"], abs=1e-4)
     score = expected.score(X, np.repeat(z, times, 0), groups=again)
     assert expected.score(X, z, groups=groups, group_weights=times) == pytest.approx(score)
     assert expected.score(X, z, groups=groups, sample_weight=np.repeat(times, 3)) == pytest.approx(score)
@@ -281,12 +283,13 @@ def test_each_of_several_sets_has_weights_of_its_own():
 
 def test_held_out_groups_are_chosen_among_those_that_count():
     X, z, groups, _ = grouped()
-    weights = np.arange(30) % 2
-    clf = unbag.AggregateClassifier(**{**SMALL, "validation_fraction": 0.2}).fit(X, z, groups, group_weights=weights)
-    assert clf.held_out_ == [None], "fifteen groups count, too few to split"
-    clf = unbag.AggregateClassifier(**{**SMALL, "validation_fraction": 0.2})
-    clf.fit(X, z, groups, group_weights=np.arange(30) > 6)
-    assert all(number > 6 for number in clf.held_out_[0])
+    settings = SMALL | {"validation": unbag.CrossFitting(None, validation_fraction=0.2)}
+    few = unbag.AggregateClassifier(**settings).fit(X, z, groups, group_weights=np.arange(30) % 2)
+    assert few.folds_ == [[-1] * 30], "fifteen groups count, too few to split"
+    weights = np.arange(30) > 3
+    clf = unbag.AggregateClassifier(**settings).fit(X, z, groups, group_weights=weights)
+    assert 0 in clf.folds_[0]
+    assert not any(fold == 0 for fold, weight in zip(clf.folds_[0], weights, strict=True) if not weight)
 
 
 def test_weights_that_the_estimator_refuses():

@@ -29,8 +29,8 @@ from table_files import blobs, call
 from training_problems import weights_of
 
 import unbag
-import unbag.report
 import unbag.persistence.saved_models
+import unbag.report
 import unbag.tables  # what commands import late, so that no child has to
 from unbag.training import Checkpoint
 
@@ -41,7 +41,7 @@ def command(files: Path, folder: Path) -> None:
     """Run ``unbag fit`` to its end, from wherever it is."""
     settings = ["--epochs", EPOCHS, "--model", "linear", "--learning-rate", 0.1]
     done = call("fit", files / "people.csv", files / "counts.csv", "--exclude", "label", "--out", folder, *settings)
-    if done.exit_code and "holds a finished run" not in done.stderr:
+    if done.exit_code and "has a finished run" not in done.stderr:
         raise RuntimeError(done.output)
 
 

@@ -61,14 +61,6 @@ def copy_bags(originals: Bags, origins: np.ndarray, noise: float, rng: np.random
     ``origins`` says which bag each bag of the result is a copy of; the first of them are all originals in their
     order. ``noise`` is in units of the standard deviation of each column: one that is constant stays so, because
     scaled later, its noise would be all there is.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0], [1.0], [2.0]])
-    >>> two = Bags(X, sizes=np.array([1, 2]), y=np.array([0, 1]), origins=np.array([0, 1]))
-    >>> bags = copy_bags(two, np.array([0, 1, 1]), 0.0, np.random.default_rng(0))
-    >>> bags.X.ravel(), bags.sizes, bags.y
-    (array([0., 1., 2., 1., 2.]), array([1, 2, 2]), array([0, 1, 1]))
     """
     n = len(originals.X)
     X = originals.X[originals.rows(origins)]

@@ -29,15 +29,7 @@ LEGENDS_A_LINE = 3
 
 
 def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
-    """Draw the accuracy of each method on each data set, ours above the paper's, with standard deviations.
-
-    Examples
-    --------
-    >>> from unbag_experiments.comparison import Key, Selected
-    >>> row = Row(Key("mil", "multiple_instance", "fox", "uum"), {"labels": Selected({0: 97.0, 1: 99.0})})
-    >>> dot_plot([row], {"uum": "UUM"}).startswith("<svg ")
-    True
-    """
+    """Draw the accuracy of each method on each data set, ours above the paper's, with standard deviations."""
     panels = [(name, list(of_dataset)) for name, of_dataset in groupby(rows, key=lambda row: row.key.dataset)]
     labels = {row.key.method: titles.get(row.key.method, row.key.method) for row in rows}
     left = 0.15 + LETTER * max(map(len, labels.values()))
@@ -59,16 +51,7 @@ def dot_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
 
 def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
-    """Draw accuracy by the number of training groups, one line for each method, ours and the paper's.
-
-    Examples
-    --------
-    >>> from unbag_experiments.comparison import Key, Selected
-    >>> key = Key("triplet_sizes", "triplet_comparison", "cifar10", "uum", n_groups=10_000)
-    >>> row = Row(key, {"labels": Selected({0: 31.7})})
-    >>> size_plot([row], {"uum": "UUM"}).startswith("<svg ")
-    True
-    """
+    """Draw accuracy by the number of training groups, one line for each method, ours and the paper's."""
     panels = list(dict.fromkeys(row.key.dataset for row in rows))
     looks = {
         method: (titles.get(method, method), COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])

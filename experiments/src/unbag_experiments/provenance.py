@@ -62,13 +62,6 @@ def oldest_first(lines: Iterable[Line]) -> list[Line]:
     """Put trials in the order of their dates, and refuse those that cannot be compared.
 
     Lines of one date keep their order, so that the last of a cell and seed is the one that counts.
-
-    Examples
-    --------
-    >>> oldest_first([{"table": "mil", "seed": 3}])  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    ValueError: line 1 of the results (table mil, seed 3) has no problem, ..., date; mend it, or ...
     """
     return sorted((_checked(line, number) for number, line in enumerate(lines, start=1)), key=_moment)
 

@@ -105,17 +105,7 @@ def render(
 
 
 def markdown_table(table: Table) -> str:
-    """Write a table in Markdown whose columns also line up for those who read it as plain text.
-
-    Examples
-    --------
-    >>> from unbag._utils.pages.tables import Cell
-    >>> row = [Cell("fox"), Cell("97.10", 97.1)]
-    >>> print(markdown_table(Table("Accuracy", ["Set", "Ours"], [row], emphasis={0: "strong"})))
-    | Set     |  Ours |
-    |:--------|------:|
-    | **fox** | 97.10 |
-    """
+    """Write a table in Markdown whose columns also line up for those who read it as plain text."""
     numeric = [table.is_number(place) for place in range(len(table.columns))]
     lines = [
         [

@@ -19,16 +19,7 @@ KEYS = ("table", "problem", "dataset", "method", "protocol", "n_groups", "seed",
 
 
 def append(folder: Path, line: Mapping[str, Any]) -> None:
-    """Add a finished trial to the file of its table, whole or not at all, also while others add theirs.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> append(folder, dict.fromkeys(KEYS, 0) | {"table": "mil", "seed": 7})
-    >>> [line["seed"] for line in read(folder)]
-    [7]
-    """
+    """Add a finished trial to the file of its table, whole or not at all, also while others add theirs."""
     content = json.dumps(dict(line), allow_nan=False).encode() + b"\n"
     path = folder / f"{line['table']}.jsonl"
     with FileLock(unfinished_folder(folder) / f"{path.name}.lock"), open(path, "ab+", buffering=0) as file:

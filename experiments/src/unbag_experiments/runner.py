@@ -114,7 +114,11 @@ def reproduce(
     quiet: bool = False,
     check: Callable[[Cell], None] = golden.check,
 ) -> Summary:
-    """Run the trials that a folder of results lacks, and save each as soon as it is finished."""
+    """Run the trials that a folder of results lacks, and save each as soon as it is finished.
+
+    ``trials`` or ``seeds`` take the place of those planned; ``until`` is a moment of ``time.monotonic()`` at which to
+    stop with everything saved; ``check`` refuses a cell whose code has changed since the plan was made.
+    """
     # Consecutive cells share a data set more often than not.
     run = _Run(folder, lru_cache(maxsize=4)(load), device, until, provenance.describe(device), check)
     left = to_do(cells, results.read(folder), trials, seeds)

@@ -61,13 +61,6 @@ def sort_groups(X: np.ndarray, rows: np.ndarray, n_groups: int, size: int, rng: 
     Sorted by the column that varies most among them, or by the brightness of images; the noise is normal, with the
     deviation that the sorted values have. Those that are left over at the end of a pass are left out of it; fewer than
     a group needs are taken several times.
-
-    Examples
-    --------
-    >>> X = np.array([[0.0], [100.0], [1.0], [101.0]])
-    >>> sort_groups(X, np.arange(4), 2, 2, np.random.default_rng(1))
-    array([[0, 2],
-           [3, 1]])
     """
     rows = np.tile(rows, -(-size // len(rows)))
     values = X[rows].reshape(len(rows), -1).astype(np.float64)

@@ -54,15 +54,6 @@ def paired_p(ours: Mapping[int, float], others: Mapping[int, float], overlap: fl
 
     None of too few common seeds. Where all differences are the same there is no spread to divide by: equal accuracies
     have a p-value of 1, and a constant difference one of 0, which are the limits of the test.
-
-    Examples
-    --------
-    >>> first = dict(enumerate([97.1, 97.3, 97.0, 97.2, 97.4]))
-    >>> difference, p = paired_p(first, dict(enumerate([95.0, 95.4, 95.1, 95.2, 95.6])), overlap=1 / 3)
-    >>> round(difference, 2), p < 0.001
-    (1.94, True)
-    >>> paired_p({0: 97.1}, {0: 95.0}, overlap=1 / 3) is None
-    True
     """
     seeds = sorted(ours.keys() & others.keys())
     if len(seeds) < LEAST_TRIALS:

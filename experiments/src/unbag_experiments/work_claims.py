@@ -22,14 +22,6 @@ def claim(results: Path, key: str) -> Iterator[bool]:
     """Claim a piece of work by its key; false where another run has it.
 
     The claim of a process ends with it, however it ends.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with claim(folder, "mil-fox") as first, claim(folder, "mil-fox") as second:
-    ...     first, second
-    (True, False)
     """
     lock = FileLock(unfinished_folder(results) / f"{key}.lock", timeout=0)
     try:

@@ -17,8 +17,10 @@ ScalingName = Literal["none", "standard", "table"]
 
 ROWS_AT_ONCE = 1024
 
-# A deviation by which float32 can still divide.
 SMALLEST = torch.finfo(torch.float32).tiny
+"""Standard deviation up to which a column is constant: float32 cannot divide by it."""
+MAX_ROUNDING = 4 * torch.finfo(torch.float64).eps
+"""Range of a column, relative to its values, that consists of rounding errors."""
 
 
 class Scaling(nn.Module):
@@ -61,8 +63,8 @@ def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Sca
         A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``. NaN in a table is
         ignored. Or rows on disk that were checked.
     scaling
-        ``"standard"``: each column, or each channel, gets mean 0 and standard deviation 1; one that does not vary in
-        float32 keeps factor 1. ``"table"``: one mean and one standard deviation for all. ``"none"``: rows as they are.
+        ``"standard"`` gives each column, or each channel, mean 0 and standard deviation 1, and makes a constant column
+        zero. ``"table"`` uses one mean and one standard deviation for all columns. ``"none"`` keeps rows unchanged.
 
     Examples
     --------
@@ -84,7 +86,8 @@ def fit_scaling(X: Tensor | TakenRows, scaling: ScalingName = "standard") -> Sca
     if scaling == "none":
         return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
     mean, deviation = _moments(X, 1 if scaling == "table" else channels)
-    shift, factor = mean.float(), (1 / deviation).float()
+    # A column far from zero has to be centred in the precision of its values.
+    shift, factor = mean.to(X.dtype if X.dtype == torch.float64 else torch.float32), (1 / deviation).float()
     return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
 
 
@@ -132,35 +135,6 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool
     raise ValueError(f"X holds values too large for float32 in {_name_places(bad, names)}; measure in a larger unit")
 
 
-def name_vanishing(X: Tensor, names: Sequence[str] | None = None) -> str | None:
-    """Name the columns of a table, or channels of images, that vary by less than float32 can tell from nothing.
-
-    :func:`fit_scaling` takes them for constant.
-
-    Parameters
-    ----------
-    X
-        A table or images, finite.
-    names
-        What the caller calls the columns.
-
-    Examples
-    --------
-    >>> name_vanishing(torch.tensor([[1.0, 1e-300], [2.0, 3e-300]], dtype=torch.float64), names=["age", "mass"])
-    'column 1 (mass)'
-    """
-    values = X.reshape(len(X), scaling_shape(X.shape[1:])[0], -1)
-    low, high = values.amin((0, 2)).double(), values.amax((0, 2)).double()
-    # More than rounding errors, and less than what is surely enough: the deviation is what counts, but takes longer.
-    doubtful = (high - low > torch.finfo(torch.float32).eps * torch.maximum(high, -low)) & (high - low < 1e-30)
-    if not bool(doubtful.any()):
-        return None
-    deviation = _mean_deviation_and_range(values[:, doubtful], int(doubtful.sum()))[1]
-    vanishing = doubtful.masked_scatter(doubtful, deviation <= SMALLEST)
-    kind, names = ("column", names) if X.ndim == 2 else ("channel", None)
-    return format_indices(kind, vanishing, _namer(names)) if bool(vanishing.any()) else None
-
-
 def _name_places(bad: Tensor, names: Sequence[str] | None) -> str:
     """Name the columns of a table, or the images, that hold a flagged value."""
     kind, where = ("column", bad.any(0)) if bad.ndim == 2 else ("image", bad.flatten(1).any(1))
@@ -172,10 +146,11 @@ def _namer(names: Sequence[str] | None) -> Callable[[int], str]:
 
 
 def _moments(X: Tensor | TakenRows, columns: int) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of each of so many columns of values, 1 where one does not vary."""
+    """Return mean and standard deviation of each column of values; the deviation of a constant column is infinite."""
     mean, deviation, low, high = _mean_deviation_and_range(X, columns)
-    # A column that is constant in float32 holds rounding errors at most, and dividing by them would blow them up.
-    return mean, deviation.where((low.float() < high.float()) & (deviation > SMALLEST), 1)
+    # Dividing by a deviation that consists of rounding errors would make them as large as other columns.
+    rounding = MAX_ROUNDING * torch.maximum(high.abs(), low.abs()).double()
+    return mean, deviation.where(((high - low).double() > rounding) & (deviation > SMALLEST), math.inf)
 
 
 def _mean_deviation_and_range(X: Tensor | TakenRows, columns: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

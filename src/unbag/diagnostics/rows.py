@@ -11,6 +11,7 @@ from torch import Tensor
 from unbag._utils.checks import format_indices
 from unbag._utils.findings import Finding
 from unbag.data.groups import Groups
+from unbag.data.scaling import fit_scaling
 from unbag.diagnostics.leakage import CHANCE
 from unbag.diagnostics.neighbors import check_near_duplicates
 from unbag.diagnostics.registry import Context, register_check
@@ -32,15 +33,22 @@ MAX_WITHIN = 0.25
 
 @register_check("rows")
 def check_few_groups(context: Context) -> Iterator[Finding]:
-    """Yield a finding if no column of a table varies, or if groups are fewer than columns, the weights of a linear model."""
+    """Yield a finding if no column of a table varies, or if groups are fewer than columns."""
     X = context.X
     if X is None or X.ndim != 2:
         return
     rows = X[context.members]
-    varying = int(((rows != rows[0]) & ~(rows.isnan() & rows[0].isnan())).any(0).sum())
+    constant = fit_scaling(rows).factor == 0
+    varying = int((~constant).sum())
     if varying == 0:
         message = f"all {X.shape[1]:,} columns of X are the same in every row, so that rows cannot be distinguished"
         yield Finding("constant_columns", message, fatal=True)
+    elif bool(constant.any()):
+        yield Finding(
+            "constant_columns",
+            f"{format_indices('column', constant, context.name_column)} of X: constant, or varying by no more than "
+            "rounding errors, and ignored; measure in another unit if the differences matter",
+        )
     n_groups = context.n_groups or sum(len(s.groups) for s in context.sets)
     compared = n_groups - len(context.sets)  # with the first of its set
     if compared < varying:
@@ -138,9 +146,9 @@ def check_size_dependence(context: Context) -> Iterator[Finding]:
         if difference[label].abs() > max(MIN_SIZE_EFFECT, SIZE_ERRORS * float(error[label])):
             yield Finding(
                 "size_dependent_shares",
-                f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} of "
-                "the rows of an average group: its share depends on the size of the group, and an estimate of accuracy "
-                "holds only for new rows with the same mixture of groups",
+                f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} "
+                "of the rows of an average group: its share depends on the size of the group, and an estimate of "
+                "accuracy holds only for new rows with the same mixture of groups",
             )
 
 
@@ -167,9 +175,9 @@ def _find_copies(context: Context, groups: Groups) -> Iterator[Finding]:
     if copied >= MIN_COPIES * rows and copied > limit:
         yield Finding(
             "copies",
-            f"{copied:,} of {rows:,} rows ({copied / rows:.0%}) have an exact copy in another group, where chance makes "
-            f"at most {by_chance:,.0f}: held-out groups do not show how well new rows are predicted; keep the copies of "
-            "a row in one group, pass subjects=, or remove them",
+            f"{copied:,} of {rows:,} rows ({copied / rows:.0%}) have an exact copy in another group, where chance "
+            f"makes at most {by_chance:,.0f}: held-out groups do not show how well new rows are predicted; keep the "
+            "copies of a row in one group, pass subjects=, or remove them",
         )
 
 

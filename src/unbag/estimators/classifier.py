@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -28,7 +29,7 @@ from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
-SILENT = ("unnamed_classes",)
+SILENT = ("unnamed_classes", "constant_columns")
 """Kinds of findings that are recorded without a warning."""
 
 
@@ -188,20 +189,22 @@ class AggregateClassifier(Predictor):
             Identifies the person or object that each row belongs to. Rows of a subject are held out together.
         """
         check_device(self.device)
-        seed = first_seed(self.random_state)
+        seed, begun = first_seed(self.random_state), time.monotonic()
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
         context, of_rows = describe_data(data, self._column_names())
         findings = run_checks("observations", context) + ([] if of_rows is None else run_checks("rows", of_rows))
         raise_if_fatal(findings, len(data.raw_sets))
         self.diagnosis_ = self._report(findings)
-        self.scaling_ = data.fit_scaling(self.scaling, self._column_names())
+        self.scaling_ = data.fit_scaling(self.scaling)
         problem = data.problem(self.scaling_)
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
         self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
         self._set_folds(data, problem, schedule.assign_folds(problem))
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
-        self.diagnosis_ += self._report(run_checks("fit", describe_fit(context, self, data, problem)))
+        self.diagnosis_ += self._report(
+            run_checks("fit", describe_fit(context, self, data, problem, time.monotonic() - begun))
+        )
         if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
             self.estimated_accuracy_ = None
         return self

@@ -30,7 +30,7 @@ from unbag.learners.linear import Linear
 from unbag.learners.network import Architecture, Network
 from unbag.learners.starts import ClusterShares
 from unbag.training import Settings
-from unbag.training.launching import Launcher
+from unbag.training.processes import Launcher
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,11 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
     overrelaxation = t.overrelaxation if problem.mean_group_size >= t.min_group_size_to_extrapolate else 0.0
     settings: dict[str, Any] = {"overrelaxation": overrelaxation}
     if not (isinstance(model, str) and model == "auto"):
-        return (_restart(make_learner(parameters, problem, settings), n_restarts),)
+        return (_restart(make_learner(parameters, problem, settings, t), n_restarts),)
     network = Network(device=parameters["device"], **settings)
     if not _is_table(problem):
         return (_restart(network, n_restarts),)
-    weak = problem.symmetry != "none" or any(s.aggregate.pooled for s in problem.sets)
+    weak = _is_weak(problem)
     first: list[Learner] = [Linear("linear", Columns.fit, ridges=t.ridges_from_start if weak else t.ridges)]
     counted = all(s.aggregate.outcome.endswith("_counts") and s.groups.max_size > 1 for s in problem.sets)
     if counted and problem.n_groups <= t.max_groups_for_clusters:
@@ -170,6 +170,11 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
     return tuple(stages)
 
 
+def _is_weak(problem: Problem) -> bool:
+    """Return whether a strong ridge penalty would lead back to a model that predicts the same for all rows."""
+    return problem.symmetry != "none" or any(s.aggregate.pooled for s in problem.sets)
+
+
 def _resolve_starts(problem: Problem, t: Thresholds) -> tuple[Learner, ...]:
     """Return the learners that provide a first E-step where a constant model is a saddle point."""
     if problem.symmetry == "none" or not _is_table(problem):
@@ -177,7 +182,9 @@ def _resolve_starts(problem: Problem, t: Thresholds) -> tuple[Learner, ...]:
     return tuple(ClusterShares(f"shares-{number}", number) for number in range(t.n_starts))
 
 
-def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[str, Any]) -> Learner:
+def make_learner(
+    parameters: dict[str, Any], problem: Problem, settings: dict[str, Any], thresholds: Thresholds
+) -> Learner:
     """Return the learner of a model that the caller names or passes.
 
     Parameters
@@ -188,6 +195,8 @@ def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[st
         Training data.
     settings
         Settings that all learners by expectation-maximisation share.
+    thresholds
+        Numbers that decide how a fit proceeds.
     """
     model, device = parameters["model"], parameters["device"]
     if not is_network(model):
@@ -198,7 +207,8 @@ def make_learner(parameters: dict[str, Any], problem: Problem, settings: dict[st
         validate_classifier(model)
         return Classifiers(model)
     if isinstance(model, str) and model in ("linear", "logistic") and _is_table(problem):
-        return Linear("linear", Columns.fit, ridges=(1000, 100, 10, 1, 0.1))
+        ridges = thresholds.ridges_from_start if _is_weak(problem) else (*thresholds.ridges, 0.1)
+        return Linear("linear", Columns.fit, ridges=ridges)
     return Network(architecture=_make_architecture(model, problem), device=device, **settings)
 
 

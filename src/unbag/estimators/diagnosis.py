@@ -12,12 +12,15 @@ from unbag.diagnostics import Context
 from unbag.diagnostics.sampling import choose_rows
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
+from unbag.training import Observations
 from unbag.training.excerpts import excerpt
 
 
 def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Context, Context | None]:
     """Return what checks of observations receive, and those of rows: an excerpt, or None for labels of rows alone."""
     sets = [s.counting() for s in data.caller_sets]
+    # Rows of groups of weight zero were left out on purpose, and do not count as rows in no group.
+    left_out = _count_rows(data.caller_sets) - _count_rows(sets)
     counted = any(raw.labels is not None or raw.aggregate.has_class_columns for raw in data.raw_sets)
     context = Context(
         sets,
@@ -27,7 +30,7 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
         class_shares=None if data.class_shares is None else data.class_shares.shares,
         classes_named=data.classes_are_named,
         borders_known=counted or data.class_shares is not None,
-        n_rows=len(data.rows),
+        n_rows=len(data.rows) - left_out,
         n_groups=sum(len(s.groups) for s in sets),
         columns=columns,
         subjects=data.subjects,
@@ -39,7 +42,11 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> tuple[Co
     return context, replace(context, X=X.double(), sets=excerpts, subjects=data.subjects if whole else None)
 
 
-def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem) -> Context:
+def _count_rows(sets: Sequence[Observations]) -> int:
+    return len(torch.cat([s.groups.members for s in sets]).unique())
+
+
+def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem, seconds: float) -> Context:
     """Return what checks of a fit receive."""
     mixture, estimate = clf.mixture_, clf.estimated_accuracy_
     by_fold = []
@@ -56,4 +63,6 @@ def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Proble
         ],
         sample_log_probs=clf._predict_rows(data.rows, choose_rows(context.sets)),
         interval=None if estimate is None else (estimate.low, estimate.high),
+        seconds=seconds,
+        time_limit=clf.time_limit,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,13 +11,12 @@ import torch
 from torch import Tensor
 
 from unbag._utils.checks import check_choice
-from unbag._utils.findings import UnbagWarning
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, RowSource, TakenRows, row_shape
-from unbag.data.scaling import Scaling, fit_scaling, name_vanishing
+from unbag.data.scaling import Scaling, fit_scaling
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
 from unbag.estimators.class_matching import match_classes
@@ -103,11 +100,8 @@ class TrainingData:
         """Return what matches the classes of two models where the observations leave classes unnamed."""
         return None if self.symmetry == "none" else partial(_align_classes, symmetry=self.symmetry)
 
-    def fit_scaling(self, name: str, column_names: Sequence[str] | None) -> Scaling:
-        """Fit the scaling on the rows that belong to groups, and warn of columns that vary too little."""
-        if isinstance(self.rows, Tensor) and (vanishing := name_vanishing(self.rows, column_names)):
-            message = f"X varies too little for float32 in {vanishing}, and is taken for constant there"
-            warnings.warn(f"{message}; measure in a smaller unit", UnbagWarning, stacklevel=3)
+    def fit_scaling(self, name: str) -> Scaling:
+        """Fit the scaling on the rows that belong to groups."""
         check_choice("scaling", name, ("auto", "none", "standard", "table"))
         if name == "auto":
             name = "standard" if len(row_shape(self.rows)) == 1 else "table"

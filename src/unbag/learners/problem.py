@@ -166,6 +166,14 @@ class Problem:
         """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
         return torch.cat([term.weights for term in self.terms])
 
+    @cached_property
+    def row_weights(self) -> Tensor:
+        """Return the summed weight of the groups of each row, shape ``(rows,)``."""
+        weights = torch.zeros(len(self.rows), dtype=torch.float64)
+        for term in self.terms:
+            weights.index_add_(0, term.members, term.segments.expand(term.weights))
+        return weights
+
     def e_step(self, outputs: Tensor) -> Evidence:
         """Compute the log-likelihood of every group and the expected labels of every row, without gradients."""
         expected = torch.zeros(outputs.shape, dtype=torch.float64)

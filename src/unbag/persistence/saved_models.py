@@ -14,7 +14,6 @@ import numpy as np
 import safetensors.torch
 from pydantic_core import PydanticSerializationError, to_json
 
-import unbag
 from unbag._utils.checks import check_device
 from unbag._utils.files import WEIGHTS, read_regular, remove_drafts, write_atomic
 from unbag.estimators import AggregateClassifier
@@ -33,18 +32,12 @@ MAX_HEADER_BYTES = 2**22
 def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) -> None:
     """Save a fitted classifier so that the folder holds the earlier or the new one at every moment.
 
-    The file of arrays is named by its digest; the JSON file that names it is written last.
-
-    Parameters
-    ----------
-    classifier
-        A fitted classifier.
-    folder
-        Folder, which is made if it does not exist.
-    overwrite
-        Whether to replace a classifier that was saved in the folder before. Other files stay.
+    The file of arrays is named by its digest; the JSON file that names it is written last. ``overwrite`` replaces an
+    earlier classifier in the folder; other files stay.
     """
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; name a folder for the classifier")
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; choose another folder, or replace its model by overwrite=True")
     content, arrays, code = describe(classifier)
@@ -98,7 +91,7 @@ def load(
     --------
     >>> import tempfile
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> clf = unbag.AggregateClassifier(model="linear", random_state=0).fit(X, X[:, 0] > 0)
+    >>> clf = AggregateClassifier(model="linear", random_state=0).fit(X, X[:, 0] > 0)
     >>> folder = Path(tempfile.mkdtemp()) / "model"
     >>> clf.save(folder)
     >>> bool((load(folder).predict_proba(X) == clf.predict_proba(X)).all())
@@ -136,15 +129,11 @@ def _read_head(path: Path) -> Content:
 
 def _parse_head(raw: bytes) -> Content:
     head = parse_json(raw.decode("ascii"))
-    if not isinstance(head, dict) or head.keys() != {"format", "sha256", "content"}:
+    if not isinstance(head, dict) or head.keys() != {"format", "sha256", "content"} or type(head["format"]) is not int:
         raise ValueError("it must have format, sha256 and content; save the classifier again")
-    number = head["format"]
-    if type(number) is not int or number > FORMAT:
-        raise ValueError(
-            f"it has format {number!r:.20}, but unbag {unbag.__version__} reads format {FORMAT}; upgrade unbag if a "
-            "later version has saved it"
-        )
-    if number < FORMAT:
+    if head["format"] > FORMAT:
+        raise ValueError(f"it has format {head['format']!r:.20}, which a later version has saved; upgrade unbag")
+    if head["format"] < FORMAT:
         raise ValueError(
             "it was saved by unbag 0.2.0 or earlier; fit the classifier again and save it, or load it by unbag 0.2"
         )

@@ -11,8 +11,6 @@ MEMORY_ALLOWANCE = 2**27
 """Bytes that the parsed values may take beyond twice the size of the text."""
 MAX_KEYS = 10_000
 """Entries of an object at most; what there may be many of is in lists."""
-MAX_DIGITS = 300
-"""Digits of a whole number at most; float64 can hold them."""
 
 # Bytes that Python takes for each of these characters: an empty list, a dict, half a string, half an entry, a number.
 _BYTES = {"[": 64, "{": 128, '"': 30, ":": 60, ",": 36}
@@ -33,9 +31,7 @@ def parse_json(text: str) -> Any:
     if memory > 2 * len(text) + MEMORY_ALLOWANCE:
         raise ValueError(f"its {len(text):,} bytes hold too many values")
     try:
-        content = json.loads(
-            text, object_pairs_hook=_make_object, parse_int=_parse_int, parse_float=_finite, parse_constant=_finite
-        )
+        content = json.loads(text, object_pairs_hook=_make_object, parse_float=_finite, parse_constant=_finite)
         if "\\u" in text:
             json.dumps(content, ensure_ascii=False).encode()  # fails on a surrogate
     except RecursionError:
@@ -63,12 +59,6 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key[:60]!r} occurs twice")
         entries[key] = value
     return entries
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a number has {len(digits):,} digits, expected at most {MAX_DIGITS}")
-    return int(digits)
 
 
 def _finite(text: str) -> float:

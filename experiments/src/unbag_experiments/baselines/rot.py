@@ -22,14 +22,6 @@ def transport(
     + b``. Found by Sinkhorn's iteration in log space: rows are scaled to sum to one, columns to the counts, or part of
     the way to them. ``log_probs``, which are finite, have one row per membership, ``counts`` one per group; for the
     others, see :class:`ROT`.
-
-    Examples
-    --------
-    >>> log_probs = torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log()
-    >>> groups, counts = Segments.from_sizes([2]), torch.tensor([[1, 1]])
-    >>> transport(log_probs, groups, counts, entropy=1.0, strictness=float("inf"), iterations=50)
-    tensor([[0.6667, 0.3333],
-            [0.3333, 0.6667]])
     """
     scores = log_probs / entropy
     target = counts.to(scores.dtype).log()  # (groups, k), -inf for a class that is not there

@@ -127,19 +127,15 @@ def _fill(  # noqa: PLR0917 (what the options of two commands say)
             raise typer.Exit(1)
 
 
-def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: bool, **chosen: Any) -> None:
+def _bench(name: str, debug: bool, json_file: Path | None, threads: int, quick: bool) -> None:
     with plain_errors(debug=debug):
         if json_file is not None:
             check_writable(json_file)
         benchmark = import_module(f"unbag_experiments.benchmarks.{name}")
         progress = Terminal(stderr=True, style="dim", highlight=False, markup=False)
-        results = benchmark.run(threads=threads, quick=quick, report=progress.print, **chosen)
+        results = benchmark.run(threads=threads, quick=quick, report=progress.print)
         _show(results, threads)
         if json_file is not None:
-            if chosen and json_file.exists():
-                measured = {row["case"] for row in results}
-                before = json.loads(json_file.read_text(encoding="utf-8"))["results"]
-                results = [row for row in before if row["case"] not in measured] + results
             made_by = {
                 "date": date(),
                 "versions": versions(),

@@ -39,14 +39,6 @@ def load(name: str) -> Dataset:
     -------
     Dataset
         Features, labels of rows or of bags, names of the classes, the official split, the source and its licence.
-
-    Examples
-    --------
-    >>> NAMES  # doctest: +ELLIPSIS
-    ('cifar10', 'elephant', 'fashion-mnist', 'fox', ..., 'usps', 'vehicle')
-    >>> load("minst")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ValueError: name must be one of 'cifar10', ..., got 'minst'
     """
     return RECIPES[check_choice("name", name, NAMES)].load()
 

@@ -151,18 +151,7 @@ def as_labels(path: Path, values: Sequence[str], classes: Sequence[str]) -> np.n
 
 
 def read_labelled(path: Path, width: int, classes: Sequence[str], separator: str | None = None) -> Content:
-    r"""Read lines of numbers and, last, a label.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "cars.data"
-    >>> path.write_text("1 2 van\n3 4 bus\n")
-    16
-    >>> content = read_labelled(path, 3, ("bus", "van"))
-    >>> content.X.tolist(), content.y.tolist()
-    ([[1.0, 2.0], [3.0, 4.0]], [1, 0])
-    """
+    r"""Read lines of numbers and, last, a label."""
     rows = read_lines(path, width, separator)
     y = as_labels(path, [row.pop() for row in rows], classes)
     return Content(as_numbers(path, rows), y)

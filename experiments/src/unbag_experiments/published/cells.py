@@ -103,15 +103,7 @@ def repair(z: Tensor, sizes: Tensor) -> Tensor:
 
 
 def nearest_shares(z: Tensor, sizes: Tensor) -> Tensor:
-    """Return the shares of classes, at least 0 and one together, that are nearest to checked statements, in squares.
-
-    Examples
-    --------
-    >>> z = published.noisy([[-2.0, 6.0], [1.0, 3.0]], Laplace(1.0))
-    >>> nearest_shares(z, torch.tensor([5, 5]))
-    tensor([[0.0000, 1.0000],
-            [0.3000, 0.7000]], dtype=torch.float64)
-    """
+    """Return the shares of classes, at least 0 and one together, that are nearest to checked statements, in squares."""
     wanted = estimate(z) / sizes[:, None]
     ordered = wanted.sort(1, descending=True).values
     excess = (ordered.cumsum(1) - 1) / torch.arange(1, z.shape[1] + 1).to(z)  # of each, if the first ones are positive
