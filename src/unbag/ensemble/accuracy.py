@@ -10,11 +10,7 @@ from torch import Tensor
 from unbag.learners import Problem
 
 MIN_GROUPS = 11
-<<<<<<< HEAD
 """With fewer held-out groups there is no estimate: with 6 groups of 256, 58 % were estimated where 83 % were right."""
-=======
-"""With fewer held-out groups, an interval over groups says too little."""
->>>>>>> road
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,7 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
     Returns
     -------
     Estimate or None
-<<<<<<< HEAD
         None where fewer than :data:`MIN_GROUPS` groups were held out.
-=======
-        None where too few groups were held out.
->>>>>>> road
     """
     judged = problem.unroll(out_of_fold.isfinite().all(1))
     if judged is None or judged.n_groups < MIN_GROUPS:
