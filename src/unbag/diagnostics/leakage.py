@@ -246,7 +246,8 @@ def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
             values = part[members]
             top, low = np.fmax.reduceat(values, starts, 0), np.fmin.reduceat(values, starts, 0)
             suspicious |= (top == low).mean(0) > 0.5
-            if s.aggregate.size is None and s.aggregate.outcome == "yes_no" and 0 < int(s.checked.sum()) < len(starts):
+            asked = s.aggregate.size is None and s.aggregate.outcome == "yes_no" and s.checked.ndim == 1
+            if asked and 0 < int(s.checked.sum()) < len(starts):
                 yes = s.checked.numpy().astype(bool)
                 suspicious |= (top[yes].min(0) > top[~yes].max(0)) | (low[yes].max(0) < low[~yes].min(0))
         kept[first : first + at_once] = suspicious
