@@ -176,8 +176,9 @@ def _is_weak(problem: Problem) -> bool:
 
 
 def _resolve_starts(problem: Problem, t: Thresholds) -> tuple[Learner, ...]:
-    """Return the learners that provide a first E-step where a constant model is a saddle point."""
-    if problem.symmetry == "none" or not _is_table(problem):
+    """Return the learners that provide a first E-step where a constant model is a saddle point, or close to it."""
+    compared = any(s.aggregate.size is not None for s in problem.sets)
+    if not _is_table(problem) or (problem.symmetry == "none" and not compared):
         return ()
     return tuple(ClusterShares(f"shares-{number}", number) for number in range(t.n_starts))
 
