@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import unbag
 from unbag import cli
 from unbag._utils import plugins
-from unbag.training.architectures import build
+from unbag.learners.architectures import build
 
 
 def call(*arguments: str, width: int = 200):

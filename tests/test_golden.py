@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import unbag
 from unbag import Groups
 from unbag._utils.random_state import first_seed
+from unbag.learners.architectures import build
 from unbag.training import Observations, Scaling, Settings, fit_scaling, held_out_likelihood, train
-from unbag.training.architectures import build
 
 FILE = Path(__file__).with_name("golden.json")
 EPOCHS = 12

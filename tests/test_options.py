@@ -14,10 +14,10 @@ from unbag import AggregateClassifier, CrossFitting, NetworkTraining
 from unbag.aggregates import AGGREGATES
 from unbag.cli import app
 from unbag.cli.options import FILE_OPTIONS, OPTIONS
+from unbag.learners.architectures import MODELS
 from unbag.objectives.losses import LOSSES
 from unbag.tables import TableError, make_plan, options, read_config
 from unbag.tables.options import NetworkOptions, Plan, Training, options_of
-from unbag.training.architectures import MODELS
 
 VALUES = {str: "x", int: 3, float: 0.5, bool: True, tuple: ["a", "b"], Path: "rows"}
 

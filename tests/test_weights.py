@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems_of_groups import blobs, fast
 from training_problems import assert_close, assert_identical, drawn, network, observe, pairs_problem, table
-from unbag.diagnostics.null_model import best_constant
 
 import unbag
 from unbag import Groups, LabelProportions, NegativeLogLikelihood, PairwiseSimilarity, UnbiasedRisk
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
+from unbag.diagnostics.null_model import best_constant
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 K = 3

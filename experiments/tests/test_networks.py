@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 import unbag
-from unbag.training.architectures import build
+from unbag.learners.architectures import build
 from unbag_experiments.networks import DenseNet, LeNet
 
 INPUTS = {"lenet": (1, 28, 28), "densenet": (3, 32, 32)}

@@ -75,7 +75,7 @@ _MODULES = {
     "target": "unbag.data.targets",
 }
 __all__ = list(_MODULES)
-_PUBLIC_MODULES = {"losses": "unbag.objectives.losses", "models": "unbag.training.architectures"}
+_PUBLIC_MODULES = {"losses": "unbag.objectives.losses", "models": "unbag.learners.architectures"}
 sys.meta_path.append(MovedModules)  # the last finder: only asked for modules that do not exist
 
 

@@ -19,6 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
 
 import unbag
+
 try:
     from unbag.aggregates.registry import find_aggregate
 except ImportError:

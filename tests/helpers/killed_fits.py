@@ -29,8 +29,8 @@ from table_files import blobs, call
 from training_problems import weights_of
 
 import unbag
-import unbag.report
 import unbag.persistence.saved_models
+import unbag.report
 import unbag.tables  # what commands import late, so that no child has to
 from unbag.training import Checkpoint
 

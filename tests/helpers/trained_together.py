@@ -23,7 +23,7 @@ import unbag
 from unbag import Groups
 from unbag.aggregates.base import Aggregate
 from unbag.training import Observations, Settings, Trained, held_out_likelihood, train
-from unbag.training.messages import pack, unpack
+from unbag.training.checkpoint import pack, unpack
 from unbag.training.processes import Processes
 
 N_ROWS, N_GROUPS, BATCH = 150, 23, 5

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from unbag.training.architectures import MLP, MODELS, RBF, Linear, OneLogit, build, n_outputs
+from unbag.learners.architectures import MLP, MODELS, RBF, Linear, OneLogit, build, n_outputs
 
 INPUTS = {"linear": (7,), "logistic": (7,), "mlp": (7,), "rbf": (7,)}
 

@@ -22,8 +22,6 @@ class Crowds(unbag.PublishedCounts):
 
 
 class Wide(Laplace):
-    """Laplace noise under another name."""
-
     code, name = 77, "wide"
 
 

@@ -31,7 +31,7 @@ from unbag import FromFold, Groups
 from unbag._utils.files import FolderInUse, remove_drafts, write_atomic
 from unbag.objectives.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, Settings, TimeBudgetExceeded, held_out_likelihood, train
-from unbag.training.messages import pack
+from unbag.training.checkpoint import pack
 
 SETTINGS = Settings(epochs=4, warm_up=2, remember_from=2, batch_size=5, learning_rate=0.01)
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from unbag import FromFold, Groups, LabelProportions
 from unbag.training import Observations
-from unbag.training.identity import Unidentifiable, identify
+from unbag.training.checkpoint import Unidentifiable, identify
 
 
 def double(x):
@@ -109,7 +109,7 @@ def test_functions_without_a_name_may_be_left_out():
 
 def test_identities_are_the_same_in_another_process():
     value = "[{'b', 'a', 'c'}, np.arange(3), torch.ones(2), nn.Linear, {'rate': 0.1}, 'x' + str(1), 'x1']"
-    imports = "import numpy as np, torch; from torch import nn; from unbag.training.identity import identify"
+    imports = "import numpy as np, torch; from torch import nn; from unbag.training.checkpoint import identify"
     done = subprocess.run(
         [sys.executable, "-c", f"{imports}; print(identify({value}, 'value'))"],
         capture_output=True,

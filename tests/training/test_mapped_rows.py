@@ -15,8 +15,8 @@ import unbag
 from unbag.data import mapped_rows
 from unbag.training import Limits, MappedRows, Observations, Settings, train
 from unbag.training.batches import draw_order
+from unbag.training.checkpoint import identify
 from unbag.training.excerpts import excerpt
-from unbag.training.identity import identify
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 GROUPS = unbag.Groups.from_sizes([2] * 30)
@@ -159,7 +159,7 @@ def test_a_classifier_learns_and_predicts_from_disk_as_from_memory(shards):
 def test_what_needs_rows_in_memory_is_refused(shards):
     with pytest.raises(ValueError, match="model='trees' needs its rows in memory"):
         fit(MappedRows(shards), training=None, model="trees")
-    np.save(shards / "d.npy", np.full((1, 3), np.nan, np.float32))
+    np.save(shards / "c.npy", np.full((35, 3), np.nan, np.float32))
     with pytest.raises(ValueError, match="X holds NaN or infinity in columns 0, 1, 2"):
         fit(MappedRows(shards))
 

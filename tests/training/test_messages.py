@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbag.training.messages import pack, unpack
+from unbag.training.checkpoint import pack, unpack
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8"))
 PLAIN = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text("ab:tensordict"), inner))

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from unbag import Groups, PairwiseSimilarity
 from unbag._kernels.segments import Segments
+from unbag.learners.architectures import Linear
 from unbag.training import Limits, Observations, Patience, Settings, TimeLimit, train
-from unbag.training.architectures import Linear
-from unbag.training.stopping import Best
+from unbag.training.selection import Best
 
 
 def best_of(improved):

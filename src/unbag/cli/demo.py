@@ -14,10 +14,10 @@ from sklearn.model_selection import train_test_split
 
 import unbag
 from unbag.data.scaling import fit_scaling
+from unbag.learners.architectures import build
 from unbag.objectives.objective import match_proportions
 from unbag.report import summarise
 from unbag.training import Observations, Settings, held_out_likelihood, train
-from unbag.training.architectures import build
 
 GROUP_SIZE, N_TEST = 6, 453
 TITLE = "Digits from counts in groups of six"

@@ -115,8 +115,7 @@ def fit(
     with plain_errors(debug=ctx.obj):
         from unbag._utils.problems import fail  # noqa: PLC0415
         from unbag.tables import fit_tables, make_plan, read_config  # noqa: PLC0415
-        from unbag.training.launching import Launcher  # noqa: PLC0415
-        from unbag.training.processes import ProcessLost  # noqa: PLC0415
+        from unbag.training.processes import Launcher, ProcessLost  # noqa: PLC0415
 
         if config is not None:
             options = {**read_config(config), **options}

@@ -43,7 +43,7 @@ class Column:
 
     @classmethod
     def from_numbers(cls, numbers: np.ndarray) -> Column:
-        """Number the values; values that form a few narrow clusters count as one value each."""
+        """Make a column of numbers, where each of a few narrow clusters counts as one value."""
         codes = np.full(len(numbers), -1)
         known = ~np.isnan(numbers)
         values, codes[known] = np.unique(numbers[known], return_inverse=True)
@@ -66,7 +66,7 @@ class Coding:
 
 
 def find_clusters(values: np.ndarray) -> np.ndarray:
-    """Return where clusters begin in sorted distinct values: at every value, unless a few narrow clusters are far apart.
+    """Return where clusters begin in sorted distinct values: at every value, unless narrow clusters are far apart.
 
     Examples
     --------
@@ -250,17 +250,19 @@ def format_odds(log_chance: float) -> str:
 
 
 def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
-    """Return which columns of numbers may leak, (columns,): those that have few values or clusters, are constant in most
-    groups, or decide bags by their extremes.
+    """Return which columns of numbers may leak, (columns,).
+
+    They have few values or clusters, are constant in most groups, or decide bags by their extremes.
     """
     kept = np.zeros(X.shape[1], dtype=bool)
     at_once = max(1, NUMBERS_AT_ONCE // max(len(X), 1))
     n_classes = max(s.n_classes for s in sets)
+    most = max(n_classes, *(min(len(s.groups), MAX_VALUES) for s in sets))
     for first in range(0, X.shape[1], at_once):
         part = X[:, first : first + at_once]
         ordered = np.sort(part[:FIRST_ROWS], 0)
         steps = ordered[1:] - ordered[:-1]
-        suspicious = ((steps > 0).sum(0) < max(MAX_VALUES, n_classes)) & (ordered[0] != ordered[-1])
+        suspicious = ((steps > 0).sum(0) < most) & (ordered[0] != ordered[-1])
         # If narrow clusters are far apart, the steps between them make up most of the range.
         steps = np.nan_to_num(steps)
         suspicious |= -np.sort(-steps, 0)[: n_classes - 1].sum(0) > 0.5 * steps.sum(0)
@@ -269,7 +271,8 @@ def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
             values = part[members]
             top, low = np.fmax.reduceat(values, starts, 0), np.fmin.reduceat(values, starts, 0)
             suspicious |= (top == low).mean(0) > 0.5
-            if s.aggregate.size is None and s.aggregate.outcome == "yes_no" and 0 < int(s.checked.sum()) < len(starts):
+            asked = s.aggregate.size is None and s.aggregate.outcome == "yes_no" and s.checked.ndim == 1
+            if asked and 0 < int(s.checked.sum()) < len(starts):
                 yes = s.checked.numpy().astype(bool)
                 suspicious |= (top[yes].min(0) > top[~yes].max(0)) | (low[yes].max(0) < low[~yes].min(0))
         kept[first : first + at_once] = suspicious

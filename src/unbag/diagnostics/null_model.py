@@ -86,7 +86,8 @@ def _search(sets: Sequence[_Cases], n_classes: int) -> Tensor:
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         logits = torch.from_numpy(values).requires_grad_()
-        total = -sum(c.share @ c.log_likelihood(logits) * c.observations.weight for c in sets) / members
+        means = torch.stack([c.share @ c.log_likelihood(logits) * c.observations.weight for c in sets])
+        total = -means.sum() / members
         (slope,) = torch.autograd.grad(total, logits)
         return total.item(), slope.numpy()
 

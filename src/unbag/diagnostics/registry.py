@@ -1,7 +1,7 @@
 """The registry of checks, and what a check receives.
 
-A check is a function from a :class:`Context` to findings. Its stage says when it runs: ``"observations"`` and ``"rows"``
-before a fit, ``"fit"`` after it. All checks of a stage run in Python, on the command line and in reports; those of other
+A check is a function from a :class:`Context` to findings. Its stage says when it runs: ``"observations"`` and
+``"rows"`` before a fit, ``"fit"`` after it. All checks of a stage run in Python and on the command line; those of other
 packages are found by the entry points ``unbag.checks``.
 """
 
@@ -60,6 +60,8 @@ class Context:
         For each set, the number of the fold that predicts each membership; -1 where none does.
     interval
         Interval of the estimated accuracy.
+    seconds, time_limit
+        How long training took, and its limit.
     """
 
     sets: Sequence[Observations]
@@ -79,6 +81,8 @@ class Context:
     sample_log_probs: Tensor | None = None
     folds: Sequence[Tensor] = ()
     interval: tuple[float, float] | None = None
+    seconds: float = 0.0
+    time_limit: float | None = None
 
     @cached_property
     def symmetry(self) -> Symmetry:

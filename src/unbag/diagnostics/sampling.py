@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -143,7 +143,7 @@ def check_unexpected_answers(context: Context) -> Iterator[Finding]:
 
 @register_check("fit")
 def check_unused_classes(context: Context) -> Iterator[Finding]:
-    """Yield the classes that a model hardly expects of any row, if nothing but comparisons shows how frequent they are."""
+    """Yield the classes that a model hardly expects of any row, if only comparisons show how frequent they are."""
     sample, k = context.sample_log_probs, len(context.classes)
     if sample is None or not all(_compares_rows(s) for s in context.sets):
         return
@@ -158,12 +158,13 @@ def check_unused_classes(context: Context) -> Iterator[Finding]:
         yield Finding(
             "unused_classes",
             f"the model uses {k - len(unused)} of {k} classes: it expects {shown} of hardly any row (class "
-            f"{context.classes[rarest]} of {used[rarest]:.2%}, where the share {known} is {due[rarest]:.1%}); pass "
-            "class_shares= or a few labelled rows; or groups were selected by their observation, which sampling= undoes",
+            f"{context.classes[rarest]} of {used[rarest]:.2%}, where the share {known} is {due[rarest]:.1%}); "
+            "pass class_shares= or a few labelled rows; or groups were selected by their observation, which sampling= "
+            "undoes",
         )
 
 
-def choose_rows(sets: list[Observations]) -> Tensor:
+def choose_rows(sets: Sequence[Observations]) -> Tensor:
     """Return random rows of groups, whose predictions the checks of a fit look at."""
     rows = torch.cat([s.groups.members for s in sets]).unique()
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MAX_ROWS].to(rows.device)]

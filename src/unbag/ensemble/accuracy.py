@@ -9,7 +9,6 @@ from torch import Tensor
 
 from unbag.learners import Problem
 
-
 MIN_GROUPS = 11
 """With fewer held-out groups, an interval over groups says too little."""
 

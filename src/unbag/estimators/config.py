@@ -30,7 +30,7 @@ from unbag.learners.linear import Linear
 from unbag.learners.network import Architecture, Network
 from unbag.learners.starts import ClusterShares
 from unbag.training import Settings
-from unbag.training.launching import Launcher
+from unbag.training.processes import Launcher
 
 
 @dataclass(frozen=True)

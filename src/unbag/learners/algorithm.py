@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from unbag._utils.random_state import RandomState
 from unbag.data.missing import fill_missing, find_missing
 from unbag.data.row_source import Rows, RowSource, Views, put_on, row_shape
+from unbag.learners.architectures import MakeModel
 from unbag.learners.base import split_rows
 from unbag.learners.network import Architecture, NetworkModel
 from unbag.learners.problem import Problem, Watch
 from unbag.training import Checkpoint, Observations, Patience, Processes, Settings, held_out_likelihood, train
-from unbag.training.architectures import MakeModel
-from unbag.training.identity import identify
-from unbag.training.launching import Launcher
+from unbag.training.checkpoint import identify
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule
-from unbag.training.stopping import Best, StoppingRule, never
+from unbag.training.processes import Launcher
+from unbag.training.selection import Best, StoppingRule, never
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 

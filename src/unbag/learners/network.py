@@ -19,11 +19,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.missing import fill_missing, find_missing
 from unbag.data.row_source import Rows, gather_rows, put_on, row_shape
+from unbag.learners.architectures import MLP, MakeModel, build, model_names
+from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.problem import Problem
 from unbag.objectives.losses import Loss
-from unbag.training.architectures import MLP, MakeModel, build, model_names
-from unbag.training.architectures import Model as ModelChoice
 
 MAX_ROW_VALUES = 2**25
 """Values of a row at most in a saved network: a module of the caller runs on one row to see how many outputs it has."""

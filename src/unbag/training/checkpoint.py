@@ -1,26 +1,37 @@
-"""Files from which a run is resumed after its process was killed at any moment."""
+"""Files from which a run is resumed after its process was killed at any moment.
+
+A file holds the state of a run and what identifies the run; reading it cannot run code.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import logging
 import math
+import pickle
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+import safetensors.torch
+import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from unbag._utils.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
-from unbag.training.messages import pack, unpack
 
 logger = logging.getLogger("unbag")
 
 FORMAT = 5
 DIGEST_SIZE = 32
 FILE = "checkpoint.safetensors"
+_KEY = "unbag"  # of the JSON in the header of a file
 
 
 class TimeBudgetExceeded(Exception):
@@ -128,3 +139,124 @@ def remove_checkpoints(folder: Path) -> None:
         for name in (FILE, LOCK):
             (path / name).unlink(missing_ok=True)
     remove_empty(reversed(folders))
+
+
+def pack(value: Any) -> bytes:
+    """Encode None, booleans, numbers, strings, tensors, and lists, tuples and dicts with string keys of these.
+
+    Tensors become a file of safetensors, everything else JSON in its header. Tuples come back as lists.
+
+    Examples
+    --------
+    >>> import torch
+    >>> unpack(pack({"weight": torch.ones(2), "scores": (0.5, None)}))
+    {'weight': tensor([1., 1.]), 'scores': [0.5, None]}
+    """
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_encode(value, tensors))
+    return safetensors.torch.save(tensors, {_KEY: text})
+
+
+def unpack(content: bytes) -> Any:
+    """Decode what :func:`pack` has encoded; nothing in ``content`` is executed."""
+    length = int.from_bytes(content[:8], "little")
+    text = json.loads(content[8 : 8 + length])["__metadata__"][_KEY]
+    return _decode(json.loads(text), safetensors.torch.load(content))
+
+
+def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return a value that JSON can hold, with tensors moved to a dict and marked by ``{"tensor": name}``."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_encode(entry, tensors) for entry in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _encode(entry, tensors) for key, entry in value.items()}}
+    if isinstance(value, Tensor):
+        tensors[name := str(len(tensors))] = value.detach().cpu().contiguous().clone()  # safetensors: no shared memory
+        return {"tensor": name}
+    raise TypeError(f"only plain values and tensors can be written, got an object of type {type(value).__name__}")
+
+
+def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(entry, tensors) for entry in value]
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _decode(entry, tensors) for key, entry in value["dict"].items()}
+    return value
+
+
+class Unidentifiable(TypeError):
+    """An object has no name and no content by which it could be recognised when a run is resumed."""
+
+
+def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
+    """Return a short text that is the same in every process for equal values.
+
+    Values are compared as pickle writes them: objects by their attributes, arrays by their content, functions and
+    classes by module and name. Nothing is ever unpickled.
+
+    Parameters
+    ----------
+    value
+        Value to identify. Attributes that its class lists in ``_derived_attributes`` are left out.
+    name
+        What messages call the value.
+    skip_unknown
+        Whether lambdas and functions inside others, which have no such name, are left out; by default, they are an
+        error.
+
+    Examples
+    --------
+    >>> identify(0.1, "rate"), identify(sum, "score") == identify(max, "score")
+    ('0.1', False)
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    try:
+        content = _write(value, skip_unknown=skip_unknown)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise Unidentifiable(
+            f"the {name} cannot be recognised when the run is resumed from its checkpoint: {error}; define functions "
+            "and classes at the top of a module, give Checkpoint a run_id that changes whenever they do, or leave "
+            "checkpoint= out"
+        ) from error
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _write(value: Any, *, skip_unknown: bool) -> bytes:
+    file = io.BytesIO()
+    pickler = _Pickler(file, protocol=4)
+    pickler.skip_unknown = skip_unknown
+    pickler.fast = True  # which objects are the same, and not only equal, differs between processes
+    pickler.dump(value)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Write arrays as hashes, sets in order, and objects without what follows from their other attributes."""
+
+    skip_unknown = False
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Return what is written in place of tensors, sets, and functions that may be left out."""
+        if isinstance(obj, Tensor):
+            content = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            return str(obj.dtype), tuple(obj.shape), hashlib.sha256(content.data).digest()
+        if isinstance(obj, set | frozenset):
+            return sorted(_write(entry, skip_unknown=self.skip_unknown) for entry in obj)
+        is_unknown = isinstance(obj, FunctionType) and "<" in obj.__qualname__  # <lambda>, <locals>
+        return "unknown" if is_unknown and self.skip_unknown else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how objects with derived attributes are written."""
+        kind = type(obj)
+        derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
+        derived |= {n for base in kind.__mro__ for n, one in vars(base).items() if isinstance(one, cached_property)}
+        if not derived or any(
+            "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) for base in kind.__mro__[:-1]
+        ):
+            return NotImplemented
+        return type, (kind,), {name: part for name, part in vars(obj).items() if name not in derived}

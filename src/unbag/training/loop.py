@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Any
 
@@ -20,25 +20,45 @@ from unbag._utils.random_state import RandomState, may_draw
 from unbag.aggregates.observations import Observations, check_sets
 from unbag.data.row_source import Rows, Views, gather_rows, row_shape
 from unbag.objectives.objective import Objective
-from unbag.training.architectures import MakeModel
 from unbag.training.batches import Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
-from unbag.training.checkpoint import Checkpoint, TimeBudgetExceeded
-from unbag.training.identity import identify
-from unbag.training.messages import pack, unpack
+from unbag.training.checkpoint import Checkpoint, TimeBudgetExceeded, identify, pack, unpack
 from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.processes import Processes
-from unbag.training.replicas import Accelerate, Replicas, check_outputs, find_obstacle, make_models, mixes_rows, unstack
-from unbag.training.selection import Score
+from unbag.training.replicas import (
+    Accelerate,
+    MakeModel,
+    Replicas,
+    check_outputs,
+    find_obstacle,
+    make_models,
+    mixes_rows,
+    unstack,
+)
+from unbag.training.selection import Best, Patience, Score, StoppingRule, never
 from unbag.training.settings import Phase, Settings
 from unbag.training.step import Limits, Step
-from unbag.training.stopping import Best, Patience, StoppingRule, never
-from unbag.training.trained import Trained
 
 logger = logging.getLogger("unbag")
 
 Progress = Callable[[Sequence[dict[str, Any]], int], None]
 """Called after every epoch with the history and the number of epochs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The result of a training run."""
+
+    models: list[Any]
+    """A model for each seed, with the weights of its best epoch, ready to predict."""
+    history: list[dict[str, Any]]
+    """An entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.
+
+    With several criteria, ``score`` is a list of the scores of each."""
+    best_epoch: list[int]
+    best_score: list[float] | None
+    others: list[Trained] = field(default_factory=list)
+    """The result by each criterion after the first, with the same history."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +182,7 @@ def log_epoch(history: Sequence[dict[str, Any]], epochs: int) -> None:
 class Run:
     """A run of replicas that are trained side by side; parameters are those of :func:`train`, checked."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (as train has checked them)
         self,
         models: Sequence[nn.Module],
         X: Rows,

@@ -3,19 +3,43 @@
 All processes draw the same batches from the same seeds, and know the number of groups of a step. The contribution of a
 process to a gradient is therefore the sum over its groups divided by the number of all, whatever the sizes and numbers
 of groups in each part, and the sum over processes is the gradient of the whole step. Averaging gradients, as DDP does,
-would be wrong.
+would be wrong; Lightning Fabric only starts and connects processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from pickle import PicklingError
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException
+
+from unbag._utils.files import write_atomic
+from unbag.training.checkpoint import pack, unpack
 
 RESUME = "start the run again, with any number of processes: it resumes from its checkpoint if it has one"
+
+
+_ADDRESS = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+"""Variables by which processes of several machines find each other, if no launcher has started them."""
+
+_launches = count()
+
+for _name in ("distributed", "rank_zero"):  # Lightning logs the rank of every process
+    logging.getLogger(f"lightning_fabric.utilities.{_name}").setLevel(logging.WARNING)
 
 
 class ProcessLost(ConnectionError):
@@ -91,3 +115,170 @@ def _raise_process_lost() -> Iterator[None]:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ProcessLost(f"another process of the run has ended, or cannot be reached ({reason}); {RESUME}") from error
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Start the processes that train one model together.
+
+    Processes that torchrun or the scheduler of a cluster has started work together in the call of :meth:`run`.
+    Otherwise they are started for it, and end with it.
+
+    Parameters
+    ----------
+    devices
+        Processes on each machine. ``"auto"``: as many as torchrun has started, or one.
+    nodes
+        Machines.
+    device
+        Device of each process: ``"cpu"``, or ``"cuda"`` for a GPU each.
+    start_method
+        How processes are started; one that has run threads must not fork.
+    timeout
+        Seconds after which a process that does not answer counts as lost.
+
+    Examples
+    --------
+    >>> Launcher().several, Launcher(2).several
+    (False, True)
+    """
+
+    devices: int | Literal["auto"] = "auto"
+    nodes: int = 1
+    device: str = "cpu"
+    start_method: Literal["spawn", "fork"] = "spawn"
+    timeout: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("devices", self.devices), ("nodes", self.nodes)):
+            if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                also = ' or "auto"' if name == "devices" else ""
+                raise ValueError(f"{name} must be a whole number of at least 1{also}, got {value!r}")
+        if self.several and self.device not in ("cpu", "cuda"):
+            raise ValueError(f"several processes take device='cpu' or 'cuda', a GPU each; got {self.device!r}")
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several processes."""
+        devices, nodes = self._world
+        return devices * nodes > 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and reports."""
+        return not self.several or self._fabric().global_rank == 0
+
+    @property
+    def _world(self) -> tuple[int, int]:
+        """Processes on each machine, and machines."""
+        if self.devices == "auto" and "TORCHELASTIC_RUN_ID" in os.environ:
+            devices = int(os.environ["LOCAL_WORLD_SIZE"])
+            return devices, int(os.environ["WORLD_SIZE"]) // devices
+        return (1 if self.devices == "auto" else self.devices), self.nodes
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in all processes with ``processes=`` beside its arguments, and return its result.
+
+        The result consists of plain values and tensors; see :func:`unbag.training.checkpoint.pack`.
+        """
+        fabric = self._fabric()
+        if fabric.strategy.cluster_environment.creates_processes_externally:
+            fabric.launch()
+            processes = _processes(fabric)
+            result = function(*args, processes=processes)
+            processes.any(True)  # the first process must not end before all have finished
+            return result
+        with tempfile.TemporaryDirectory() as name, self._port():
+            folder, before = Path(name), {*multiprocessing.active_children()}
+            try:
+                fabric.launch(_work, folder, partial(function, *args))
+            except ProcessException as error:
+                raise _explain(folder, error, fabric.world_size) from None
+            except (PicklingError, AttributeError, TypeError) as error:
+                raise TypeError(
+                    f"devices={self.devices} hands models, observations and hooks to other processes, but {error}; "
+                    "define functions and classes at the top of a module, or start the script by torchrun"
+                ) from error
+            finally:  # also on KeyboardInterrupt
+                for child in {*multiprocessing.active_children()} - before:
+                    child.terminate()
+            return unpack((folder / "result").read_bytes())
+
+    def _fabric(self) -> Any:
+        try:
+            from lightning_fabric import Fabric  # noqa: PLC0415 (an extra)
+            from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError(
+                "several processes need Lightning Fabric, which is not installed: pip install unbag[distributed]"
+            ) from error
+        devices, nodes = self._world
+        options: dict[str, Any] = {"accelerator": self.device, "devices": devices, "num_nodes": nodes}
+        timeout = timedelta(seconds=self.timeout)
+        fabric: Any = Fabric(strategy=DDPStrategy(timeout=timeout), **options)
+        if fabric.strategy.cluster_environment.creates_processes_externally:
+            return fabric
+        if nodes > 1 and (missing := [name for name in _ADDRESS if name not in os.environ]):
+            raise ValueError(
+                f"nodes={nodes} needs the variable {missing[0]} on each machine: MASTER_ADDR and MASTER_PORT of the "
+                "first, and NODE_RANK, from 0; or start the command by torchrun, or by the scheduler of the cluster"
+            )
+        return Fabric(strategy=DDPStrategy(timeout=timeout, start_method=self.start_method), **options)
+
+    @contextmanager
+    def _port(self) -> Iterator[None]:
+        """Use a new port for each launch: some processes may not have left the last one."""
+        port = os.environ.get("MASTER_PORT")
+        if port is not None and self.nodes > 1:
+            os.environ["MASTER_PORT"] = str(int(port) + next(_launches))
+        try:
+            yield
+        finally:
+            os.environ.pop("MASTER_PORT", None)
+            if port is not None:
+                os.environ["MASTER_PORT"] = port
+
+
+def _processes(fabric: Any) -> Processes:
+    return Processes(fabric.global_rank, fabric.world_size, str(fabric.device))
+
+
+def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
+    """Do the work of one process, and write its result or its error to a folder.
+
+    Fabric would return the result through a pipe that nobody reads before the process ends.
+    """
+    processes = _processes(fabric)
+    try:
+        result = function(processes=processes)
+        processes.any(True)
+    except Exception as error:
+        names = [[kind.__module__, kind.__qualname__] for kind in type(error).__mro__]
+        write_atomic(folder / f"error-{processes.rank}", pack({"classes": names, "message": str(error)}))
+        raise
+    if fabric.local_rank == 0:
+        write_atomic(folder / "result", pack(result))
+    torch.distributed.destroy_process_group()
+
+
+def _explain(folder: Path, error: Any, n: int) -> Exception:
+    """Return the error of a process, unless it only lost another one, or say how one of them ended."""
+    errors = [_read_error(**unpack(file.read_bytes())) for file in sorted(folder.glob("error-*"))]
+    if causes := [cause for cause in errors if not isinstance(cause, ProcessLost)]:
+        return causes[0]
+    if not errors and isinstance(error, ProcessRaisedException):  # outside of its work
+        return RuntimeError(f"one of {n} processes has failed: {str(error).strip().splitlines()[-1]}")
+    signal = getattr(error, "signal_name", None)
+    how = f" by {signal}{', as where memory runs out' if signal == 'SIGKILL' else ''}" if signal else ""
+    return ProcessLost(f"one of {n} processes of the run was ended{how}; {RESUME}")
+
+
+def _read_error(classes: list[list[str]], message: str) -> Exception:
+    """Return an exception of the first class that is built in or of this package; no module is imported for it."""
+    for place, (module, name) in enumerate(classes):
+        known = module.partition(".")[0] in ("builtins", "unbag")
+        kind = getattr(sys.modules.get(module), name, None) if known else None
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            with suppress(TypeError):  # of a class with other arguments
+                return kind(f"{classes[0][1]}: {message}" if place else message)
+    return RuntimeError(f"{classes[0][1]}: {message}")

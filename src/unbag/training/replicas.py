@@ -14,15 +14,15 @@ from unbag._utils.checks import describe
 from unbag._utils.parts import join
 from unbag._utils.random_state import RandomState
 from unbag.objectives.losses import Loss
-from unbag.training.architectures import MakeModel
 
 PREDICTED_ROWS = 8192
 """Rows that are predicted at a time."""
 
 
+MakeModel = Callable[[], nn.Module]
 Accelerate = Callable[..., nn.Module]
-"""Called as ``accelerate(model, replicas=n, half=False)`` with a copy of the first model. It returns it, perhaps compiled,
-or a faster model with parameters and buffers of the same names; ``half`` says whether it runs in bfloat16."""
+"""Called with ``replicas=`` and ``half=`` (whether in bfloat16) on a copy of the first model, which it returns, perhaps
+compiled, or replaces by a faster one with parameters and buffers of the same names."""
 
 
 def make_models(

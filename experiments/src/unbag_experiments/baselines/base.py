@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from unbag import Groups
+from unbag.learners.architectures import build
 from unbag.training import Objective, Observations, Settings, permuted_accuracy
-from unbag.training.architectures import build
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from unbag._kernels.segments import Segments
+from unbag.learners.architectures import build
 from unbag.objectives.objective import proportion_divergence
-from unbag.training.architectures import build
 from unbag_experiments.baselines.base import Method, check_positive
 
 FIRST_STEP = 1e-3

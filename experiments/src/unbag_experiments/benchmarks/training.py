@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy, one_hot
 from unbag import Groups
 from unbag._kernels.segments import Segments
 from unbag.aggregates import Aggregate, LabelProportions, MultipleInstance, PairwiseSimilarity, TripletComparison
+from unbag.learners.architectures import MLP, MakeModel
 from unbag.training import Observations, Processes, Rows, Settings, train
-from unbag.training.architectures import MLP, MakeModel
 from unbag_experiments.benchmarks.rows import Result, faster, no_slower
 from unbag_experiments.networks import LeNet
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from unbag import AggregateClassifier, Groups, LabelProportions
 from unbag.data.pooling import pool
+from unbag.learners.architectures import build
 from unbag.training import Observations, fit_scaling
-from unbag.training.architectures import build
 from unbag_experiments.baselines.mean_proportion import METHOD as MEAN_PROPORTION
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
