@@ -127,7 +127,7 @@ def fit(
         plan = make_plan(options)
         network = plan.training.network
         launcher = None if network is None else Launcher(network.devices, network.nodes, plan.training.device)
-        if engine == "ray":
+        if engine == "ray" and network is not None:
             from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
 
             typer.echo(fit_on_cluster(_without_processes(sys.argv[2:]), network, plan.training.device), nl=False)
@@ -180,6 +180,7 @@ def predict(
     with plain_errors(debug=ctx.obj):
         from unbag._utils.problems import fail  # noqa: PLC0415
         from unbag.tables import predict_groups_table, predict_table  # noqa: PLC0415
+        from unbag.tables.cluster import predict_on_cluster  # noqa: PLC0415
 
         arguments = passed(options)
         if groups is None and (wrong := [f"--{name}" for name in ("group", "aggregate") if name in arguments]):
@@ -195,9 +196,7 @@ def predict(
             n, problems = predict_groups_table(Run(run), instances, groups, out, **arguments)
             _show_written(n, "groups", out, problems, as_json)
             return
-        write = predict_table
-        if engine == "ray":
-            from unbag.tables.cluster import predict_on_cluster as write  # noqa: PLC0415
+        write: Any = predict_on_cluster if engine == "ray" else predict_table
         n, problems = write(Run(run), instances, out, keep=split(keep or ""), **arguments)
         _show_written(n, "rows", out, problems, as_json)
 
@@ -217,12 +216,11 @@ def disaggregate(
 ) -> None:
     """Write the probability of each class for rows in observed groups, given the observations."""
     with plain_errors(debug=ctx.obj):
-        if engine == "ray":
-            from unbag.tables.cluster import disaggregate_on_cluster as write  # noqa: PLC0415
-        else:
-            from unbag.tables import disaggregate_table as write  # noqa: PLC0415
+        from unbag.tables.cluster import disaggregate_on_cluster  # noqa: PLC0415
+        from unbag.tables.predict import disaggregate_table  # noqa: PLC0415
 
         check_writable(out)
+        write: Any = disaggregate_on_cluster if engine == "ray" else disaggregate_table
         rows, problems = write(Run(run), instances, groups, out, raw_text=raw_text, **passed(options))
         _show_written(rows, "lines", out, problems, as_json)
 
