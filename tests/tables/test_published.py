@@ -268,7 +268,7 @@ BAD = {
         "row 3, column ill: 110 is more than 1"),
     "shares that do not add up": ("ward,ill,well\nw0,33,67\nw1,0,100\nw2,50,30\n", {},
         "row 3: the percentages of group 'w2' add up to 80, not to 100"),
-    "counts that look rounded": ("ward,ill,well\nw0,3,0\nw1,3,3\nw2,0,3\n", {}, "row 2: .*add up to 6, .* --rounded-to 3"),
+    "counts that look rounded": ("ward,ill,well\nw0,3,0\nw1,3,3\nw2,0,3\n", {}, "row 2: .* up to 6, .* --rounded-to 3"),
     "crossed bounds": ("ward,ill,well\nw0,1,2\nw1,4-1,*\nw2,1,2\n", {}, "row 2, column ill: '4-1' has its bounds"),
     "an interval above the size": ("ward,ill,well\nw0,1,2\nw1,10+,*\nw2,1,2\n", {}, "row 2, column ill: 10 or more of"),
     "bounds that leave too little": ("ward,ill,well\nw0,1,2\nw1,<2,<2\nw2,1,2\n", {},
