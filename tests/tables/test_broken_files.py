@@ -66,8 +66,8 @@ def nested_folder(folder):
     return folder / "parts", wards(folder)
 
 
-def many_texts(folder):
-    rows = "".join(f"w{i % 4};{i / 7:.3f}\n".replace(".", ",") for i in range(1200))
+def many_texts(folder, first="0,000"):
+    rows = f"w0;{first}\n" + "".join(f"w{i % 4};{i / 7:.3f}\n".replace(".", ",") for i in range(1, 1200))
     return people(folder, "ward;age\n" + rows), wards(folder, "ward;ill;well\nw0;9;291\nw1;9;291\nw2;0;300\nw3;8;292\n")
 
 
@@ -151,7 +151,9 @@ BROKEN = {
         r"column slept: the column holds times"),
     "a column without values": (both(instances=PEOPLE.replace("Ulm", "").replace("Bonn", "")), [],
         r"column town: the column has no values at all"),
-    "numbers with decimal commas": (many_texts, [], r"column age: the column holds 1,200 different texts, .* decimal"),
+    "numbers with decimal commas": (many_texts, [], r"column age: .* 100% of its values are numbers such as '0,"),
+    "a question mark among 1,200 numbers": (lambda f: many_texts(f, "?"), [],
+        r"row 1, column age: .* 99% of its values are numbers .* not those of 1 cell: '\?'; write numbers as in"),
     "infinity among 1,500 columns": (wide, [], r"people\.csv, row 8, column x1234: inf is infinite, or too large"),
     "a group without rows": (both(groups=WARDS + "w9,1,1\n"), [], r"row 5, .* 'w9' has no .*csv; .*unmatched"),
     "rows of an unknown group": (both(groups=WARDS.replace("w3,2,1\n", "")), [], r"row 10, .* 'w3' is not in column"),
