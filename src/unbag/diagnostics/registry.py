@@ -116,19 +116,8 @@ CHECKS: dict[str, tuple[Stage, Check]] = {}
 def register_check(stage: Stage) -> Callable[[Check], Check]:
     """Register a function as a check of a stage.
 
-    Parameters
-    ----------
-    stage
-        ``"observations"`` and ``"rows"`` run before a fit, the latter if there are rows to look at; ``"fit"`` runs
-        after it.
-
-    Examples
-    --------
-    >>> def find_many_groups(context):
-    ...     if sum(len(s.groups) for s in context.sets) > 10**6:
-    ...         yield Finding("many_groups", "there are more than a million groups")
-    >>> find_many_groups = register_check("observations")(find_many_groups)
-    >>> unregister_check(find_many_groups)
+    Checks of ``"observations"`` and ``"rows"`` run before a fit, the latter if there are rows to look at; those of
+    ``"fit"`` run after it.
     """
     if stage not in STAGES:
         raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}; got {stage!r}")

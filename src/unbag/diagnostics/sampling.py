@@ -39,17 +39,9 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
     """Return weights of groups that are inverse to the rate at which groups with their observation were kept.
 
     The expected likelihood with these weights is that of groups selected at random (inverse probability weighting).
-    Their sum is that of the weights passed, or the number of groups.
-
-    Parameters
-    ----------
-    sampling
-        A dict from observation to the rate at which groups with this observation were kept; rates are relative to each
-        other. Or the share of 1 among random groups, where observations are 0 and 1.
-    z
-        The observations, one number per group.
-    weights
-        Weights of the groups.
+    Their sum is that of ``weights``, or the number of groups. ``sampling`` is a dict from observation to the rate at
+    which groups with this observation were kept, relative to others, or the share of 1 among random groups, where the
+    observations ``z`` are 0 and 1.
 
     Examples
     --------
