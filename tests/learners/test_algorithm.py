@@ -16,7 +16,7 @@ from unbag import AggregateClassifier, CrossFitting, LabelProportions
 from unbag.data.labels import Categorical
 from unbag.learners import Algorithm, Architecture, Problem, Watch
 from unbag.training import MappedRows, Observations, Settings, held_out_likelihood, train
-from unbag.training.architectures import MLP, build
+from unbag.learners.architectures import MLP, build
 from unbag.training.launching import Launcher
 
 IDS = np.repeat(np.arange(50), 4)
