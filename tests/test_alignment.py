@@ -52,7 +52,10 @@ def test_observations_are_matched_by_id_wherever_they_enter(use, z):
 @pytest.mark.parametrize(
     ("z", "message"),
     [
-        (COUNTS.rename({"a": "x"}), r"z must have exactly one entry for each id: 'a' missing, 'x' not among the ids; .* z\.to_numpy\(\)"),
+        (
+            COUNTS.rename({"a": "x"}),
+            r"z must have exactly one entry for each id: 'a' missing, 'x' not among the ids; .* z\.to_numpy\(\)",
+        ),
         (COUNTS.iloc[:2], "'c' missing, none not among the ids"),
         (COUNTS.set_axis([0, 1, 2]).iloc[::-1], "'a', 'b', 'c' missing, 2, 1, 0 not among the ids"),
         (COUNTS.loc[["a", "b", "b", "c"]], "the index of z must have each id once, but 'b' is repeated"),

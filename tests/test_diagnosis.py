@@ -215,7 +215,9 @@ def test_large_groups_hold_little():
     (finding,) = diagnose(LabelProportions(), groups, counts, 3)
     assert finding.kind == "little_information"
     assert "of 20 groups, of 2000 members on average, contain at most" in finding.message
-    bits, label = map(float, re.findall(r"([\d.]+) bits per member, where a label contains ([\d.]+)", finding.message)[0])
+    bits, label = map(
+        float, re.findall(r"([\d.]+) bits per member, where a label contains ([\d.]+)", finding.message)[0]
+    )
     assert bits == pytest.approx(log2(comb(2002, 2)) / 2000, rel=0.05)
     assert label == pytest.approx(log2(3), rel=0.05)
 

@@ -143,7 +143,7 @@ def test_groups_that_mix_subjects_have_no_estimate():
 
 
 def test_copies_inside_a_group_are_ignored():
-    X, y, subjects = repeated("near")
+    X, _, subjects = repeated("near")
     assert find_near_duplicates(X, subjects) is None
     assert find_near_duplicates(X, np.arange(len(X))) is not None
 

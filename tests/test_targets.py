@@ -160,7 +160,9 @@ def test_an_index_in_another_order_is_matched_by_value():
 
 def test_an_index_of_another_type_is_refused():
     counts = pandas.DataFrame({"ill": [2, 1, 0], "well": [0, 1, 2]}, index=[1, 2, 10])
-    with pytest.raises(ValueError, match=r"'1', '10', '2' missing, 1, 2, 10 not among the ids; the types differ, str and int"):
+    with pytest.raises(
+        ValueError, match=r"'1', '10', '2' missing, 1, 2, 10 not among the ids; the types differ, str and int"
+    ):
         target(["1", "1", "2", "2", "10", "10"], counts)
     as_numbers = target([1, 1, 2, 2, 10, 10], counts.set_axis([1.0, 2.0, 10.0]).iloc[::-1])
     assert as_numbers["z"].tolist() == [[2, 0], [2, 0], [1, 1], [1, 1], [0, 2], [0, 2]]

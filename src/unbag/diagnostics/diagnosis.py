@@ -51,7 +51,7 @@ def diagnose(
     >>> from unbag import MultipleInstance
     >>> for finding in diagnose(MultipleInstance(), Groups.from_sizes([3, 2]), [1, 1], n_classes=2):
     ...     print(finding.fatal, finding.message)
-    True a model that predicts class 1 for every row explains all 2 observations, so that nothing else can be learned ...
+    True a model that predicts class 1 for every row explains all 2 observations, so that nothing else can be ...
     """
     s = Observations(find_aggregate(aggregate), groups, z, n_classes, group_weights=group_weights)
     if sampling is not None:

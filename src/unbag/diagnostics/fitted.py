@@ -65,8 +65,8 @@ class HeldOut:
             complete = s.groups.segments.sum((~known).long()) == 0
             if bool(complete.any()):
                 which = complete.nonzero().flatten()
-                own, log_probs = s.take(which), log_probs[s.groups.segments.take(which)[0]]
-                yield cls(own, log_probs, [fold[own.groups.members] for fold in context.fold_log_probs])
+                own, members = s.take(which), s.groups.segments.take(which)[0]
+                yield cls(own, log_probs[members], [fold[own.groups.members] for fold in context.fold_log_probs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +147,17 @@ def check_subjects(context: Context) -> Iterator[Finding]:
             f"rows of {several:,} of {n:,} subjects are in several folds, because most groups mix subjects: held-out "
             "groups do not show how well rows of new subjects are predicted",
         )
+
+
+@register_check("fit")
+def check_time(context: Context) -> Iterator[Finding]:
+    """Yield a finding if the time limit ended training."""
+    if context.time_limit is not None and context.seconds >= context.time_limit:
+        message = (
+            f"training ended at the limit of {context.time_limit:g} seconds, before held-out groups stopped improving "
+            "or all models were tried; allow more time for a better result"
+        )
+        yield Finding("short_time", message)
 
 
 @register_check("fit")
@@ -307,7 +318,7 @@ def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations
 
 
 def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str = "") -> Iterator[Finding]:
-    """Published counts hide a part of the variation, so that the ratio is a lower bound, and ``at_least`` says so."""
+    # Published counts hide a part of the variation: the ratio is a lower bound, and at_least says so.
     which = which & (deviations.square > MIN_VARIANCE)
     if not bool(which.any()):
         return
@@ -316,6 +327,6 @@ def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str = 
         yield Finding(
             "overdispersion",
             f"held-out counts vary {at_least}{dispersion:.2g} times as much as those of independent members, where 1 ± "
-            f"{error:.2g} is expected: members of a group have more in common than the features show, and probabilities "
-            "of groups are too certain; add a feature for what they share, or rely on rankings only",
+            f"{error:.2g} is expected: members of a group have more in common than the features show, and "
+            "probabilities of groups are too certain; add a feature for what they share, or rely on rankings only",
         )

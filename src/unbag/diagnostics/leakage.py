@@ -29,6 +29,7 @@ MAX_ERROR = 0.04
 """Error rate below which a column with errors is nearly the label, if it is so with 95 % confidence."""
 MIN_BAGS = 10
 """A measured number may decide a few bags, but not so many of either label."""
+_EXTREMES = ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least"))
 FIRST_ROWS = 1000
 NUMBERS_AT_ONCE = 2**22
 
@@ -43,7 +44,7 @@ class Column:
 
     @classmethod
     def from_numbers(cls, numbers: np.ndarray) -> Column:
-        """Number the values; values that form a few narrow clusters count as one value each."""
+        """Make a column of numbers, where each of a few narrow clusters counts as one value."""
         codes = np.full(len(numbers), -1)
         known = ~np.isnan(numbers)
         values, codes[known] = np.unique(numbers[known], return_inverse=True)
@@ -66,7 +67,7 @@ class Coding:
 
 
 def find_clusters(values: np.ndarray) -> np.ndarray:
-    """Return where clusters begin in sorted distinct values: at every value, unless a few narrow clusters are far apart.
+    """Return where clusters begin in sorted distinct values: at every value, unless narrow clusters are far apart.
 
     Examples
     --------
@@ -87,14 +88,8 @@ def find_clusters(values: np.ndarray) -> np.ndarray:
 def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Coding | None:
     """Return the class that each value stands for, if the tallies of all groups are, or nearly are, their counts.
 
-    Several values may stand for one class, as long as there are few, and no more than groups.
-
-    Parameters
-    ----------
-    codes
-        Whole numbers from -1 on for the value of each member, group by group.
-    sizes, counts
-        Sizes of the groups, and counts of the classes, ``(groups, k)``.
+    ``codes`` are whole numbers for the values of the members, group by group. Several values may stand for one class,
+    as long as there are few, and no more than groups.
 
     Examples
     --------
@@ -138,21 +133,7 @@ def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Cod
 
 
 def find_coding_within(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.ndarray) -> Coding | None:
-    """Return the class that each value stands for, if the tallies of all groups are within the bounds of their counts.
-
-    Parameters
-    ----------
-    codes, sizes
-        As for :func:`find_coding`.
-    low, high
-        Bounds of the counts of the classes, ``(groups, k)``.
-
-    Examples
-    --------
-    >>> low = np.array([[0, 1], [1, 0]])
-    >>> find_coding_within(np.array([0, 0, 1, 1]), np.array([2, 2]), low, low + 1).classes.tolist()
-    [1, 0]
-    """
+    """Return the class that each value stands for, if the tallies of all groups are within bounds of their counts."""
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
     from scipy.stats import binom  # noqa: PLC0415
 
@@ -239,28 +220,24 @@ def log_orders(answers: Tensor) -> float:
 
 
 def format_odds(log_chance: float) -> str:
-    """Write a small probability as "once in so many times".
-
-    Examples
-    --------
-    >>> format_odds(log(0.001)), format_odds(-1000.0)
-    ('once in 1,000 times', 'less than once in 1e+09 times')
-    """
+    """Write a small probability as "once in so many times"."""
     return f"once in {exp(-log_chance):,.0f} times" if log_chance > -log(1e9) else "less than once in 1e+09 times"
 
 
 def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
-    """Return which columns of numbers may leak, (columns,): those that have few values or clusters, are constant in most
-    groups, or decide bags by their extremes.
+    """Return which columns of numbers may leak, (columns,).
+
+    They have few values or clusters, are constant in most groups, or decide bags by their extremes.
     """
     kept = np.zeros(X.shape[1], dtype=bool)
     at_once = max(1, NUMBERS_AT_ONCE // max(len(X), 1))
     n_classes = max(s.n_classes for s in sets)
+    most = max(n_classes, *(min(len(s.groups), MAX_VALUES) for s in sets))
     for first in range(0, X.shape[1], at_once):
         part = X[:, first : first + at_once]
         ordered = np.sort(part[:FIRST_ROWS], 0)
         steps = ordered[1:] - ordered[:-1]
-        suspicious = ((steps > 0).sum(0) < max(MAX_VALUES, n_classes)) & (ordered[0] != ordered[-1])
+        suspicious = ((steps > 0).sum(0) < most) & (ordered[0] != ordered[-1])
         # If narrow clusters are far apart, the steps between them make up most of the range.
         steps = np.nan_to_num(steps)
         suspicious |= -np.sort(-steps, 0)[: n_classes - 1].sum(0) > 0.5 * steps.sum(0)
@@ -269,7 +246,8 @@ def screen_columns(X: np.ndarray, sets: list[Observations]) -> np.ndarray:
             values = part[members]
             top, low = np.fmax.reduceat(values, starts, 0), np.fmin.reduceat(values, starts, 0)
             suspicious |= (top == low).mean(0) > 0.5
-            if s.aggregate.size is None and s.aggregate.outcome == "yes_no" and 0 < int(s.checked.sum()) < len(starts):
+            asked = s.aggregate.size is None and s.aggregate.outcome == "yes_no" and s.checked.ndim == 1
+            if asked and 0 < int(s.checked.sum()) < len(starts):
                 yes = s.checked.numpy().astype(bool)
                 suspicious |= (top[yes].min(0) > top[~yes].max(0)) | (low[yes].max(0) < low[~yes].min(0))
         kept[first : first + at_once] = suspicious
@@ -310,50 +288,34 @@ def _tally(codes: np.ndarray, sizes: np.ndarray, least: int, most: int) -> np.nd
 
 
 def _decides_bags(column: Column, s: Observations, n_columns: int) -> str | None:
-    """Return how the largest or smallest number of a bag, or a word in it, decides the label of every bag."""
+    """Return how the largest or smallest number of a bag, or a word in it, decides the observation of every bag."""
     members, starts = s.groups.members.numpy(), s.groups.offsets.numpy()[:-1]
     answers = s.checked if s.checked.ndim == 1 else s.checked[:, 0].long()  # beside error rates
-    yes, codes = answers.numpy().astype(bool), column.codes[s.groups.members.numpy()]
+    yes, codes = answers.numpy().astype(bool), column.codes[members]
+    values = np.unique(codes)
     log_chance = log(2) - log_orders(answers)  # of all ways to label the bags, one fits
     if column.numbers is None:
-        values = np.unique(codes)
-        log_chance += log(len(values))  # any of them may decide
-        decisive = _find_decisive_word(column, values, codes, starts, yes)
+        log_chance += log(len(values))  # any word may decide
+        candidates = [(codes == code).astype(float) for code in values[: len(yes)]]
     else:
-        decisive = _find_decisive_number(column.numbers[members], starts, yes, len(np.unique(codes)))
-    if decisive is None or not is_unlikely(log_chance, n_columns):
+        candidates = [column.numbers[members]] if min(yes.sum(), (~yes).sum()) >= MIN_BAGS or len(values) == 2 else []
+    if len(values) < 2 or yes.all() or not yes.any() or not is_unlikely(log_chance, n_columns):
         return None
-    return (
-        f"{decisive[0]} in all {yes.sum():,} positive bags and {decisive[1]} in all {(~yes).sum():,} negative ones, as "
-        f"chance does {format_odds(log_chance)}"
-    )
-
-
-def _find_decisive_number(
-    numbers: np.ndarray, starts: np.ndarray, yes: np.ndarray, n_values: int
-) -> tuple[str, str] | None:
-    few = min(yes.sum(), (~yes).sum())
-    if few == 0 or (few < MIN_BAGS and n_values > 2):
-        return None
-    for sign, extreme, least, most in ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least")):
-        top = np.fmax.reduceat(sign * numbers, starts)  # (bags,); NaN if all are missing, which decides none
-        low, high = top[yes].min(), top[~yes].max()
-        if low > high:
-            return f"its {extreme} is {least} {sign * low:g}", f"{most} {sign * high:g}"
-    return None
-
-
-def _find_decisive_word(
-    column: Column, values: np.ndarray, codes: np.ndarray, starts: np.ndarray, yes: np.ndarray
-) -> tuple[str, str] | None:
-    """Return a word that is in all positive bags and no other, or that fills all negative bags and no other."""
-    for code in values if 2 <= len(values) <= len(yes) else ():
-        inside, alone = (ufunc.reduceat(codes == code, starts) for ufunc in (np.logical_or, np.logical_and))
-        word = "a missing value" if code < 0 or column.words is None else repr(column.words[code])
-        if np.array_equal(inside, yes):
-            return f"{word} is", "is not"
-        if np.array_equal(~alone, yes):
-            return f"{word} is not alone", "is alone"
+    for code, numbers in zip(values, candidates, strict=False):
+        for sign, extreme, least, most in _EXTREMES:
+            top = np.fmax.reduceat(sign * numbers, starts)  # (bags,); NaN if all are missing, which decides none
+            low, high = top[yes].min(), top[~yes].max()
+            if not low > high:
+                continue
+            if column.numbers is None:
+                word = "a missing value" if code < 0 or column.words is None else repr(column.words[code])
+                positive, negative = (f"{word} is", "is not") if sign > 0 else (f"{word} is not alone", "is alone")
+            else:
+                positive, negative = f"its {extreme} is {least} {sign * low:g}", f"{most} {sign * high:g}"
+            return (
+                f"{positive} in all {yes.sum():,} positive bags and {negative} in all {(~yes).sum():,} negative ones, "
+                f"as chance does {format_odds(log_chance)}"
+            )
     return None
 
 

@@ -69,8 +69,10 @@ def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) ->
         rows = random.choice(len(X), MAX_ROWS, replace=False)
         X, unit = X[rows], unit[rows]
     n = len(X)
+    if n < MIN_ROWS:
+        return None
     several = [j for j in range(X.shape[1]) if len(np.unique(X[:, j])) >= MIN_VALUES]
-    if len(several) < 2 or n < MIN_ROWS:
+    if len(several) < 2:
         return None
     if len(several) > MAX_COLUMNS:
         several = random.choice(several, MAX_COLUMNS, replace=False).tolist()

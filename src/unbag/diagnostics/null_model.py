@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,31 +18,27 @@ TOLERANCE = 1e-9
 """Relative improvement of the log-likelihood below which the search ends."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Cases:
-    """The distinct cases among the groups of a set: if all rows are alike, only size and observation matter."""
+Cases = tuple[Observations, Tensor, Tensor]
+"""One group of each distinct case, the case of each group, and the share of each case in the weights of all groups."""
 
-    observations: Observations  # one group of each case
-    case: Tensor  # (groups,), the case of each group
-    share: Tensor  # (cases,), of the weights of all groups
 
-    @classmethod
-    def find(cls, s: Observations) -> _Cases:
-        n = len(s.groups)
-        table = torch.cat([s.groups.sizes[:, None].double(), s.checked.reshape(n, -1).double()], 1)
-        cases, case = table.unique(dim=0, return_inverse=True)
-        first = torch.full((len(cases),), n).scatter_reduce_(0, case, torch.arange(n), "amin")
-        return cls(s.take(first), case, torch.bincount(case, s.weights) / s.weights.sum())
+def _find_cases(s: Observations) -> Cases:
+    """Find the distinct cases of a set: if all rows are alike, only size and observation matter."""
+    n = len(s.groups)
+    table = torch.cat([s.groups.sizes[:, None].double(), s.checked.reshape(n, -1).double()], 1)
+    cases, case = table.unique(dim=0, return_inverse=True)
+    first = torch.full((len(cases),), n).scatter_reduce_(0, case, torch.arange(n), "amin")
+    return s.take(first), case, torch.bincount(case, s.weights) / s.weights.sum()
 
-    def log_likelihood(self, log_probs: Tensor) -> Tensor:
-        """Return the log-likelihood of each case if every row has these logits, ``(k,)``."""
-        s = self.observations
-        if s.aggregate.outcome == "class_counts":  # the multinomial, whatever the sizes
-            counts = s.checked.double()
-            ways = torch.lgamma(counts.sum(1) + 1) - torch.lgamma(counts + 1).sum(1)
-            return ways + torch.where(counts > 0, counts * log_probs.log_softmax(0), 0.0).sum(1)
-        of_members = log_probs.expand(len(s.groups.members), -1)
-        return s.aggregate.checked_evidence(of_members, s.groups.segments, s.checked).log_likelihood
+
+def _log_likelihood(s: Observations, logits: Tensor) -> Tensor:
+    """Return the log-likelihood of each group if every row has these logits, ``(k,)``."""
+    if s.aggregate.outcome == "class_counts":  # the multinomial, whatever the sizes
+        counts = s.checked.double()
+        ways = torch.lgamma(counts.sum(1) + 1) - torch.lgamma(counts + 1).sum(1)
+        return ways + torch.where(counts > 0, counts * logits.log_softmax(0), 0.0).sum(1)
+    of_members = logits.expand(len(s.groups.members), -1)
+    return s.aggregate.checked_evidence(of_members, s.groups.segments, s.checked).log_likelihood
 
 
 def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor]]:
@@ -52,15 +47,7 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
     It maximises the mean over sets of the log-likelihood per group, by the weights of sets and groups. For counts it is
     the frequencies of the classes; for pairs and triplets, which class has which share is arbitrary.
 
-    Parameters
-    ----------
-    sets
-        Sets of observations.
-
-    Returns
-    -------
-    tuple
-        The distribution, ``(k,)``, and for each set the log-likelihood of its groups under it, ``(groups,)``.
+    Returns the distribution, ``(k,)``, and for each set the log-likelihood of its groups under it, ``(groups,)``.
 
     Examples
     --------
@@ -73,20 +60,20 @@ def best_constant(sets: Sequence[Observations]) -> tuple[np.ndarray, list[Tensor
         frequencies = torch.stack([s.weights @ s.checked.double() / s.weights.sum() for s in sets]).sum(0)
         probs = frequencies / frequencies.sum()
     else:
-        probs = _search([_Cases.find(s.counting().for_training()) for s in sets], sets[0].n_classes)
-    cases = [_Cases.find(s) for s in sets]
-    return probs.numpy(), [c.log_likelihood(probs.log())[c.case] for c in cases]
+        probs = _search([_find_cases(s.counting().for_training()) for s in sets], sets[0].n_classes)
+    return probs.numpy(), [_log_likelihood(s, probs.log())[case] for s, case, _ in map(_find_cases, sets)]
 
 
-def _search(sets: Sequence[_Cases], n_classes: int) -> Tensor:
+def _search(sets: Sequence[Cases], n_classes: int) -> Tensor:
     from scipy.optimize import minimize  # noqa: PLC0415 (slow to import)
 
     # Per member: the first step is as long as the gradient, which in large groups would lead to the bounds.
-    members = sum(c.observations.weight * c.share @ c.observations.groups.sizes.to(c.share) for c in sets)
+    members = sum(s.weight * share @ s.groups.sizes.to(share) for s, _, share in sets)
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         logits = torch.from_numpy(values).requires_grad_()
-        total = -sum(c.share @ c.log_likelihood(logits) * c.observations.weight for c in sets) / members
+        means = torch.stack([share @ _log_likelihood(s, logits) * s.weight for s, _, share in sets])
+        total = -means.sum() / members
         (slope,) = torch.autograd.grad(total, logits)
         return total.item(), slope.numpy()
 

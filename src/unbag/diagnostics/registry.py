@@ -1,7 +1,7 @@
 """The registry of checks, and what a check receives.
 
-A check is a function from a :class:`Context` to findings. Its stage says when it runs: ``"observations"`` and ``"rows"``
-before a fit, ``"fit"`` after it. All checks of a stage run in Python, on the command line and in reports; those of other
+A check is a function from a :class:`Context` to findings. Its stage says when it runs: ``"observations"`` and
+``"rows"`` before a fit, ``"fit"`` after it. All checks of a stage run in Python and on the command line; those of other
 packages are found by the entry points ``unbag.checks``.
 """
 
@@ -60,6 +60,8 @@ class Context:
         For each set, the number of the fold that predicts each membership; -1 where none does.
     interval
         Interval of the estimated accuracy.
+    seconds, time_limit
+        How long training took, and its limit.
     """
 
     sets: Sequence[Observations]
@@ -79,6 +81,8 @@ class Context:
     sample_log_probs: Tensor | None = None
     folds: Sequence[Tensor] = ()
     interval: tuple[float, float] | None = None
+    seconds: float = 0.0
+    time_limit: float | None = None
 
     @cached_property
     def symmetry(self) -> Symmetry:
@@ -112,19 +116,8 @@ CHECKS: dict[str, tuple[Stage, Check]] = {}
 def register_check(stage: Stage) -> Callable[[Check], Check]:
     """Register a function as a check of a stage.
 
-    Parameters
-    ----------
-    stage
-        ``"observations"`` and ``"rows"`` run before a fit, the latter if there are rows to look at; ``"fit"`` runs
-        after it.
-
-    Examples
-    --------
-    >>> def find_many_groups(context):
-    ...     if sum(len(s.groups) for s in context.sets) > 10**6:
-    ...         yield Finding("many_groups", "there are more than a million groups")
-    >>> find_many_groups = register_check("observations")(find_many_groups)
-    >>> unregister_check(find_many_groups)
+    Checks of ``"observations"`` and ``"rows"`` run before a fit, the latter if there are rows to look at; those of
+    ``"fit"`` run after it.
     """
     if stage not in STAGES:
         raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}; got {stage!r}")

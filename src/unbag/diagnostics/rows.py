@@ -33,7 +33,7 @@ MAX_WITHIN = 0.25
 
 @register_check("rows")
 def check_few_groups(context: Context) -> Iterator[Finding]:
-    """Yield a finding if no column of a table varies, or if groups are fewer than columns, the weights of a linear model."""
+    """Yield a finding if no column of a table varies, or if groups are fewer than columns."""
     X = context.X
     if X is None or X.ndim != 2:
         return
@@ -146,9 +146,9 @@ def check_size_dependence(context: Context) -> Iterator[Finding]:
         if difference[label].abs() > max(MIN_SIZE_EFFECT, SIZE_ERRORS * float(error[label])):
             yield Finding(
                 "size_dependent_shares",
-                f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} of "
-                "the rows of an average group: its share depends on the size of the group, and an estimate of accuracy "
-                "holds only for new rows with the same mixture of groups",
+                f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} "
+                "of the rows of an average group: its share depends on the size of the group, and an estimate of "
+                "accuracy holds only for new rows with the same mixture of groups",
             )
 
 
@@ -175,9 +175,9 @@ def _find_copies(context: Context, groups: Groups) -> Iterator[Finding]:
     if copied >= MIN_COPIES * rows and copied > limit:
         yield Finding(
             "copies",
-            f"{copied:,} of {rows:,} rows ({copied / rows:.0%}) have an exact copy in another group, where chance makes "
-            f"at most {by_chance:,.0f}: held-out groups do not show how well new rows are predicted; keep the copies of "
-            "a row in one group, pass subjects=, or remove them",
+            f"{copied:,} of {rows:,} rows ({copied / rows:.0%}) have an exact copy in another group, where chance "
+            f"makes at most {by_chance:,.0f}: held-out groups do not show how well new rows are predicted; keep the "
+            "copies of a row in one group, pass subjects=, or remove them",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from numbers import Real
 from typing import Any
@@ -39,17 +39,9 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
     """Return weights of groups that are inverse to the rate at which groups with their observation were kept.
 
     The expected likelihood with these weights is that of groups selected at random (inverse probability weighting).
-    Their sum is that of the weights passed, or the number of groups.
-
-    Parameters
-    ----------
-    sampling
-        A dict from observation to the rate at which groups with this observation were kept; rates are relative to each
-        other. Or the share of 1 among random groups, where observations are 0 and 1.
-    z
-        The observations, one number per group.
-    weights
-        Weights of the groups.
+    Their sum is that of ``weights``, or the number of groups. ``sampling`` is a dict from observation to the rate at
+    which groups with this observation were kept, relative to others, or the share of 1 among random groups, where the
+    observations ``z`` are 0 and 1.
 
     Examples
     --------
@@ -143,7 +135,7 @@ def check_unexpected_answers(context: Context) -> Iterator[Finding]:
 
 @register_check("fit")
 def check_unused_classes(context: Context) -> Iterator[Finding]:
-    """Yield the classes that a model hardly expects of any row, if nothing but comparisons shows how frequent they are."""
+    """Yield the classes that a model hardly expects of any row, if only comparisons show how frequent they are."""
     sample, k = context.sample_log_probs, len(context.classes)
     if sample is None or not all(_compares_rows(s) for s in context.sets):
         return
@@ -158,12 +150,13 @@ def check_unused_classes(context: Context) -> Iterator[Finding]:
         yield Finding(
             "unused_classes",
             f"the model uses {k - len(unused)} of {k} classes: it expects {shown} of hardly any row (class "
-            f"{context.classes[rarest]} of {used[rarest]:.2%}, where the share {known} is {due[rarest]:.1%}); pass "
-            "class_shares= or a few labelled rows; or groups were selected by their observation, which sampling= undoes",
+            f"{context.classes[rarest]} of {used[rarest]:.2%}, where the share {known} is {due[rarest]:.1%}); "
+            "pass class_shares= or a few labelled rows; or groups were selected by their observation, which sampling= "
+            "undoes",
         )
 
 
-def choose_rows(sets: list[Observations]) -> Tensor:
+def choose_rows(sets: Sequence[Observations]) -> Tensor:
     """Return random rows of groups, whose predictions the checks of a fit look at."""
     rows = torch.cat([s.groups.members for s in sets]).unique()
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MAX_ROWS].to(rows.device)]

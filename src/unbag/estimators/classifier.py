@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -188,7 +189,7 @@ class AggregateClassifier(Predictor):
             Identifies the person or object that each row belongs to. Rows of a subject are held out together.
         """
         check_device(self.device)
-        seed = first_seed(self.random_state)
+        seed, begun = first_seed(self.random_state), time.monotonic()
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
         context, of_rows = describe_data(data, self._column_names())
         findings = run_checks("observations", context) + ([] if of_rows is None else run_checks("rows", of_rows))
@@ -201,7 +202,9 @@ class AggregateClassifier(Predictor):
         self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
         self._set_folds(data, problem, schedule.assign_folds(problem))
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
-        self.diagnosis_ += self._report(run_checks("fit", describe_fit(context, self, data, problem)))
+        self.diagnosis_ += self._report(
+            run_checks("fit", describe_fit(context, self, data, problem, time.monotonic() - begun))
+        )
         if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
             self.estimated_accuracy_ = None
         return self

@@ -46,7 +46,7 @@ def _count_rows(sets: Sequence[Observations]) -> int:
     return len(torch.cat([s.groups.members for s in sets]).unique())
 
 
-def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem) -> Context:
+def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Problem, seconds: float) -> Context:
     """Return what checks of a fit receive."""
     mixture, estimate = clf.mixture_, clf.estimated_accuracy_
     by_fold = []
@@ -63,4 +63,6 @@ def describe_fit(context: Context, clf: Any, data: TrainingData, problem: Proble
         ],
         sample_log_probs=clf._predict_rows(data.rows, choose_rows(context.sets)),
         interval=None if estimate is None else (estimate.low, estimate.high),
+        seconds=seconds,
+        time_limit=clf.time_limit,
     )

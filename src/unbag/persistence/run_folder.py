@@ -26,6 +26,8 @@ from unbag.persistence.strict_json import compute_digest, parse_json
 
 FORMAT = 4
 
+DICTS = ("plan", "inputs", "files")
+"""Entries of the record that are objects."""
 SUMMARY, REPORT = "summary.json", "report.html"
 FILES = (SUMMARY, "model/model.json", REPORT)
 """Files of a run besides its record, the arrays of the model, and checkpoints while it is not finished."""
@@ -140,13 +142,17 @@ class Run:
         if not self.head.exists():
             raise FileNotFoundError(f"{self.folder} has no run, because {self.head.name} is missing; run unbag fit")
         try:
-            content = dict(parse_json(read_regular(self.head, MAX_JSON_BYTES).decode()))
-            version, digest = content["format"], content.pop("sha256", None)
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._error(f"the file is damaged, or no run of unbag ({error!r})") from error
-        if version != FORMAT:
+            content = parse_json(read_regular(self.head, MAX_JSON_BYTES).decode())
+            if not isinstance(content, dict) or "format" not in content:
+                raise ValueError("it has no format")
+        except ValueError as error:
+            raise self._error(f"the file is damaged, or no run of unbag: {error}") from error
+        if content["format"] != FORMAT:
             raise self._error("the run was saved by another version of unbag, such as 0.2.0")
-        if digest != compute_digest(content) or not all(map(_is_file_of_run, content["files"])):
+        digest = content.pop("sha256", None)
+        right = content.keys() == {"format", "status", "versions", "date", *DICTS}
+        right = right and all(isinstance(content[name], dict) for name in DICTS)
+        if digest != compute_digest(content) or not right or not all(map(_is_file_of_run, content["files"])):
             raise self._error("the file was altered after it was written")
         return content
 

@@ -32,8 +32,8 @@ MAX_HEADER_BYTES = 2**22
 def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) -> None:
     """Save a fitted classifier so that the folder holds the earlier or the new one at every moment.
 
-    The file of arrays is named by its digest; the JSON file that names it is written last. With ``overwrite``, an earlier
-    classifier in the folder is replaced, and other files stay.
+    The file of arrays is named by its digest; the JSON file that names it is written last. ``overwrite`` replaces an
+    earlier classifier in the folder; other files stay.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():

@@ -127,8 +127,9 @@ class Candidate:
 
 
 def measured_columns(gathered: LoadedTables, group: np.ndarray | None) -> set[str]:
-    """Return features that need no further look, because they are measured: numbers that are not whole, none of them
-    missing, in which the detector would find nothing.
+    """Return features that need no further look.
+
+    They are numbers, not all of them whole, none missing, in which the detector would find nothing.
     """
     table, columns = gathered.instances, gathered.columns
     names = [name for name in columns.features if pa.types.is_floating(table.data.schema.field(name).type)]
