@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,8 @@ from torch import nn
 
 import unbag
 from unbag import AggregateClassifier, CrossFitting
+from unbag.persistence import run_folder
+from unbag.persistence.strict_json import compute_digest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits, pipes and devices are those of Linux")
 
@@ -136,6 +139,25 @@ def test_arrays_are_read_from_the_folder_alone(folder, tmp_path):
     shutil.copy(arrays_in(folder), tmp_path / arrays_in(folder).name)
     put(folder, "arrays.file", f"../{arrays_in(folder).name}")
     assert_refused(folder, "arrays.file: String should match pattern")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"files": ["a"]}, {"files": {"../a": None}}, {"plan": 1}, {"extra": 1}, {"files": None}, {}, None],
+    ids=repr,
+)
+def test_records_of_runs(tmp_path, change):
+    content = {"format": run_folder.FORMAT, "status": "finished", "plan": {}, "inputs": {}, "files": {}}
+    content |= {"versions": {}, "date": "", **(change or {})}
+    digest = compute_digest(content)
+    if change is None:
+        del content["plan"]
+    (tmp_path / "run.json").write_text(json.dumps({**content, "sha256": digest}))
+    if change == {}:
+        assert run_folder.Run(tmp_path).read() == content
+    else:
+        with pytest.raises(run_folder.RunError, match=r"run\.json: the file was altered after it was written"):
+            run_folder.Run(tmp_path).read()
 
 
 def test_links_to_files_are_followed(folder, network, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from dataclasses import dataclass, replace
 from itertools import count, product
 
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from unbag import Groups, LabelProportions, PairwiseSimilarity
+from unbag import AggregateClassifier, CrossFitting, Groups, LabelProportions, PairwiseSimilarity
+from unbag._utils.findings import UnbagWarning
+from unbag.aggregates.registry import find_aggregate
 from unbag.data.labels import Categorical
 from unbag.ensemble import Schedule, estimate_accuracy, fit_candidates, fit_ensemble, fit_mixture
 from unbag.learners import Problem
@@ -209,10 +212,10 @@ def test_models_with_exchanged_classes_are_aligned_before_they_are_averaged():
 
 
 def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enumeration():
-    problem, _ = make_problem(5, size=3)
-    log_probs = torch.randn(15, 2, generator=torch.Generator().manual_seed(1)).log_softmax(1).double()
+    problem, _ = make_problem(12, size=3)
+    log_probs = torch.randn(36, 2, generator=torch.Generator().manual_seed(1)).log_softmax(1).double()
     total = 0.0
-    for g in range(5):
+    for g in range(12):
         rows = range(3 * g, 3 * g + 3)
         weight = {}
         for labels in product(range(2), repeat=3):
@@ -222,5 +225,57 @@ def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enu
             predicted = int(log_probs[row].argmax())
             total += sum(w for y, w in weight.items() if y[place] == predicted) / sum(weight.values())
     estimate = estimate_accuracy(problem, log_probs)
-    assert estimate.value == pytest.approx(total / 15, abs=1e-9)
+    assert estimate.value == pytest.approx(total / 36, abs=1e-9)
     assert estimate.low < estimate.value < estimate.high
+
+
+def test_no_accuracy_is_estimated_from_few_groups():
+    problem, _ = make_problem(10)
+    assert estimate_accuracy(problem, torch.zeros(len(problem.members), 2).log_softmax(1)) is None
+
+
+def test_a_start_is_no_candidate_but_later_learners_begin_with_it():
+    problem, _ = make_problem(60)
+    begun = []
+
+    @dataclass(frozen=True)
+    class Recorder(Path):
+        def path(self, problem, start, seed):
+            begun.append(torch.allclose(start, 3.0 * problem.X))
+            yield Scaled(2.0)
+
+    schedule = Schedule(((Recorder("only", ()),),), starts=(Path("start", (3.0,)),))
+    assert [c.name for c in fit_candidates(problem, schedule)] == ["only"]
+    assert begun == [True] * 4
+
+
+def test_small_improvements_do_not_keep_a_path_going():
+    problem, _ = make_problem(200)
+    factors = (0.1, 1.0, 2.0, 2.001, 2.002, 2.003, 2.004)
+    (every,) = fit_candidates(problem, Schedule(((Path("slow", factors),),)))
+    (some,) = fit_candidates(problem, Schedule(((Path("slow", factors),),), min_step_gain=0.01))
+    assert (every.n_steps, some.n_steps) == (7, 5)
+
+
+@pytest.mark.parametrize("kind", ["counts", "pairs", "bags"])
+def test_a_fit_of_the_default_is_the_same_with_any_number_of_jobs(kind):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 120)
+    X = rng.normal(size=(120, 3)) + 2 * labels[:, None]
+    X[rng.random(X.shape) < 0.05] = np.nan
+    aggregate, groups = {
+        "counts": ("label_proportions", Groups.from_sizes([4] * 30)),
+        "pairs": ("pairwise_similarity", Groups.from_tuples(rng.integers(0, 120, (90, 2)))),
+        "bags": ("multiple_instance", Groups.from_sizes([3] * 40)),
+    }[kind]
+    z = find_aggregate(aggregate).observe(labels, groups, 2)
+    validation = CrossFitting(2)
+    probabilities = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnbagWarning)
+        for n_jobs in (1, 3):
+            clf = AggregateClassifier(aggregate, n_classes=2, validation=validation, n_jobs=n_jobs, random_state=0)
+            probabilities.append(clf.fit(X, z, groups=groups).predict_proba(X))
+    assert np.array_equal(*probabilities)
+    hits = (probabilities[0].argmax(1) == labels).mean()
+    assert max(hits, 1 - hits if kind == "pairs" else 0) > 0.9

@@ -10,7 +10,7 @@ from torch import Tensor
 from unbag.learners import Problem
 
 MIN_GROUPS = 11
-"""With fewer held-out groups, an interval over groups says too little."""
+"""With fewer held-out groups there is no estimate: with 6 groups of 256, 58 % were estimated where 83 % were right."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
     """Estimate how often the most likely class of a row of a new group is the right one.
 
     The probability that a prediction is right is the posterior probability of the predicted class given the observation
-    of the row's group.
+    of the row's group. Where groups are small this hardly depends on the model; where they say little, it is the
+    confidence of the model, whose temperature was fitted to held-out groups.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
     Returns
     -------
     Estimate or None
-        None where too few groups were held out.
+        None where fewer than :data:`MIN_GROUPS` groups were held out.
     """
     judged = problem.unroll(out_of_fold.isfinite().all(1))
     if judged is None or judged.n_groups < MIN_GROUPS:

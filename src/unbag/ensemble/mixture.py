@@ -23,6 +23,7 @@ MAX_LOG_SHARPNESS = 1.5
 MIN_WEIGHT = 0.02
 """Candidates with a smaller weight are dropped: they cost time at prediction and change nothing."""
 MAX_ITERATIONS = 40
+MIN_RELATIVE_DECREASE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +105,8 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
         return value.item(), parameters.grad.numpy()  # type: ignore[union-attr]
 
     bounds = [(-10.0, 10.0)] * n + [(-MAX_LOG_SHARPNESS, MAX_LOG_SHARPNESS)] * n
-    found = minimize(
-        loss, np.zeros(2 * n), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_ITERATIONS}
-    )
+    options = {"maxiter": MAX_ITERATIONS, "ftol": MIN_RELATIVE_DECREASE}
+    found = minimize(loss, np.zeros(2 * n), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     weights = torch.from_numpy(found.x[:n]).softmax(0).float()
     kept = (weights >= min(MIN_WEIGHT, float(weights.max()))).nonzero().flatten()
     weights = weights[kept] / weights[kept].sum()

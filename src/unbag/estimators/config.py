@@ -54,7 +54,7 @@ class Thresholds:
     """Where groups share rows, a fold holds out all groups of its rows, of pairs 23 % in each of 8 folds and 44 % in
     each of 4."""
     patience: int = 2
-    min_step_gain: float = 0.002
+    min_step_gain: float = 0.003
     min_relative_gain: float = 0.7
     ridges: tuple[float, ...] = (1000, 100, 10, 1)
     ridges_of_clusters: tuple[float, ...] = (30, 3, 0.3, 0.03)
@@ -176,8 +176,9 @@ def _is_weak(problem: Problem) -> bool:
 
 
 def _resolve_starts(problem: Problem, t: Thresholds) -> tuple[Learner, ...]:
-    """Return the learners that provide a first E-step where a constant model is a saddle point."""
-    if problem.symmetry == "none" or not _is_table(problem):
+    """Return the learners that provide a first E-step where a constant model is a saddle point, or close to it."""
+    compared = any(s.aggregate.size is not None for s in problem.sets)
+    if not _is_table(problem) or (problem.symmetry == "none" and not compared):
         return ()
     return tuple(ClusterShares(f"shares-{number}", number) for number in range(t.n_starts))
 

@@ -113,6 +113,7 @@ class Boosting:
             "min_sum_hessian_in_leaf": 1.0,  # of soft targets: trees with smaller hessians diverge
             "feature_fraction": float(np.clip(40 / table.shape[1], 0.2, 0.7)),
             "max_bin": 63,
+            "feature_pre_filter": False,  # an error where no column has enough rows to be split
             "num_threads": 1,
             "deterministic": True,
             "force_col_wise": True,

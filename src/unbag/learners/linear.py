@@ -19,6 +19,8 @@ from unbag.learners.problem import Problem
 MAX_CACHED_VALUES = 2**27
 """Features beyond which they are computed again in each pass rather than kept: 512 MiB."""
 HISTORY_SIZE = 12
+MIN_RELATIVE_DECREASE = 1e-4
+"""Of the loss in an iteration; the penalty of the next model matters more than the last digits of this one."""
 
 
 SYMMETRY_BREAKING = 0.1
@@ -143,6 +145,6 @@ class _Design:
             penalty = 0.5 * ridge * float(current[:-1].double().square().sum())
             return float(value.detach()) + penalty, gradient.double().numpy().ravel()
 
-        options = {"maxiter": max_iter, "maxcor": HISTORY_SIZE}
+        options = {"maxiter": max_iter, "maxcor": HISTORY_SIZE, "ftol": MIN_RELATIVE_DECREASE}
         found = minimize(objective, weight.double().numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
         return torch.from_numpy(found.x).float().view(weight.shape)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.missing import fill_missing, find_missing
@@ -163,10 +162,9 @@ class Network:
             shape = (shape[0] + len(missing),)
         with random.in_place():
             module = self.architecture.maker(shape, n_outputs)().to(self.device).train()
-        average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(self.averaging))
-        optimiser = torch.optim.AdamW(
-            module.parameters(), self.learning_rate, weight_decay=self.weight_decay, foreach=True
-        )
+        average, weights = deepcopy(module).requires_grad_(False), list(module.parameters())
+        averaged, share = list(average.parameters()), 1.0
+        optimiser = torch.optim.AdamW(weights, self.learning_rate, weight_decay=self.weight_decay, fused=True)
         drawing = random.in_place if may_draw(module, self.loss) else nullcontext
         batches = _draw_batches(len(problem.rows), self.batch_size, torch.Generator().manual_seed(seed))
         n_updates = max(self.min_updates, math.ceil(len(problem.rows) / self.batch_size))
@@ -183,9 +181,12 @@ class Network:
                     optimiser.zero_grad()
                     risk.backward()
                     optimiser.step()
-                    average.update_parameters(module)
-            kept = deepcopy(average.module).eval()
-            model = NetworkModel(kept, self.architecture, missing, tuple(shape), n_outputs)
+                    with torch.no_grad():
+                        torch._foreach_lerp_(averaged, weights, share)
+                    share = 1 - self.averaging
+            for buffer, current in zip(average.buffers(), module.buffers(), strict=True):
+                buffer.copy_(current)
+            model = NetworkModel(deepcopy(average).eval(), self.architecture, missing, tuple(shape), n_outputs)
             outputs = model.outputs(problem.X)
             yield model
 

@@ -166,6 +166,14 @@ class Problem:
         """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
         return torch.cat([term.weights for term in self.terms])
 
+    @cached_property
+    def row_weights(self) -> Tensor:
+        """Return the summed weight of the groups of each row, shape ``(rows,)``."""
+        weights = torch.zeros(len(self.rows), dtype=torch.float64)
+        for term in self.terms:
+            weights.index_add_(0, term.members, term.segments.expand(term.weights))
+        return weights
+
     def e_step(self, outputs: Tensor) -> Evidence:
         """Compute the log-likelihood of every group and the expected labels of every row, without gradients."""
         expected = torch.zeros(outputs.shape, dtype=torch.float64)
@@ -212,8 +220,8 @@ class Problem:
 
         def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
             outputs = torch.from_numpy(values).requires_grad_()
-            log_likelihood = self.log_likelihood(outputs.expand(len(self.rows), -1))
-            value = -(log_likelihood @ self.group_weights) / self.group_weights.sum()
+            log_likelihood = self.smooth_log_likelihood(outputs.expand(len(self.rows), -1))
+            value = -log_likelihood / self.group_weights.sum()
             value = value + PRIOR_OF_CONSTANT * outputs.square().mean()
             value.backward()
             return value.item(), outputs.grad.numpy()  # type: ignore[union-attr]

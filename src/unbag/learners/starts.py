@@ -138,6 +138,8 @@ class _Fit:
         """Return shares that differ between clusters where the observations do not tell the classes apart."""
         k, centres = self.problem.labels.n_outputs, self.partition.centres.numpy()
         table = torch.full((len(centres), k), 1 / k, dtype=torch.float64)
+        if self.problem.symmetry == "none":
+            return table
         if self.problem.symmetry == "reversal":  # the cluster that is most likely at an end is called the first
             shares = torch.nn.functional.normalize(self.e_step(table)[1], p=1, dim=1)
             table[(shares[:, 0] + shares[:, -1]).argmax()] = _almost_certain(np.zeros(1), k)

@@ -26,6 +26,8 @@ from unbag.persistence.strict_json import compute_digest, parse_json
 
 FORMAT = 4
 
+DICTS = ("plan", "inputs", "files")
+"""Entries of the record that are objects."""
 SUMMARY, REPORT = "summary.json", "report.html"
 FILES = (SUMMARY, "model/model.json", REPORT)
 """Files of a run besides its record, the arrays of the model, and checkpoints while it is not finished."""
@@ -148,7 +150,9 @@ class Run:
         if content["format"] != FORMAT:
             raise self._error("the run was saved by another version of unbag, such as 0.2.0")
         digest = content.pop("sha256", None)
-        if digest != compute_digest(content) or not all(map(_is_file_of_run, content["files"])):
+        right = content.keys() == {"format", "status", "versions", "date", *DICTS}
+        right = right and all(isinstance(content[name], dict) for name in DICTS)
+        if digest != compute_digest(content) or not right or not all(map(_is_file_of_run, content["files"])):
             raise self._error("the file was altered after it was written")
         return content
 

@@ -215,7 +215,7 @@ def describe_uncertainty(summary: dict[str, Any]) -> Section:
         before, after, edges = confidence["before"], confidence["after"], confidence["edges"]
         uncertain = sum(n for n, edge in zip(before, edges, strict=False) if edge < UNCERTAIN - 1e-9)
         caption = (
-            f"It is below {UNCERTAIN:.0%} for {percent(uncertain / sum(before))} of the members. Its mean is "
+            f"It is below {percent(UNCERTAIN)} for {percent(uncertain / sum(before))} of the members. Its mean is "
             f"{percent(confidence['mean_before'])} from the row alone"
         )
         if confidence["mean_after"] is not None:
