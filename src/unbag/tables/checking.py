@@ -23,7 +23,7 @@ from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.roles import kinds_of_size
 
-OF_COLUMNS = ("answer_column", "group_column", "missing_columns")
+OF_COLUMNS = ("answer_column", "constant_columns", "group_column", "missing_columns")
 """Findings about single columns, which :func:`examine_features` names as they are called in the file."""
 
 OPTIONS = {
@@ -140,7 +140,7 @@ def examine_rows(gathered: LoadedTables, looked: LoadedTables) -> list[Finding]:
         n_groups=sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None),
         subjects=None if looked.subjects is None else torch.from_numpy(looked.subjects),
     )
-    return [finding for finding in run_checks("rows", context) if finding.kind not in OF_COLUMNS]
+    return [finding for finding in run_checks("rows", context) if finding.fatal or finding.kind not in OF_COLUMNS]
 
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:
