@@ -66,90 +66,90 @@ def check_tables(plan: Plan) -> Checked:
     ('error', 'the file is empty; it needs a line with the names of the columns, and rows below')
     """
     try:
-        gathered = load_tables(plan)
+        loaded = load_tables(plan)
     except TableError as error:
         return Checked({}, error.problems)
-    looked, notes = look_at(gathered)
-    problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
+    sample, notes = sample_for_checks(loaded)
+    problems = [*loaded.problems, *notes, *examine_features(sample), *examine_observations(loaded)]
     if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(gathered, looked))
+        problems += as_problems(examine_rows(loaded, sample))
     order = {"error": 0, "warning": 1, "note": 2}
-    return Checked(_understood(gathered, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
+    return Checked(_understood(loaded, sample.instances), sorted(problems, key=lambda one: order[one.severity]))
 
 
-def look_at(gathered: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
+def sample_for_checks(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
     """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
-    if not gathered.on_disk:
-        return gathered, []
-    looked, note = excerpt_of(gathered)
-    return looked, [note]
+    if not loaded.on_disk:
+        return loaded, []
+    sample, note = excerpt_of(loaded)
+    return sample, [note]
 
 
-def refuse_doubt(gathered: LoadedTables) -> None:
+def require_explicit_kind(loaded: LoadedTables) -> None:
     """Refuse to train on observations whose kind was only guessed."""
-    for one in gathered.observed:
+    for one in loaded.observed:
         if not one.columns.certain:
             kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
             raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
 
 
-def examine_features(gathered: LoadedTables) -> Iterator[Problem]:
+def examine_features(loaded: LoadedTables) -> Iterator[Problem]:
     """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
-    column = gathered.columns.group
-    group = None if column is None else codes_of(gathered.instances.column(column))  # of each row, -1 for none
-    measured = measured_columns(gathered, group)
-    for name in gathered.columns.features:
+    column = loaded.columns.group
+    group = None if column is None else codes_of(loaded.instances.column(column))  # of each row, -1 for none
+    measured = measured_columns(loaded, group)
+    for name in loaded.columns.features:
         if name in measured:
             continue
-        errors = list(feature_problems(gathered.instances, name, f"leave it out with --exclude {name}"))
+        errors = list(feature_problems(loaded.instances, name, f"leave it out with --exclude {name}"))
         yield from errors
-        if not errors and not is_array(gathered.instances.first(name).type):
-            yield from _suspicious(gathered, name, group)
+        if not errors and not is_array(loaded.instances.first(name).type):
+            yield from _suspicious(loaded, name, group)
 
 
-def examine_observations(gathered: LoadedTables) -> Iterator[Problem]:
+def examine_observations(loaded: LoadedTables) -> Iterator[Problem]:
     """Yield what the observations cannot tell; a set that tells nothing may still stand beside others."""
-    alone = len(gathered.observed) == 1
-    for one, findings in zip(gathered.observed, gathered.findings, strict=True):
+    alone = len(loaded.observed) == 1
+    for one, findings in zip(loaded.observed, loaded.findings, strict=True):
         for finding in findings:
-            if finding.kind == "unnamed_classes" and gathered.plan.names is not None:
+            if finding.kind == "unnamed_classes" and loaded.plan.names is not None:
                 continue
             if finding.kind == "unnamed_classes":
-                yield Problem("note", say_finding(finding), one.table.file)
+                yield Problem("note", describe_finding(finding), one.table.file)
             elif finding.kind == "rows_without_group":
-                yield Problem("note", finding.message, gathered.instances.file)
+                yield Problem("note", finding.message, loaded.instances.file)
             else:
-                yield Problem("error" if finding.fatal and alone else "warning", say_finding(finding), one.table.file)
+                yield Problem("error" if finding.fatal and alone else "warning", describe_finding(finding), one.table.file)
 
 
-def say_finding(finding: Finding) -> str:
+def describe_finding(finding: Finding) -> str:
     """Return what a finding says, with the options that its advice is about."""
     option = OPTIONS.get(finding.kind)
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def examine_rows(gathered: LoadedTables, looked: LoadedTables) -> list[Finding]:
+def examine_rows(loaded: LoadedTables, sample: LoadedTables) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
 
-    ``looked`` is what :func:`look_at` returns.
+    ``sample`` is what :func:`sample_for_checks` returns.
     """
     context = Context(
-        [one.checked.counting() for one in looked.observed if one.checked is not None],
-        gathered.classes,
-        X=encode_in_memory(looked).rows.double(),
-        n_groups=sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None),
-        subjects=None if looked.subjects is None else torch.from_numpy(looked.subjects),
+        [one.checked.counting() for one in sample.observed if one.checked is not None],
+        loaded.classes,
+        X=encode_in_memory(sample).rows.double(),
+        n_groups=sum(len(one.checked.groups) for one in loaded.observed if one.checked is not None),
+        subjects=None if sample.subjects is None else torch.from_numpy(sample.subjects),
     )
     return [finding for finding in run_checks("rows", context) if finding.fatal or finding.kind not in OF_COLUMNS]
 
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:
     """Return findings as the commands show them."""
-    return [Problem("note" if one.kind == "few_groups" else "warning", say_finding(one)) for one in findings]
+    return [Problem("note" if one.kind == "few_groups" else "warning", describe_finding(one)) for one in findings]
 
 
-def _suspicious(gathered: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
-    table = gathered.instances
+def _suspicious(loaded: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
+    table = loaded.instances
     column = table.column(name)
     missing = is_missing(column)
     if missing.any():
@@ -165,17 +165,17 @@ def _suspicious(gathered: LoadedTables, name: str, group: np.ndarray | None) -> 
             None,
             name,
         )
-    candidate = Candidate(gathered, name, group)
+    candidate = Candidate(loaded, name, group)
     if len(np.unique(candidate.codes)) == 1:
         yield Problem(
             "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
         )
         return
-    if name not in gathered.plan.categorical:
+    if name not in loaded.plan.categorical:
         numbers = find_number_texts(table, name, f"say --categorical {name}")
         yield from [] if numbers is None else [numbers]
     if (leak := next(candidate.leaks(), None)) is not None:
-        yield _refuse(gathered, name, leak)
+        yield _refuse(loaded, name, leak)
     elif candidate.constant_within_groups():
         yield Problem(
             "warning",
@@ -187,30 +187,30 @@ def _suspicious(gathered: LoadedTables, name: str, group: np.ndarray | None) -> 
         )
 
 
-def _refuse(gathered: LoadedTables, name: str, leak: str) -> Problem:
+def _refuse(loaded: LoadedTables, name: str, leak: str) -> Problem:
     """Refuse a column that tells the answer, the row or the group; one that was named is taken with a warning."""
-    if name in {*(gathered.plan.features or ()), *gathered.plan.trust}:
+    if name in {*(loaded.plan.features or ()), *loaded.plan.trust}:
         advice = "it is learned from because it was named"
-        return Problem("warning", f"{leak}; {advice}", gathered.instances.file, None, name)
+        return Problem("warning", f"{leak}; {advice}", loaded.instances.file, None, name)
     advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
-    return Problem("error", f"{leak}; {advice}", gathered.instances.file, None, name)
+    return Problem("error", f"{leak}; {advice}", loaded.instances.file, None, name)
 
 
-def _understood(gathered: LoadedTables, table: Table) -> dict[str, Any]:
+def _understood(loaded: LoadedTables, table: Table) -> dict[str, Any]:
     """Return how the files were read, as JSON can hold it; the table has features in memory."""
-    kinds = {name: kind_of(table.data.schema.field(name)) for name in gathered.columns.features}
+    kinds = {name: kind_of(table.data.schema.field(name)) for name in loaded.columns.features}
     return {
         "instances": {
             "file": table.file,
-            "rows": len(gathered.instances),
-            "id": gathered.columns.id,
-            "group": gathered.columns.group,
-            "label": gathered.columns.label,
-            **({} if gathered.columns.subject is None else {"subject": gathered.columns.subject}),
+            "rows": len(loaded.instances),
+            "id": loaded.columns.id,
+            "group": loaded.columns.group,
+            "label": loaded.columns.label,
+            **({} if loaded.columns.subject is None else {"subject": loaded.columns.subject}),
             "features": kinds,
         },
-        "classes": list(gathered.classes),
-        "observations": [_understood_source(one) for one in gathered.observed],
+        "classes": list(loaded.classes),
+        "observations": [_understood_source(one) for one in loaded.observed],
     }
 
 
