@@ -168,9 +168,7 @@ def _renumber(loaded: LoadedTables, position: np.ndarray, n_rows: int | None = N
             checked = checked.with_groups(replace(checked.groups, members=members, n_rows=n))
         observed.append(replace(one, checked=checked))
     labelled = None if loaded.labelled_rows is None else position[loaded.labelled_rows]
-    learned = (
-        None if loaded.learned_labels is None else (loaded.learned_labels[0], position[loaded.learned_labels[1]])
-    )
+    learned = None if loaded.learned_labels is None else (loaded.learned_labels[0], position[loaded.learned_labels[1]])
     subjects = None
     if loaded.subjects is not None:
         kept = position >= 0
