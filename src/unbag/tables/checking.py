@@ -63,7 +63,7 @@ def check_tables(plan: Plan) -> Checked:
         gathered = gather(plan)
     except TableError as error:
         return Checked({}, error.problems)
-    looked, notes = look_at(gathered)
+    looked, notes = sample_for_checks(gathered)
     problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
     if all(one.severity != "error" for one in problems):
         problems += as_problems(examine_rows(gathered, looked))
@@ -71,7 +71,7 @@ def check_tables(plan: Plan) -> Checked:
     return Checked(_understood(gathered, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
 
 
-def look_at(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
+def sample_for_checks(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
     """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
     if not gathered.on_disk:
         return gathered, []
@@ -81,7 +81,7 @@ def look_at(gathered: Gathered) -> tuple[Gathered, list[Problem]]:
     return looked, [note]
 
 
-def refuse_doubt(gathered: Gathered) -> None:
+def require_explicit_kind(gathered: Gathered) -> None:
     """Refuse to train on observations whose kind was only guessed."""
     for one in gathered.observed:
         if not one.columns.certain:
@@ -140,7 +140,7 @@ def _encode_rows(gathered: Gathered) -> np.ndarray:
 def examine_rows(gathered: Gathered, looked: Gathered) -> list[Finding]:
     """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
 
-    ``looked`` is what :func:`look_at` returns.
+    ``looked`` is what :func:`sample_for_checks` returns.
     """
     rows, sets = read_table(_encode_rows(looked)), [one.checked for one in looked.observed if one.checked is not None]
     copies = [finding for one in sets if one.groups.max_size > 1 for finding in find_copies(rows, one.groups)]

@@ -16,7 +16,7 @@ from unbag._utils.findings import UnbagWarning
 from unbag._utils.problems import Problem, raise_errors
 from unbag.aggregates import LabelProportions
 from unbag.data.groups import Groups
-from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
+from unbag.tables.checking import examine_features, examine_observations, require_explicit_kind, sample_for_checks
 from unbag.tables.ids import find
 from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
@@ -93,8 +93,8 @@ def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, Load
     ``in_memory`` is that of :func:`unbag.tables.load.load_tables`.
     """
     gathered = load_tables(plan, in_memory=in_memory)
-    refuse_doubt(gathered)
-    looked, notes = look_at(gathered)
+    require_explicit_kind(gathered)
+    looked, notes = sample_for_checks(gathered)
     problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
     raise_errors(problems)
     return gathered, looked, problems
