@@ -444,7 +444,7 @@ def test_names_of_any_type_and_new_ones():
         assert classifier.score(X, z, groups=pairs) == pytest.approx(score)
 
 
-@pytest.mark.filterwarnings("ignore:OrdinalTriplet tells the order of rows")
+@pytest.mark.filterwarnings("ignore:OrdinalTriplet identifies the order of rows")
 def test_names_of_ordered_classes():
     X, labels = blobs()
     triplets = tuples(len(X), 900, 3)
@@ -490,10 +490,10 @@ def test_named_classes_are_not_renamed():
 
 def test_findings_become_warnings_or_errors():
     X, labels = blobs(k=2)
-    with pytest.raises(ValueError, match="nothing to learn from these observations: a model that calls every row"):
+    with pytest.raises(ValueError, match="nothing to learn from these observations: a model that predicts class"):
         AggregateClassifier("multiple_instance").fit(X, np.ones(50, dtype=int), groups=Groups.from_ids(IDS))
     counts = np.hstack([count(labels, IDS, 2), np.zeros((50, 1), dtype=int)])
-    with pytest.warns(UnbagWarning, match="none of the 50 groups has a member of class number 2") as caught:
+    with pytest.warns(UnbagWarning, match="none of the 50 groups has a member of class 2") as caught:
         classifier = AggregateClassifier(**fast(epochs=1)).fit(X, unbag.target(IDS, counts))
     assert caught[0].filename == __file__
     assert [found.kind for found in classifier.diagnosis_] == ["missing_classes"]
@@ -510,14 +510,14 @@ def test_beside_other_sets_a_set_may_tell_nothing():
     X, labels = blobs(k=2)
     bags = Groups.from_ids(IDS)
     classifier = AggregateClassifier(["multiple_instance", "label_proportions"], **fast(epochs=2))
-    with pytest.warns(UnbagWarning, match="calls every row class 1 explains all"):
+    with pytest.warns(UnbagWarning, match="predicts class 1 for every row explains all"):
         classifier.fit(X, [np.ones(50, dtype=int), labels], groups=[bags, None])
 
 
 def test_a_model_that_is_worse_than_a_constant_one_is_warned_of():
     X, target = target_of_blobs()
     settings = fast(epochs=2, learning_rate=1e6) | {"scaling": "none"}
-    with pytest.warns(unbag.DivergenceWarning, match="worse than a constant prediction: log-lik") as caught:
+    with pytest.warns(unbag.DivergenceWarning, match="explained worse than by a constant prediction") as caught:
         AggregateClassifier(**settings).fit(X, target)
     assert caught[0].filename == __file__
     assert issubclass(unbag.DivergenceWarning, ConvergenceWarning)
