@@ -99,7 +99,11 @@ LEAKS = {
     "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 observations"),
     "the class in ranks": ("ranks", 9 - Y, "its 2 values, taken for classes, give all 60 observations"),
     "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
-    "the class in ordinal triplets": ("ordinal triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
+    "the class in ordinal triplets": (
+        "ordinal triplets",
+        Y,
+        "its 2 values, taken for classes, give all 60 observations",
+    ),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
     "ids in any order": ("counts", SHUFFLED, "another whole number in every one of 160 rows, from 0 to 159, like an"),
     "ids with gaps": ("pairs", np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED], "another whole number in every"),
@@ -194,7 +198,7 @@ def test_small_files(tmp_path):
     assert not (tmp_path / "run").exists()
     result = call("fit", *files, "--model", "linear", "--out", tmp_path / "run", "--trust", "new")
     assert result.exit_code == 0
-    assert "it is learned from because it was named" in " ".join(result.stderr.split())
+    assert "it is used because it was named" in " ".join(result.stderr.split())
     assert "there is no column 'nwe', which --trust names" in call("check", *files, "--trust", "nwe").stdout
 
 

@@ -114,7 +114,9 @@ def test_what_cannot_be_predicted_is_refused(folder, content, more, message):
 
 def test_options_of_groups_need_groups(folder):
     files = (folder / "run", folder / "people.csv", "--out", folder / "no.csv")
-    assert "--group is about groups; name their file with --groups" in call("predict", *files, "--group", "ward").stderr
+    assert (
+        "--group applies to groups; name their file with --groups" in call("predict", *files, "--group", "ward").stderr
+    )
 
 
 @settings(max_examples=20)

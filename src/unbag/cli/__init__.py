@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from unbag._utils.version import __version__
-from unbag.cli import protect, report, tables
+from unbag.cli import report, tables
 from unbag.cli.shared import Command, Commands
 
 app = typer.Typer(
     cls=Commands,
-    help="Learn a classifier for single instances when only groups of them carry labels.",
+    help="Learn a classifier of individual rows from labels, counts or comparisons of groups of rows.",
     epilog="Example: unbag demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -27,7 +27,7 @@ for command, example in (
     (report.report, "unbag report unbag-demo --out digits.html"),
     (tables.predict, "unbag predict run people.csv --out predicted.csv"),
     (tables.disaggregate, "unbag disaggregate run people.csv wards.csv --out labels.csv"),
-    (protect.protect, "unbag protect wards.csv --epsilon 1 --out protected.csv"),
+    (tables.protect, "unbag protect wards.csv --epsilon 1 --out protected.csv"),
 ):
     app.command(cls=Command, epilog=f"Example: {example}", rich_help_panel="Your data")(command)
 
@@ -42,10 +42,10 @@ def _show_version(wanted: bool) -> None:
 def main(
     ctx: typer.Context,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error comes from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Keep what all commands share."""
+    """Store the options that all commands share."""
     ctx.obj = debug
     atexit.register(gc.freeze)  # a last garbage collection would go over all of torch, which takes a third of a second

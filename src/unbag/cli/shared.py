@@ -1,4 +1,4 @@
-"""Shared by all commands: errors in one sentence, and no work whose result cannot be written."""
+"""Shared by all commands: errors in one sentence, and checks that results can be written."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from unbag._utils import plugins
 from unbag._utils.terminal import Terminal, plain
@@ -21,10 +20,10 @@ from unbag.tables.options import REMOVED
 
 @contextmanager
 def plain_errors(debug: bool) -> Iterator[None]:
-    """Turn an error into a sentence on stderr and exit code 2, unless the caller wants to see where it came from."""
+    """Print an error as a sentence on stderr and exit with code 2; with ``debug``, print its traceback."""
     try:
         yield
-    except typer.Exit:  # all was said
+    except typer.Exit:
         raise
     except Exception as error:
         console = Terminal(stderr=True, soft_wrap=True, highlight=False)
@@ -40,18 +39,18 @@ def plain_errors(debug: bool) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before the work is done that should fill it."""
+    """Raise an error for a file that cannot be written, before its content is computed."""
     folder = path.absolute().parent
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it, for example {path / 'engine.json'}")
+        raise IsADirectoryError(f"{path} is a folder; name a file in it")
     if not folder.is_dir():
-        raise FileNotFoundError(f"the folder {folder} does not exist; make it first or name a file elsewhere")
+        raise FileNotFoundError(f"the folder {folder} does not exist; create it, or name a file elsewhere")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
 
 
 class _Switches:
-    """Show no type for options that take no value."""
+    """Commands whose help shows no type for options without a value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return arguments and options, those of help too."""
@@ -79,7 +78,7 @@ class CommandGroup(_Switches, TyperGroup):
 
 
 class Commands(CommandGroup):
-    """All commands: those of unbag, and those that installed packages add."""
+    """All commands: those of unbag, and plug-ins of installed packages."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, those of unbag first."""
@@ -94,23 +93,9 @@ class Commands(CommandGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that is to run; where it is part of a package that is not installed, name the package."""
+        """Find a command; an error names the package that it is part of, if that is not installed."""
         if args[0] in plugins.EXPERIMENTS[plugins.COMMANDS] and self.get_command(ctx, args[0]) is None:
             message = plugins.how_to_install(f"unbag {args[0]}")
             Terminal(stderr=True, soft_wrap=True, highlight=False).print(f"[red]{plain(message)}[/red]")
             raise typer.Exit(2)
         return super().resolve_command(ctx, args)
-
-
-def choosing_from(plan: str) -> type[Command]:
-    """Return a kind of command whose help ends options with what the plan in a module, slow to import, lets choose."""
-
-    class Choosing(Command):
-        def format_help(self, ctx: Any, formatter: Any) -> None:
-            for name, choices in import_module(plan).choices().items():
-                for option in (one for one in self.params if isinstance(one, TyperOption)):
-                    if f"--{name}" in option.opts:
-                        option.help = f"{str(option.help).partition(':')[0]}: {', '.join(choices)}."
-            super().format_help(ctx, formatter)
-
-    return Choosing

@@ -1,4 +1,4 @@
-"""``unbag check``, ``fit``, ``predict`` and ``disaggregate``: from two files to predictions."""
+"""The commands on tables: ``unbag check``, ``fit``, ``predict``, ``disaggregate`` and ``protect``."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from unbag.persistence.run_folder import Run
 from unbag.tables.options import WHERE
 
 INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
-GROUPS = "One row per group, pair or triplet, with what was observed of it."
+GROUPS = "One row per group, pair or triplet, with its observation."
 Instances = Annotated[Path, typer.Argument(help=INSTANCES)]
 Groups = Annotated[Path, typer.Argument(help=GROUPS)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[Path, typer.Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
 RawText = Annotated[
-    bool, typer.Option("--raw-text", help="Write text to CSV as it is, also what a spreadsheet runs as a formula.")
+    bool, typer.Option("--raw-text", help="Write text to CSV unchanged, even if a spreadsheet runs it as a formula.")
 ]
 Published = Annotated[
     Path | None,
-    typer.Option(help="A TOML file that says how the counts were published; found beside them as FILE.published.toml."),
+    typer.Option(help="TOML file that describes how the counts were published; by default FILE.published.toml."),
 ]
 Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(
         rich_help_panel=WHERE,
-        help="local: in this process; ray: on a cluster (RAY_ADDRESS), or on workers of this machine.",
+        help="local: this process; ray: a cluster (RAY_ADDRESS), or workers of this machine.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Also = Annotated[
     list[str] | None,
-    typer.Option(metavar="KIND=FILE", help="A further file of observations; may be given several times."),
+    typer.Option(metavar="KIND=FILE", help="A further file of observations; may be repeated."),
 ]
 
 
@@ -55,15 +55,15 @@ def check(
     *,
     also: Also = None,
     published: Published = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 where there are warnings.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if there are warnings.")] = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Say how two files are understood, and list everything that is wrong with them.
+    """Show how two files are understood, and list their problems.
 
-    Columns are found by their names; options name those that are called otherwise.
+    Columns are found by their names; options name columns with other names.
 
-    Exit code 0: nothing is; 1: there are warnings, with --strict; 2: there are errors.
+    The exit code is 0 without problems, 1 with warnings if --strict is set, and 2 with errors.
     """
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also)}
     options = passed({**options, **files})
@@ -91,19 +91,19 @@ def fit(
     *,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="RUN", help="The folder to keep the run in; needed here or in --config."),
+        typer.Option("--out", "-o", metavar="RUN", help="The folder of the run; required here or in --config."),
     ] = None,
     also: Also = None,
     published: Published = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML file with any of these options; the command line goes first.")
+        Path | None, typer.Option(help="TOML file with any of these options; the command line takes precedence.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run that the folder holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in the folder.")] = False,
     engine: Engine = "local",
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Learn from two files, and keep the run in a folder.
+    """Fit a classifier to two files, and save the run in a folder.
 
     Columns are found by their names, as unbag check shows.
 
@@ -120,17 +120,17 @@ def fit(
         if config is not None:
             options = {**read_config(config), **options}
         if options.get("out") is None:
-            raise fail("name the folder to keep the run in, with --out or as out = ... in the file of settings")
+            raise fail("name the folder of the run, with --out or as out = ... in the file of settings")
         run = Run(Path(options["out"]))
         if engine == "ray" or "WORLD_SIZE" in os.environ:  # of torchrun
             options.setdefault("devices", "auto")
         plan = make_plan(options)
         network = plan.training.network
         launcher = None if network is None else Launcher(network.devices, network.nodes, plan.training.device)
-        if engine == "ray":
+        if engine == "ray" and network is not None:
             from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
 
-            typer.echo(fit_on_cluster(_as_one_of_several(sys.argv[2:]), network, plan.training.device), nl=False)
+            typer.echo(fit_on_cluster(_without_processes(sys.argv[2:]), network, plan.training.device), nl=False)
             return
         if launcher is not None and not launcher.first:
             with TemporaryDirectory() as folder:  # the first process keeps the run
@@ -164,7 +164,7 @@ def predict(
     groups: Annotated[
         Path | None,
         typer.Option(
-            help="Predict groups, pairs or triplets: a file with their ids, or the instances, where these name groups."
+            help="Predict groups, pairs or triplets: a file with their ids, or the instances if they name groups."
         ),
     ] = None,
     raw_text: RawText = False,
@@ -172,35 +172,33 @@ def predict(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Write the class of each row, or the answer or counts of each group, with probabilities.
+    """Predict the class of each row, or the observation of each group, with probabilities.
 
-    The file of instances is read piece by piece, so that it may be larger than the memory; with --groups, as a whole.
-    With --engine ray, a folder of Parquet parts is predicted by several workers, and --out is a new folder of parts.
+    The file of instances is read piece by piece, so that it may be larger than the memory. With --engine ray, several
+    workers predict a folder of Parquet parts, and --out is a new folder of parts.
     """
     with plain_errors(debug=ctx.obj):
         from unbag._utils.problems import fail  # noqa: PLC0415
         from unbag.tables import predict_groups_table, predict_table  # noqa: PLC0415
+        from unbag.tables.cluster import predict_on_cluster  # noqa: PLC0415
 
-        if engine == "ray":
-            from unbag.tables.cluster import predict_on_cluster  # noqa: PLC0415
-
-            if groups is not None:
-                raise fail("--engine ray predicts rows; leave --groups out, or predict groups with --engine local")
-            rows, problems = predict_on_cluster(Run(run), instances, out, keep=split(keep or ""), **passed(options))
-            say_written(rows, "rows", out, problems, as_json)
-            return
-        check_writable(out)
-        arguments: dict[str, Any] = {"raw_text": raw_text, **passed(options)}
+        arguments = passed(options)
+        if groups is None and (wrong := [f"--{name}" for name in ("group", "aggregate") if name in arguments]):
+            raise fail(f"{wrong[0]} applies to groups; name their file with --groups")
+        if groups is not None and keep is not None:
+            raise fail("--keep copies columns of rows, which are not written with --groups; leave it out")
+        if groups is not None and engine == "ray":
+            raise fail("--engine ray predicts rows; leave --groups out, or predict groups with --engine local")
+        if engine == "local":
+            check_writable(out)
+            arguments["raw_text"] = raw_text
         if groups is not None:
-            if keep is not None:
-                raise fail("--keep copies columns of rows, which are not written with --groups; leave it out")
-            done, problems = predict_groups_table(Run(run), instances, groups, out, **arguments)
-            say_written(done, "groups", out, problems, as_json)
+            n, problems = predict_groups_table(Run(run), instances, groups, out, **arguments)
+            _show_written(n, "groups", out, problems, as_json)
             return
-        if only := [f"--{name}" for name in ("group", "aggregate") if name in arguments]:
-            raise fail(f"{only[0]} is about groups; name their file with --groups")
-        rows, problems = predict_table(Run(run), instances, out, keep=split(keep or ""), **arguments)
-        say_written(rows, "rows", out, problems, as_json)
+        write: Any = predict_on_cluster if engine == "ray" else predict_table
+        n, problems = write(Run(run), instances, out, keep=split(keep or ""), **arguments)
+        _show_written(n, "rows", out, problems, as_json)
 
 
 @with_options(("aggregate", "drop_unmatched", "device"))
@@ -216,16 +214,56 @@ def disaggregate(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Write the probability of each class for rows in observed groups, given what was observed of these."""
+    """Write the probability of each class for rows in observed groups, given the observations."""
     with plain_errors(debug=ctx.obj):
-        if engine == "ray":
-            from unbag.tables.cluster import disaggregate_on_cluster as write  # noqa: PLC0415
-        else:
-            from unbag.tables import disaggregate_table as write  # noqa: PLC0415
+        from unbag.tables.cluster import disaggregate_on_cluster  # noqa: PLC0415
+        from unbag.tables.predict import disaggregate_table  # noqa: PLC0415
 
         check_writable(out)
+        write: Any = disaggregate_on_cluster if engine == "ray" else disaggregate_table
         rows, problems = write(Run(run), instances, groups, out, raw_text=raw_text, **passed(options))
-        say_written(rows, "lines", out, problems, as_json)
+        _show_written(rows, "lines", out, problems, as_json)
+
+
+def protect(
+    ctx: typer.Context,
+    counts: Annotated[Path, typer.Argument(help="One row per group: its id, and an exact count for each class.")],
+    *,
+    out: OutFile,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Add geometric noise with this privacy loss (needs the extra private).")
+    ] = None,
+    sensitivity: Annotated[
+        int, typer.Option(help="Largest change of the counts of the table, summed over cells, by one person.")
+    ] = 1,
+    round_to: Annotated[int | None, typer.Option(help="Round counts to multiples of this number.")] = None,
+    suppress_below: Annotated[int | None, typer.Option(help="Leave out counts below this number.")] = None,
+    group: Annotated[str | None, typer.Option(help="Column of group ids.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Columns of counts: healthy,ill; by default all others.")] = None,
+    keep_sizes: Annotated[
+        bool, typer.Option("--keep-sizes", help="Write exact group sizes, which are not protected.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier protected table.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a table of noisy, rounded or suppressed counts from exact counts.
+
+    A small file beside it describes the protection to unbag check and fit.
+    """
+    with plain_errors(debug=ctx.obj):
+        from unbag.tables.protect import Protection, protect_counts  # noqa: PLC0415
+
+        check_writable(out)
+        rows, problems = protect_counts(
+            counts,
+            out,
+            Protection(epsilon, sensitivity, round_to, suppress_below),
+            group=group,
+            classes=tuple(split(classes)) if classes else None,
+            keep_sizes=keep_sizes,
+            force=force,
+        )
+        _show_written(rows, "groups", out, problems, as_json)
 
 
 def _show_read(loaded: Any) -> None:
@@ -233,8 +271,8 @@ def _show_read(loaded: Any) -> None:
         show_columns(Terminal(stderr=True), observed.table.file, [read._asdict() for read in observed.read])
 
 
-def _as_one_of_several(arguments: list[str]) -> list[str]:
-    """Return the arguments of fit without those that say how processes are started."""
+def _without_processes(arguments: list[str]) -> list[str]:
+    """Return the arguments of fit without the engine and the number of processes."""
     joined = "\0".join(arguments)
     return re.sub(r"(^|\0)--(engine|devices|nodes)[=\0][^\0]*", "", joined).strip("\0").split("\0")
 
@@ -244,7 +282,9 @@ def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
         return None
     matches = [re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", one) for one in given]
     if wrong := [one for one, parts in zip(given, matches, strict=True) if parts is None]:
-        raise typer.BadParameter(f"--also takes KIND=FILE, for example pairwise_similarity=pairs.csv; got {wrong[0]!r}")
+        raise typer.BadParameter(
+            f"--also must be KIND=FILE, for example pairwise_similarity=pairs.csv; got {wrong[0]!r}"
+        )
     return [{"aggregate": parts[1], "file": parts[2]} for parts in matches if parts is not None]
 
 
@@ -258,8 +298,8 @@ def _show_how_to_resume(run: Run) -> None:
     console.print(f"Stopped. The run in {folder} is not finished; to resume it from the last checkpoint:\n  {command}")
 
 
-def say_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
-    """Print how many rows were written where, behind notes."""
+def _show_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
+    """Print notes, and the number of rows that were written."""
     if as_json:
         notes = [one.as_dict() for one in problems]
         typer.echo(json.dumps({what: rows, "file": str(out), "problems": notes}, indent=1))

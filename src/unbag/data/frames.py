@@ -38,7 +38,7 @@ class EncodedRows:
         The encoding. A classifier that was fitted to encoded rows predicts tables by it.
     """
 
-    rows: Rows
+    rows: Any
     preparation: Preparation
 
     def __len__(self) -> int:

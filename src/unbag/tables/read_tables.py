@@ -16,7 +16,7 @@ from unbag._utils.findings import UnbagWarning
 from unbag._utils.problems import Problem, raise_errors
 from unbag.aggregates import LabelProportions
 from unbag.data.groups import Groups
-from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
+from unbag.tables.checking import examine, require_explicit_kind
 from unbag.tables.ids import find
 from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
@@ -69,37 +69,34 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     --------
     >>> import tempfile, unbag
     >>> folder = Path(tempfile.mkdtemp())
-    >>> rows = [f"{ward},{3 * (ward % 2) + place % 2},{'north' if place else 'south'}\n"
-    ...         for ward in range(30) for place in range(3)]
-    >>> _ = (folder / "people.csv").write_text("ward,age,town\n" + "".join(rows))
-    >>> _ = (folder / "wards.csv").write_text(
-    ...     "ward,ill,well\n" + "".join(f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(30)))
+    >>> _ = (folder / "people.csv").write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\nsouth,28\n")
+    >>> _ = (folder / "wards.csv").write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
     >>> data = unbag.read_tables(folder / "people.csv", folder / "wards.csv")
-    >>> clf = unbag.AggregateClassifier(**data.parameters, model="linear", random_state=0)
-    >>> clf.fit(data.X, data.y, groups=data.groups).get_feature_names_out().tolist()
-    ['age', 'town = north', 'town = south']
+    >>> data.X.column_names, data.parameters["classes"], data.y.z.tolist()
+    (['age'], ['ill', 'well'], [[1, 1], [0, 2]])
+    >>> clf = unbag.AggregateClassifier(**data.parameters)
+    >>> clf.fit(data.X, data.y, groups=data.groups, subjects=data.subjects)  # doctest: +SKIP
     """
     allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
     check_keys(options, allowed, "read_tables")
     plan = make_plan({"instances": instances, "groups": groups, **options})
-    gathered, _, problems = read_plan(plan, in_memory=True)
+    gathered, problems = read_plan(plan, in_memory=True)
     for one in problems:
         if one.severity == "warning":
             warnings.warn(str(one), UnbagWarning, stacklevel=2)
     return as_tables(gathered, problems)
 
 
-def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, LoadedTables, list[Problem]]:
-    """Return the files of a plan, the part of them that was examined, and warnings and notes; raise for errors.
+def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, list[Problem]]:
+    """Return the files of a plan, and warnings and notes; raise for errors.
 
     ``in_memory`` is that of :func:`unbag.tables.load.load_tables`.
     """
-    gathered = load_tables(plan, in_memory=in_memory)
-    refuse_doubt(gathered)
-    looked, notes = look_at(gathered)
-    problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
+    loaded = load_tables(plan, in_memory=in_memory)
+    require_explicit_kind(loaded)
+    _, problems = examine(loaded)
     raise_errors(problems)
-    return gathered, looked, problems
+    return loaded, problems
 
 
 def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:

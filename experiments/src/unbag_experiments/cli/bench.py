@@ -16,7 +16,8 @@ from rich.table import Table
 from unbag._utils.environment import date, versions
 from unbag._utils.files import write_atomic
 from unbag._utils.terminal import Terminal, plain
-from unbag.cli.shared import Command, CommandGroup, check_writable, choosing_from, plain_errors
+from unbag.cli.shared import Command, CommandGroup, check_writable, plain_errors
+from unbag_experiments.cli.choices import choosing_from
 
 app = typer.Typer(
     cls=CommandGroup,

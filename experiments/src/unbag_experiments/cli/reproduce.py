@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from unbag.cli.shared import Command, CommandGroup, choosing_from, plain_errors
+from unbag.cli.shared import Command, CommandGroup, plain_errors
+from unbag_experiments.cli.choices import choosing_from
 
 
 class Commands(CommandGroup):
