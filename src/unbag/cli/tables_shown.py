@@ -69,7 +69,7 @@ def show_fit(console: Console, fitted: Any) -> None:
     headings = (
         "fitted to",
         "groups",
-        "scored",
+        "held\nout",
         "log-\nlikelihood",
         "constant",
         *["shares of\nthe group"] * with_shares,
@@ -78,7 +78,7 @@ def show_fit(console: Console, fitted: Any) -> None:
         (
             s["kind"],
             f"{s['groups']:,}",
-            f"{s['judged']['groups']:,} {'held out' if s['judged']['held_out'] else 'in training'}",
+            f"{s['judged']['groups']:,}" if s["judged"]["held_out"] else "none",
             _number(s["likelihood"]["model"]),
             _number(s["likelihood"]["trivial"]),
             *["" if s["own_share"] is None else _number(s["own_share"]["log_likelihood"])] * with_shares,
@@ -90,7 +90,7 @@ def show_fit(console: Console, fitted: Any) -> None:
     console.print(make_table(("model", "log-likelihood per held-out group", "weight"), candidates))
     sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        "Log-likelihoods are means per group. The constant prediction is the same for every row"
+        "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same for every row"
         + ("; shares of the group are those of its counts, for each of its rows." if with_shares else "."),
         *describe_error_rates(summary),
     ]
