@@ -169,11 +169,11 @@ def test_plain_labels_of_any_type():
 
 
 def test_class_names_for_observations():
-    X, labels = blobs(k=2)
+    X, labels = blobs(k=2, spread=3.0)
     bags = Groups.from_sizes([2] * 100)
     z = unbag.MultipleInstance().observe(labels, bags, 2)
     classifier = AggregateClassifier("multiple_instance", classes=["healthy", "ill"], **FAST).fit(X, z, groups=bags)
-    assert accuracy(classifier, X, np.array(["healthy", "ill"])[labels]) > 0.95
+    assert accuracy(classifier, X, np.array(["healthy", "ill"])[labels]) > 0.9
     mixed = AggregateClassifier(classes=[1, "1"], **FAST).fit(X, count(labels, IDS, 2), groups=Groups.from_ids(IDS))
     assert mixed.classes_.tolist() == [1, "1"]
 
@@ -407,7 +407,7 @@ def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
         again = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
         assert "resuming at" in caplog.text
         caplog.clear()
-        for fold in (X + 1, X[:100]):  # as a fold of cross-validation would
+        for fold in (X**3, X[:100]):  # as a fold of cross-validation would
             AggregateClassifier(**settings).fit(fold, y[: len(fold)])
         AggregateClassifier(**fast(epochs=4, learning_rate=0.1, checkpoint=tmp_path)).fit(X, y)
         assert "resuming at" not in caplog.text
@@ -559,8 +559,8 @@ def target_of_blobs(k: int = 3):
         ({"validation": CrossFitting(validation_fraction=1)}, "validation_fraction must be .* less than 1, got 1"),
         ({"time_limit": 0}, "time_limit must be a positive number of seconds, or None; got 0"),
         ({"n_jobs": 0}, "n_jobs must be a whole number other than 0"),
-        ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
-        ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),
+        ({"n_classes": 4}, "the number of classes is contradictory: 4 by n_classes, 3 by LabelProportions"),
+        ({"classes": ["a", "b"]}, "contradictory: 2 by classes, 3 by LabelProportions"),
         ({"classes": ["a", "b", "b"]}, "classes must differ from each other"),
     ],
 )
@@ -608,7 +608,7 @@ def test_columns_of_arrays_that_hold_no_numbers_are_named():
     X, y = target_of_blobs()
     for value, shown in (("x", "'x'"), (np.datetime64("2023-01-01").item(), "datetime")):
         given = np.concatenate([X.astype(object), np.full((200, 1), value, dtype=object)], 1)
-        with pytest.raises(ValueError, match=rf"values such as {shown}.* in column 3; hand in a table of pandas or"):
+        with pytest.raises(ValueError, match=rf"values such as {shown}.* in column 3; pass a table of pandas or"):
             AggregateClassifier().fit(given, y)
 
 
@@ -671,7 +671,7 @@ def test_rows_in_no_group_are_counted():
 def test_the_number_of_classes_must_be_told(name):
     X, _ = blobs()
     groups = tuples(len(X), 5, 3 if "triplet" in name else 2)
-    with pytest.raises(ValueError, match="does not tell how many classes there are; give n_classes="):
+    with pytest.raises(ValueError, match="does not show how many classes there are; pass n_classes="):
         AggregateClassifier(name).fit(X, [0, 1, 0, 1, 0], groups=groups)
 
 
