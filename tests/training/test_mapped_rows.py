@@ -159,7 +159,7 @@ def test_a_classifier_learns_and_predicts_from_disk_as_from_memory(shards):
 
 @pytest.mark.filterwarnings("ignore::unbag.UnbagWarning")
 def test_what_needs_rows_in_memory_is_refused(shards):
-    with pytest.raises(ValueError, match="model='trees' needs its rows in memory"):
+    with pytest.raises(ValueError, match="model='trees' needs rows in memory"):
         fit(MappedRows(shards), training=None, model="trees")
 
 
