@@ -101,7 +101,7 @@ def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
     assert fitted.exit_code == 0, fitted.output
     shown = " ".join(fitted.stdout.split())
     assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+ %", shown)
-    assert "40 held out" in shown
+    assert "label_proportions 40 40 -" in shown
     for name in ("linear", "network", "trees"):
         assert re.search(rf"{name} -\d+\.\d{{4}} \d+%", shown)
     assert "in 2 folds." in shown
