@@ -383,7 +383,7 @@ FORBIDDEN = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "s
 CALLS = {("torch", "load"), ("torch", "save"), ("np", "load"), ("numpy", "load"), ("pd", "read_pickle")}
 CALLS |= {("pickle", name) for name in ("load", "loads", "Unpickler", "dump", "dumps")}
 ALLOWED = {("joblib", "effective_n_jobs"), ("pickle", "PicklingError")}
-HASHES = "identity.py"
+HASHES = "checkpoint.py"
 """Computes hashes of what pickle would write, which it writes to no file."""
 
 

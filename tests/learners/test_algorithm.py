@@ -15,9 +15,8 @@ import unbag
 from unbag import AggregateClassifier, CrossFitting, LabelProportions
 from unbag.data.labels import Categorical
 from unbag.learners import Algorithm, Architecture, Problem, Watch
-from unbag.training import MappedRows, Observations, Settings, held_out_likelihood, train
 from unbag.learners.architectures import MLP, build
-from unbag.training.launching import Launcher
+from unbag.training import MappedRows, Observations, Settings, held_out_likelihood, train
 
 IDS = np.repeat(np.arange(50), 4)
 
@@ -96,16 +95,6 @@ def test_a_run_is_resumed_whatever_time_it_had(tmp_path, caplog):
         follow(learner, problem, Watch(problem))
         assert "resuming" not in caplog.text
     assert torch.equal(weights_of(first.module), weights_of(again.module))
-
-
-def test_several_processes_train_the_same_network(tmp_path):
-    train_part, held_out = make_problem().split(5, 0)[0][:2]
-    learner = Algorithm(settings=Settings(epochs=3))
-    alone, together = Watch(held_out), Watch(held_out)
-    one = follow(learner, train_part, alone)
-    two = follow(replace(learner, launcher=Launcher(2)), train_part, together)
-    torch.testing.assert_close(one.module.state_dict(), two.module.state_dict(), rtol=1e-3, atol=1e-4)
-    assert len(alone.history) == len(together.history) == 3
 
 
 @pytest.mark.parametrize("settings", [fast(epochs=3), fast(epochs=3) | {"model": "auto"}])

@@ -125,7 +125,7 @@ def test_whole_numbers_and_text_are_matched_with_a_note(tmp_path):
     wards = write(tmp_path / "wards.csv", "ward,ill,well\n1,1,1\n0,2,0\n")
     checked = check_tables(make_plan({"instances": people, "groups": wards}))
     assert checked.worst() == "clean"
-    assert "these ids are text, but whole numbers in" in str(checked.problems[0])
+    assert "these ids are text, but numbers in" in str(checked.problems[0])
 
 
 def test_groups_by_day_and_rows_of_other_sets(tmp_path):

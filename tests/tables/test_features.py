@@ -186,6 +186,7 @@ def test_a_piece_of_a_column_has_the_categories_of_the_whole():
         (["2020-12-31", "-"], "row 2, .* 50% of its values are dates"),
         (["Bonn", "Ulm", "7"], None),
         (["1", "007", "7"], None),
+        (["1.10.3", "1.2.105"], None),
         (["1a", "2b", "-"], None),
         (["<5", "5-9", "10+"], None),
         ([None, None], None),

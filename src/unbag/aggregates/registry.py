@@ -80,12 +80,12 @@ def is_registered(kind: str) -> bool:
     return kind in _savable_kinds()
 
 
-def restore_aggregate(kind: str, arguments: Mapping[str, Any]) -> Aggregate:
+def restore_aggregate(kind: str, /, **arguments: Any) -> Aggregate:
     """Return the aggregate that :func:`describe_aggregate` has described; only registered kinds are made.
 
     Examples
     --------
-    >>> restore_aggregate("ordinal_rank", {"relation": ">"})
+    >>> restore_aggregate("ordinal_rank", relation=">")
     OrdinalRank(relation='>')
     """
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,11 @@ FORMATTED_NUMBER = (
     r"([.,][0-9]+)?\s*[%€$£¥]?\s*$"
 )
 """Text that is a number with a unit or with thousands set apart."""
-DATE_TEXT = r"^\s*[0-9]{1,4}([./-])[0-9]{1,2}[./-][0-9]{1,4}([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?)?\s*$"
+DATE_TEXT = (
+    r"^\s*([0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2}|[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2}))"
+    r"([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?)?\s*$"
+)
+"""Text that is a date, perhaps with a time."""
 MOSTLY = 0.5
 """Share of numbers, or dates, from which a column of text is reported."""
 
@@ -199,15 +203,19 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
         yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
     elif kind_of(column) == "category":
         distinct = pc.count_distinct(column).as_py()
-        if distinct > MOST_CATEGORIES:
-            yield Problem(
-                "error",
-                f"the column holds {distinct:,} different texts, for example {column.drop_null()[0].as_py()!r}: an id, "
-                f"free text, or numbers written as text (with a decimal comma?), not categories; {leave_out}",
-                table.file,
-                None,
-                name,
-            )
+        if distinct <= MOST_CATEGORIES:
+            return
+        if (numbers := find_number_texts(table, name, leave_out)) is not None:
+            yield replace(numbers, severity="error")
+            return
+        yield Problem(
+            "error",
+            f"the column holds {distinct:,} different texts, for example {column.drop_null()[0].as_py()!r}: an id or "
+            f"free text, not categories; {leave_out}",
+            table.file,
+            None,
+            name,
+        )
     else:
         values = as_numbers(column)
         yield from in_rows(
@@ -242,15 +250,13 @@ def find_number_texts(table: Table, name: str, keep: str) -> Problem | None:
     example = values[int((good & ~plain if (good & ~plain).any() else good).argmax())].as_py()
     others, row = "", None
     if share < 1:
-        count = int(cells[~good].sum())
-        row = (
-            int(np.argmax(pc.is_in(text, value_set=values.filter(pa.array(~good))).to_numpy(zero_copy_only=False))) + 1
-        )
-        others = f", but not those of {count:,} {'cell' if count == 1 else 'cells'}: "
-        others += list_some(values.filter(pa.array(~good)).to_pylist())
+        count, bad = int(cells[~good].sum()), values.filter(pa.array(~good))
+        row = pc.index(pc.is_in(text, value_set=bad), True).as_py() + 1
+        others = f", but not those of {count:,} {'cell' if count == 1 else 'cells'}: {list_some(bad.to_pylist())}"
         form += " and leave cells without one empty"
+    percent = min(round(100 * share), 99) if others else 100
     message = (
-        f"the column is read as categories, although {share:.0%} of its values are {what} such as {example!r}{others}"
+        f"the column is read as categories, although {percent}% of its values are {what} such as {example!r}{others}"
     )
     return Problem("warning", f"{message}; write {form}, or {keep}", table.file, row, name)
 

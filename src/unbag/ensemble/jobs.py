@@ -107,6 +107,7 @@ class Step(NamedTuple):
     score: float  # mean held-out log-likelihood per group
     held_out_outputs: Tensor  # (rows of held-out groups, outputs)
     epochs: list[dict[str, Any]]  # what the learner recorded while it trained
+    seconds: float  # since the job began
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ class _Runner:
         if not stage or (candidates and self._seconds_until(self.deadline) <= 0):
             return
         best = max([*self.started, *candidates], key=lambda c: c.score, default=None)
-        begun, n_folds = self.schedule.clock(), len(self.splits)
+        n_folds = len(self.splits)
         prepared = self._parallel((_prepare, (learner, self.problem, self.schedule.seed)) for learner in stage)
         self.jobs_left = len(stage) * n_folds
         first = self._parallel((self._job, (learner, 0, best)) for learner in prepared)
@@ -226,7 +227,7 @@ class _Runner:
         for n in kept:
             mine = [first[n], *(path for (m, _), path in zip(others, paths, strict=True) if m == n)]
             if all(mine):  # a fold without time left has no step
-                candidates.append(self._select(prepared[n].name, mine, self.schedule.clock() - begun))
+                candidates.append(self._select(prepared[n].name, mine))
 
     def _parallel(self, calls: Iterable[tuple[Callable, tuple]]) -> list:
         """Call functions in threads; an interrupt lets those that run end with their step."""
@@ -267,21 +268,21 @@ class _Runner:
             start = train.constant_outputs.expand(len(train.rows), -1)
         else:
             start = best.models[fold].outputs(train.X)[:, best.orders[fold]]
-        deadline = self._share_of_time()
+        begun, deadline = self.schedule.clock(), self._share_of_time()
         watch = Watch(held_out, lambda: self._seconds_until(deadline))
         steps: list[Step] = []
         best_score, best_step = -math.inf, 0
         for model in learner.path(train.with_watch(watch), start, self.schedule.seed + fold):
-            n, epochs = len(steps), watch.history[:]
+            n, epochs, seconds = len(steps), watch.history[:], self.schedule.clock() - begun
             watch.history.clear()
             if held_out is None:
-                steps = [Step(model, train.score(model.outputs(train.X)), torch.empty(0), epochs)]
+                steps = [Step(model, train.score(model.outputs(train.X)), torch.empty(0), epochs, seconds)]
                 best_step += 1
                 if best_step >= self.schedule.blind_steps or watch.seconds_left() <= 0:
                     break
                 continue
             outputs = model.outputs(held_out.X)
-            steps.append(Step(model, held_out.score(outputs), outputs, epochs))
+            steps.append(Step(model, held_out.score(outputs), outputs, epochs, seconds))
             self.schedule.progress.end_step(learner.name, steps[-1].score)
             if steps[-1].score > best_score + self.schedule.min_step_gain * max(best_score - self.constant_score, 0):
                 best_score, best_step = steps[-1].score, n
@@ -290,7 +291,7 @@ class _Runner:
         self.schedule.progress.end_jobs()
         return steps
 
-    def _select(self, name: str, paths: list[list[Step]], seconds: float) -> Candidate:
+    def _select(self, name: str, paths: list[list[Step]]) -> Candidate:
         """Choose one step for all folds; a fold that stopped early stays at its last step."""
         longest = max(len(path) for path in paths)
         at = [[path[min(n, len(path) - 1)] for path in paths] for n in range(longest)]
@@ -305,7 +306,7 @@ class _Runner:
                 out_of_fold[split.members] = step.held_out_outputs[split.rows][:, order]
         history = steps[0].epochs or [{"step": n, "score": score} for n, score in enumerate(scores)]
         models = [s.model for s in steps]
-        labels = self.problem.labels
+        labels, seconds = self.problem.labels, sum(path[-1].seconds for path in paths)
         return Candidate(name, labels, models, orders, best, longest, scores[best], out_of_fold, seconds, history)
 
     def _orders(self, score: float, models: Sequence[Model]) -> list[np.ndarray]:

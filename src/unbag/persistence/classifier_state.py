@@ -59,7 +59,7 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays, Code]:
             code[name] = value
             return {"code": name}
         if type(value) in SETTINGS.values():
-            return {"settings": type(value).__name__, "values": encode_all(value)}
+            return {"kind": type(value).__name__, "arguments": encode_all(value)}
         if isinstance(value, Mapping):
             return {"pairs": [(key, encode(name, v)) for key, v in value.items()]}
         if isinstance(value, list | tuple):
@@ -130,12 +130,12 @@ def restore_parameters(content: schema.Content, code: Code, device: str) -> Aggr
     def restore(value: Any) -> Any:
         if isinstance(value, schema.CodeValue):
             return take(value.code, "of a caller, which is code and was not saved;")
-        if isinstance(value, schema.AggregateValue):
-            if not is_registered(value.kind):
+        if isinstance(value, schema.ObjectValue):
+            if value.kind not in SETTINGS and not is_registered(value.kind):
                 return take("aggregate", f"{value.kind!r}, which is not registered; import the module that does it, or")
-            return restore_aggregate(value.kind, {name: restore(v) for name, v in value.arguments.items()})
-        if isinstance(value, schema.SettingsValue):
-            return SETTINGS[value.settings](**{name: restore(v) for name, v in value.values.items()})
+            arguments = {name: restore(v) for name, v in value.arguments.items()}
+            make = SETTINGS.get(value.kind) or partial(restore_aggregate, value.kind)
+            return make(**arguments)
         if isinstance(value, schema.DictValue):
             return {key: restore(v) for key, v in value.pairs}
         return [restore(part) for part in value] if isinstance(value, list) else value

@@ -46,18 +46,11 @@ class CodeValue(Record):
     code: Literal["aggregate", "model", "loss"]
 
 
-class AggregateValue(Record):
-    """A registered kind of observation and its arguments."""
+class ObjectValue(Record):
+    """A registered kind of observation, or an object that groups parameters, with its arguments."""
 
     kind: Text
     arguments: dict[str, Value]
-
-
-class SettingsValue(Record):
-    """An object that groups parameters."""
-
-    settings: Literal["NetworkTraining", "CrossFitting"]
-    values: dict[str, Value]
 
 
 class DictValue(Record):
@@ -66,7 +59,7 @@ class DictValue(Record):
     pairs: Items[tuple[Scalar, Value]]
 
 
-Value = TypeAliasType("Value", "Scalar | CodeValue | AggregateValue | SettingsValue | DictValue | Items[Value]")
+Value = TypeAliasType("Value", "Scalar | CodeValue | ObjectValue | DictValue | Items[Value]")
 """A parameter of :class:`unbag.AggregateClassifier`."""
 
 

@@ -69,15 +69,13 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     --------
     >>> import tempfile, unbag
     >>> folder = Path(tempfile.mkdtemp())
-    >>> rows = [f"{ward},{3 * (ward % 2) + place % 2},{'north' if place else 'south'}\n"
-    ...         for ward in range(30) for place in range(3)]
-    >>> _ = (folder / "people.csv").write_text("ward,age,town\n" + "".join(rows))
-    >>> _ = (folder / "wards.csv").write_text(
-    ...     "ward,ill,well\n" + "".join(f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(30)))
+    >>> _ = (folder / "people.csv").write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\nsouth,28\n")
+    >>> _ = (folder / "wards.csv").write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
     >>> data = unbag.read_tables(folder / "people.csv", folder / "wards.csv")
-    >>> clf = unbag.AggregateClassifier(**data.parameters, model="linear", random_state=0)
-    >>> clf.fit(data.X, data.y, groups=data.groups).get_feature_names_out().tolist()
-    ['age', 'town = north', 'town = south']
+    >>> data.X.column_names, data.parameters["classes"], data.y.z.tolist()
+    (['age'], ['ill', 'well'], [[1, 1], [0, 2]])
+    >>> clf = unbag.AggregateClassifier(**data.parameters)
+    >>> clf.fit(data.X, data.y, groups=data.groups, subjects=data.subjects)  # doctest: +SKIP
     """
     allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
     check_keys(options, allowed, "read_tables")

@@ -46,23 +46,14 @@ class Checkpoint:
     ----------
     folder
         Folder of this run only; it is created if it does not exist.
-    every
-        Steps between two saves; the end of the run is always saved.
-    seconds
-        Seconds after which the run is saved even if there were fewer steps.
+    every, seconds
+        Steps, or seconds if these are over first, between two saves; the end of the run is always saved.
     until
         Time of ``time.monotonic()`` after which the run is saved and stops with :class:`TimeBudgetExceeded`.
     run_id
         Name of the run that stands for functions and objects that cannot be compared, such as lambdas. Without it, a
         run with such parts is refused.
 
-    Examples
-    --------
-    >>> import tempfile, torch
-    >>> checkpoint = Checkpoint(Path(tempfile.mkdtemp()))
-    >>> checkpoint.save({"weight": torch.ones(2), "epoch": 3})
-    >>> checkpoint.load()
-    {'weight': tensor([1., 1.]), 'epoch': 3}
     """
 
     folder: Path
@@ -200,18 +191,10 @@ def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
 
     Parameters
     ----------
-    value
-        Value to identify. Attributes that its class lists in ``_derived_attributes`` are left out.
-    name
-        What messages call the value.
+    value, name
+        Value to identify, and its name in messages. Attributes in ``_derived_attributes`` of its class are left out.
     skip_unknown
-        Whether lambdas and functions inside others, which have no such name, are left out; by default, they are an
-        error.
-
-    Examples
-    --------
-    >>> identify(0.1, "rate"), identify(sum, "score") == identify(max, "score")
-    ('0.1', False)
+        Whether lambdas and functions inside others, which have no name, are left out; by default, they are an error.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)

@@ -18,20 +18,10 @@ from unbag.data.row_source import Rows, gather_rows
 
 
 class GroupSampler(Sampler[list[int]]):
-    """Draw batches of whole groups with a bounded number of rows; each group comes once in an epoch.
+    """Draw batches of whole groups with at most ``max_rows`` members, or a single larger group.
 
-    Where group sizes differ, the number of batches depends on their order; ``len`` is that of the next epoch.
-
-    Parameters
-    ----------
-    groups
-        Which rows form which group.
-    max_rows
-        Maximum number of members of a batch; a larger group is a batch of its own.
-    shuffle
-        Whether each epoch has a different order, which follows from the seed and the number of the epoch.
-    seed
-        Seed of the random order, not negative.
+    Each group comes once in an epoch, whose order follows from the seed and the number of the epoch. Where group sizes
+    differ, the number of batches depends on their order; ``len`` is that of the next epoch.
 
     Examples
     --------
@@ -41,7 +31,7 @@ class GroupSampler(Sampler[list[int]]):
     """
 
     epoch: int
-    """The number of the next epoch; set it to resume after a restart."""
+    """Number of the next epoch; set it to resume after a restart."""
 
     def __init__(self, groups: Groups, max_rows: int, *, shuffle: bool = True, seed: int = 0) -> None:
         if max_rows < 1:
@@ -86,12 +76,10 @@ class GroupCollator:
     Parameters
     ----------
     X
-        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows. Rows are read in the
-        workers of the loader.
-    groups
-        Which rows form which group.
-    z
-        One observation per group, in their order or by their ids.
+        All rows: a tensor, an array, a :class:`RowSource`, or a ``Dataset`` of single rows, which the workers of the
+        loader read.
+    groups, z
+        Which rows form which group, and one observation per group, in their order or by their ids.
 
     Examples
     --------

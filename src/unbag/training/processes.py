@@ -52,10 +52,8 @@ class Processes:
 
     Parameters
     ----------
-    rank
-        Number of this process, from 0.
-    size
-        Number of processes.
+    rank, size
+        Number of this process, from 0, and of processes.
     device
         Device of its tensors.
     """
@@ -136,11 +134,6 @@ class Launcher:
         How processes are started; one that has run threads must not fork.
     timeout
         Seconds after which a process that does not answer counts as lost.
-
-    Examples
-    --------
-    >>> Launcher().several, Launcher(2).several
-    (False, True)
     """
 
     devices: int | Literal["auto"] = "auto"

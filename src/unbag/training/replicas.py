@@ -53,19 +53,10 @@ def find_obstacle(model: nn.Module) -> str | None:
 
 
 class Replicas:
-    """Models that run and learn side by side.
+    """Models of one architecture that run and learn side by side, perhaps with ``half`` precision (bfloat16).
 
     A single model runs as it is. Parameters and buffers of several are stacked along a first dimension, which one
     optimiser handles; on a GPU they share one vectorised forward pass, on a CPU they run one after the other.
-
-    Parameters
-    ----------
-    models
-        Models of one architecture.
-    half
-        Whether to run them in bfloat16, where that is safe.
-    accelerate
-        Hook that replaces the model that runs.
     """
 
     state: dict[str, Tensor]

@@ -81,11 +81,9 @@ class _LabelledAccuracy:
     permuted: bool
 
     def __call__(self, predict: Predict) -> Tensor:
-        predicted = predict(self.X).argmax(-1)  # (replicas, n)
-        if not self.permuted:
-            return (predicted == self.y).double().mean(1)
-        scores = [permuted_accuracy(replica, self.y) for replica in predicted]
-        return torch.tensor(scores, dtype=torch.float64, device=self.y.device)
+        predicted, y = predict(self.X).argmax(-1), self.y  # (replicas, n)
+        scores = [permuted_accuracy(p, y) if self.permuted else float((p == y).double().mean()) for p in predicted]
+        return torch.tensor(scores, dtype=torch.float64, device=y.device)
 
 
 def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:
@@ -94,13 +92,7 @@ def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:
 
 
 def permuted_accuracy(guessed: Tensor, y: Tensor) -> float:
-    """Compute the accuracy under the best assignment of predicted classes to true ones.
-
-    Examples
-    --------
-    >>> permuted_accuracy(torch.tensor([2, 2, 0, 1]), torch.tensor([0, 0, 1, 1]))
-    0.75
-    """
+    """Compute the accuracy under the best assignment of predicted classes to true ones."""
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (takes a tenth of a second)
 
     k = int(max(guessed.max(), y.max())) + 1
@@ -162,14 +154,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Patience:
-    """A rule that stops a replica whose score has not improved for ``epochs`` epochs after the one that ``begins``.
-
-    Examples
-    --------
-    >>> rule, best = Patience(2), Best({}, *torch.tensor([[-0.5], [0], [0], [0]]))
-    >>> [bool(rule(best, [{}] * done)) for done in (1, 2, 3)]
-    [False, False, True]
-    """
+    """A rule that stops a replica whose score has not improved for ``epochs`` epochs after the one that ``begins``."""
 
     epochs: int
     begins: int = 0
@@ -186,14 +171,7 @@ def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """A rule that stops all replicas after a number of seconds of training, and follows another rule before.
-
-    Examples
-    --------
-    >>> rule = TimeLimit(1.5, Patience(9))
-    >>> rule(None, [{"seconds": 1.0}, {"seconds": 1.0}])
-    True
-    """
+    """A rule that stops all replicas after a number of seconds of training, and follows another rule before."""
 
     seconds: float
     rule: StoppingRule = never

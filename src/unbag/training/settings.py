@@ -20,7 +20,6 @@ _MINIMUM = {
     "score_from": 0,
     "patience": 1,
 }
-_MAY_BE_NONE = ("remember_from", "patience")
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,6 @@ class Settings:
     precision
         Precision of the model; ``"bfloat16"`` pays for large convolutional models. The E-step is always computed in
         float32 or float64.
-
-    Examples
-    --------
-    >>> paper = Settings(epochs=100, warm_up=20, remember_from=20)
-    >>> paper.phase(0), paper.phase(20)
-    ('likelihood', 'remembered weights')
     """
 
     epochs: int = 200
@@ -79,7 +72,7 @@ class Settings:
     def __post_init__(self) -> None:
         # Numbers of NumPy are converted, so that equal settings have equal representations.
         for name, minimum in _MINIMUM.items():
-            if not (getattr(self, name) is None and name in _MAY_BE_NONE):
+            if getattr(self, name) is not None or name not in ("remember_from", "patience"):
                 object.__setattr__(self, name, _read_integer(name, getattr(self, name), minimum))
         if self.score_from >= self.epochs:
             raise ValueError(f"score_from must be less than epochs, which is {self.epochs}; got {self.score_from}")
@@ -103,13 +96,7 @@ class Settings:
         return "current weights"
 
     def scores(self, epoch: int) -> bool:
-        """Return whether an epoch is scored.
-
-        Examples
-        --------
-        >>> [epoch for epoch in range(10) if Settings(epochs=10, score_from=5, score_every=2).scores(epoch)]
-        [6, 8, 9]
-        """
+        """Return whether an epoch is scored."""
         done = epoch + 1 - self.score_from
         return epoch + 1 == self.epochs or (done > 0 and done % self.score_every == 0)
 

@@ -40,26 +40,18 @@ Backward = Callable[[Tensor], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes from which on a step is computed in another way, with the same result up to rounding.
-
-    Parameters
-    ----------
-    max_rows
-        Rows of a step, of all replicas together, above which it runs part by part.
-    part_rows
-        Rows of a part: few enough for the caches of a processor, so that the additional pass costs nothing.
-    min_threaded_operations
-        Floating-point operations of a step above which several threads pay on a CPU. With a perceptron of 300 units on
-        two busy cores, two threads took twice the time of one at 3e7 operations, and three quarters of it at 1e8; where
-        they have to wait for a core, ten times at 1e8.
-    blocks_at_once
-        Blocks of neighbouring rows on disk whose groups are shuffled together; see :mod:`unbag.training.batches`.
-    """
+    """Sizes from which on a step is computed in another way, with the same result up to rounding."""
 
     max_rows: int = 65_536
+    """Rows of a step, of all replicas together, above which it runs part by part."""
     part_rows: int = 8192
+    """Rows of a part: few enough for the caches of a processor, so that the additional pass costs nothing."""
     min_threaded_operations: float = 3e8
+    """Floating-point operations of a step above which several threads pay on a CPU. With a perceptron of 300 units on
+    two busy cores, two threads took twice the time of one at 3e7 operations, and three quarters of it at 1e8; where
+    they had to wait for a core, ten times at 1e8."""
     blocks_at_once: int = BLOCKS_AT_ONCE
+    """Blocks of neighbouring rows on disk whose groups are shuffled together; see :mod:`unbag.training.batches`."""
 
 
 @dataclass(eq=False)
