@@ -55,7 +55,7 @@ def refused(cases):
         (lambda: pairs(z=(1, 2)), ValueError, r"z must be 0 or 1, not so for group 1 \(id 'b'\): z\[1\] is 2"),
         (lambda: pairs(z=(-1, 1)), ValueError, r"z must be 0 or 1, not so for group 0 \(id 'a'\): z\[0\] is -1"),
         (lambda: pairs(z=(7, -7)), ValueError, r"not so for groups 0 \(id 'a'\), 1 \(id 'b'\): z\[0\] is 7"),
-        (lambda: pairs(z=("same", "other")), TypeError, "z cannot be made into a tensor: .*hand in numbers"),
+        (lambda: pairs(z=("same", "other")), TypeError, "z cannot be made into a tensor: .*pass numbers"),
         (lambda: pairs(z=(None, 1)), TypeError, "z cannot be made into a tensor"),
         (lambda: pairs(z=((1,), (1, 0))), TypeError, "z cannot be made into a tensor.*lists of equal length"),
     ]

@@ -278,7 +278,7 @@ def test_what_kinds_leave_unnamed_is_computed():
     found = {name: symmetry_of(aggregate, 2) for name, aggregate in made.items()}
     found |= {name: symmetry_of(made[name], 3) for name in ("pairwise_similarity", "ordinal_triplet")}
     unnamed = {name: symmetry for name, symmetry in found.items() if symmetry != "none"}
-    assert unnamed == {"pairwise_similarity": "any", "triplet_comparison": "any", "ordinal_triplet": ((0, 2),)}
+    assert unnamed == {"pairwise_similarity": "any", "triplet_comparison": "any", "ordinal_triplet": "reversal"}
 
 
 class Middle:

@@ -1,7 +1,7 @@
 """Load classifiers that were saved once, and compare what they predict with what was recorded.
 
-They are in tests/data/saved, written by ``PYTHONPATH=src:tests/helpers python tests/golden/test_saved_models.py``. Once a
-version of unbag is released, later versions must not write its files again, but load them or name it in an error.
+They are in tests/data/saved, written by ``PYTHONPATH=src:tests/helpers python tests/golden/test_saved_models.py``. Once
+a version of unbag is released, later versions must not write its files again, but load them or name it in an error.
 """
 
 from __future__ import annotations

@@ -75,12 +75,13 @@ def find_symmetry(observations: Sequence[Checked]) -> Symmetry:
     # A swap and a rotation together make all permutations.
     if all(_fits_as_well(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
         return "any"
+    counted = any(map(has_counts, observations))  # whose classes have no order
+    if not counted and _fits_as_well(observations, numbers[::-1]):
+        return "reversal"
     blocks = _find_interchangeable(observations)
     if len(blocks) == 1 and len(blocks[0]) == k:
         return "any"
-    if blocks:
-        return blocks
-    return "reversal" if _fits_as_well(observations, numbers[::-1]) else "none"
+    return blocks or "none"
 
 
 def symmetry_of(aggregate: Aggregate, n_classes: int) -> Symmetry:

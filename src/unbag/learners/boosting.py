@@ -109,7 +109,6 @@ class Boosting:
             "num_leaves": 31 if n_outputs >= 12 else 15,
             "learning_rate": self.learning_rate,
             "min_data_in_leaf": 10,
-            "feature_pre_filter": False,
             "min_sum_hessian_in_leaf": 1.0,  # of soft targets: trees with smaller hessians diverge
             "feature_fraction": float(np.clip(40 / table.shape[1], 0.2, 0.7)),
             "max_bin": 63,

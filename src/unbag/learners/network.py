@@ -84,7 +84,8 @@ class NetworkModel:
     ) -> NetworkModel:
         """Restore a model; a named architecture is made without memory until it has the weights."""
         name, hidden = values["model"], tuple(values["hidden"])
-        if name is None and model is None:
+        chosen = model if name is None else name
+        if chosen is None:
             raise ValueError("the network was made from a module or function, which is not saved; pass model= to load")
         if name is not None and name not in model_names():
             raise ValueError(f"the architecture must be one of {', '.join(model_names())}, got {name!r}")
@@ -96,7 +97,7 @@ class NetworkModel:
             or prod(shape) > MAX_ROW_VALUES
         ):
             raise ValueError(f"{len(tensors)} tensors are no network for rows of shape {shape}")
-        architecture = Architecture(model if name is None else name, hidden)
+        architecture = Architecture(chosen, hidden)
         weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
         with RandomState(0).in_place(), nullcontext() if name is None else torch.device("meta"):
             module = architecture.maker(shape, n_outputs)()

@@ -18,7 +18,7 @@ from unbag.data.columns import Table
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
 from unbag.published import WHOLE
 from unbag.tables.cells import BOUNDS, MARKS, NUMBER, SUPPRESSED, UNREADABLE, Cells, list_texts, read_cells
-from unbag.tables.options import UNITS, Source
+from unbag.tables.options import UNITS, Plan, Source
 from unbag.tables.roles import SourceColumns
 
 SINGULAR = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}
@@ -48,40 +48,29 @@ class ParsedColumns:
     """Rows of the file whose groups are not learned from, (rows,)."""
 
 
-@dataclass(frozen=True)
-class CountOptions:
-    """How counts were published, and what to do about groups that do not fit."""
-
-    source: Source
-    missing_members: bool = False
-    drop_bad_groups: bool = False
-
-
 def read_counts(
-    columns: SourceColumns, table: Table, ids: pa.Array, sizes: np.ndarray, options: CountOptions
+    table: Table, columns: SourceColumns, source: Source, plan: Plan, *, ids: pa.Array, sizes: np.ndarray
 ) -> ParsedColumns:
     """Return counts per class, (rows, classes), or constraints on them, (rows, classes, 6), or the errors by row.
 
     Parameters
     ----------
-    columns
-        Which columns count which class.
-    table
-        One row per group.
+    table, columns
+        One row per group, and the columns that count classes.
+    source, plan
+        Options on how the counts were published, and on groups that do not fit.
     ids, sizes
         The id and the number of rows of each group; groups without rows are ignored.
-    options
-        How the counts were published, and what to do about groups that do not fit.
     """
-    counts = choose_mark(table, columns, options.source, sizes, options.missing_members)
+    counts = choose_mark(table, columns, source, sizes, plan.missing_members)
     if isinstance(counts, Problem):
         return ParsedColumns(None, [counts])
-    if problem := _check_unit(counts):
-        return ParsedColumns(None, problem)
+    if problems := _check_unit(counts):
+        return ParsedColumns(None, problems)
     errors = RowErrors(table.file, sizes > 0, lambda row: repr(ids[row].as_py()))
-    constraints = _Constraints(counts, ids, options, errors)
+    constraints = _Constraints(counts, ids, plan.missing_members, errors)
     z = constraints.as_array()
-    if (errors.errors and not options.drop_bad_groups) or not errors.good.any():
+    if (errors.errors and not plan.drop_bad_groups) or not errors.good.any():
         return ParsedColumns(None, errors.errors, counts.describe())
     problems = [*constraints.notes, *errors.as_note()]
     return ParsedColumns(z, problems, counts.describe(), (sizes > 0) & ~errors.good)
@@ -430,7 +419,7 @@ class _Constraints:
 
     counts: CountTable
     ids: pa.Array
-    options: CountOptions
+    missing_members: bool
     errors: RowErrors
     notes: list[Problem] = field(default_factory=list)
 
@@ -520,7 +509,7 @@ class _Constraints:
 
     def _totals(self) -> np.ndarray:
         """Return the number of members of each group, with and without a row."""
-        counts, sizes, missing = self.counts, self.counts.sizes, self.options.missing_members
+        counts, sizes, missing = self.counts, self.counts.sizes, self.missing_members
         totals, size = counts.totals, counts.columns.size
         if size is None:
             if missing and counts.unit == "counts" and not counts.source.noise and not counts.step:

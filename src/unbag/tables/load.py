@@ -22,7 +22,6 @@ from unbag.aggregates.symmetry import Symmetry, find_symmetry, symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
 from unbag.diagnostics import Context, run_checks
 from unbag.diagnostics.sampling import weights_by_answer
-from unbag.tables.counts import CountOptions
 from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
 from unbag.tables.ids import codes_of, find, label_texts
 from unbag.tables.observations import Match, ObservationTable, read_observations
@@ -158,10 +157,8 @@ def match_tables(
     observed = []
     for source, opened, columns in zip(plan.sources, files, of_sources, strict=True):
         table = opened.read(as_text=(*columns.keys, *columns.classes, *columns.scales, *filter(None, [columns.size])))
-        options = CountOptions(source, plan.missing_members, plan.drop_bad_groups)
-        alone = len(plan.sources) == 1
-        match = Match(table, columns, instances, of_instances, options, plan.drop_unmatched, alone, classes)
-        observed.append(found := read_observations(match, source.relation))
+        match = Match(plan, source, table, columns, instances, of_instances, classes)
+        observed.append(found := read_observations(match))
         if source.rates is not None and found.z is not None:
             with failing(table.file):
                 weights_by_answer(source.rates, torch.as_tensor(found.z))

@@ -16,9 +16,9 @@ from unbag.aggregates import Aggregate, Noisy, PublishedCounts
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.data.columns import Table, is_missing
 from unbag.data.groups import Groups
-from unbag.tables.counts import ColumnRead, CountOptions, ParsedColumns, read_counts
+from unbag.tables.counts import ColumnRead, ParsedColumns, read_counts
 from unbag.tables.ids import count_rows, find, label_texts, missing_keys, repeated, shared_keys, unmatched_keys
-from unbag.tables.options import RELATIONS
+from unbag.tables.options import RELATIONS, Plan, Source
 from unbag.tables.roles import InstanceColumns, SourceColumns
 from unbag.training import Observations
 
@@ -56,46 +56,41 @@ class ObservationTable:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A file of observations and the file of the rows it is about."""
+    """A file of observations and the file of the rows it is about, with the options of the plan and of the file."""
 
-    source: Table
+    plan: Plan
+    source: Source
+    table: Table
     columns: SourceColumns
     instances: Table
     of_instances: InstanceColumns
-    options: CountOptions
-    drop: bool
-    """Whether rows and groups without a partner are left out, with a note; otherwise they are errors."""
-    alone: bool
-    """Whether there are no other observations: otherwise rows may well have no group here."""
     classes: tuple[str, ...]
 
     def parse(self, ids: pa.Array, sizes: np.ndarray) -> ParsedColumns:
         """Return what was observed of each group; groups of size zero are ignored."""
         outcome, column = self.columns.kind.outcome, str(self.columns.observed)
         if outcome in ("class_counts", "published_counts"):
-            return read_counts(self.columns, self.source, ids, sizes, self.options)
+            return read_counts(self.table, self.columns, self.source, self.plan, ids=ids, sizes=sizes)
         if outcome == "yes_no":
-            z, problems = _read_answers(self.source, column, "relation" in parameters(self.columns.kind))
+            z, problems = _read_answers(self.table, column, "relation" in parameters(self.columns.kind))
             expected = "answer: 1, yes or true, and 0, no or false"
         elif outcome == "class":
-            z, problems = _read_classes(self.source, column, self.classes)
+            z, problems = _read_classes(self.table, column, self.classes)
             expected = "class"
         else:
-            z, problems = _read_numbers(self.source, column, "what was observed")
+            z, problems = _read_numbers(self.table, column, "what was observed")
             expected = "number"
         expected = "relation of ranks" if z is not None and z.dtype == object else expected
-        return ParsedColumns(z, problems, [ColumnRead(column, expected, len(self.source))])
+        return ParsedColumns(z, problems, [ColumnRead(column, expected, len(self.table))])
 
 
-def read_observations(match: Match, relation: Any = None) -> ObservationTable:
-    """Match a file of observations with the rows it is about, and collect all errors.
-
-    ``relation`` is what 1 means for ranks; None: what the name of the column says, or else that the first is lower.
-    """
-    columns, table = match.columns, match.source
+def read_observations(match: Match) -> ObservationTable:
+    """Match a file of observations with the rows it is about, and collect all errors."""
+    columns, table = match.columns, match.table
     ranks = "relation" in parameters(columns.kind)
+    relation: Any = match.source.relation or columns.polarity.relation
     with failing(table.file):
-        aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation or columns.polarity.relation)
+        aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation)
     notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
     groups, parsed, source_rows, problems = (_match_members if columns.members else _match_groups)(match)
     z, turned = parsed.z, None
@@ -139,7 +134,7 @@ Matched = tuple[Groups | None, ParsedColumns, np.ndarray, list[Problem]]
 
 def _match_groups(match: Match) -> Matched:
     """Match observations of groups with the rows that name the groups."""
-    table, instances = match.source, match.instances
+    table, instances = match.table, match.instances
     group, of_instances = str(match.columns.group), str(match.of_instances.group)
     of_rows, (of_groups,), problems = shared_keys(instances, of_instances, table, [group])
     problems += missing_keys(table, group)
@@ -152,7 +147,7 @@ def _match_groups(match: Match) -> Matched:
     )
     which = find(of_rows, of_groups)  # (rows,) the row of the group in its file
     sizes = np.bincount(which[which >= 0], minlength=len(table))  # (groups,)
-    drop = match.drop and bool(sizes.any())  # where nothing matches, nothing would be left
+    drop = match.plan.drop_unmatched and bool(sizes.any())  # where nothing matches, nothing would be left
     empty = (sizes == 0) & ~is_missing(of_groups) & ~again
     where = f"has no rows in column {of_instances} of {instances.file}"
     problems += unmatched_keys(table, group, of_groups, empty, others=of_rows, where=where, drop=drop)
@@ -160,7 +155,7 @@ def _match_groups(match: Match) -> Matched:
     unknown = (which < 0) & ~nowhere
     problems += unmatched_keys(instances, of_instances, of_rows, unknown, others=of_groups, where=where, drop=drop)
     if nowhere.any():
-        left_out = match.drop or not match.alone
+        left_out = match.plan.drop_unmatched or len(match.plan.sources) > 1
         fate = "left out" if left_out else "without a group"
         advice = "" if left_out else "; fill it in, or leave them out with --drop-unmatched"
         message = f"{count_rows(int(nowhere.sum()))} {fate}, first row {int(nowhere.argmax()) + 1}{advice}"
@@ -183,7 +178,7 @@ def _match_groups(match: Match) -> Matched:
 
 def _match_members(match: Match) -> Matched:
     """Match observations of pairs or triplets with the rows that they name by their ids."""
-    table, instances, id = match.source, match.instances, str(match.of_instances.id)
+    table, instances, id = match.table, match.instances, str(match.of_instances.id)
     of_rows, of_members, problems = shared_keys(instances, id, table, list(match.columns.members))
     problems += missing_keys(instances, id)
     problems += in_rows(
@@ -197,7 +192,7 @@ def _match_members(match: Match) -> Matched:
     where = f"is not in column {id} of {instances.file}"
     for name, keys, place in zip(match.columns.members, of_members, places.T, strict=True):
         problems += missing_keys(table, name)
-        unknown, drop = (place < 0) & ~is_missing(keys), match.drop and bool(known.any())
+        unknown, drop = (place < 0) & ~is_missing(keys), match.plan.drop_unmatched and bool(known.any())
         problems += unmatched_keys(table, name, keys, unknown, others=of_rows, where=where, drop=drop)
     ordered = np.sort(places, 1)
     problems += in_rows(
