@@ -25,14 +25,15 @@ from killed_training import fork, slow_writes
 from safetensors.torch import load_file
 from table_files import blobs, call
 
-from unbag.training import Checkpoint, launching
+from unbag.estimators import config
+from unbag.training import Checkpoint, Launcher
 
 EPOCHS = 8
 
 
 def command(files: Path, folder: Path, devices: int) -> None:
     """Run ``unbag fit`` to its end, from wherever it is."""
-    launching.START_METHOD = "fork"
+    config.Launcher = partial(Launcher, start_method="fork")
     settings = ["--epochs", EPOCHS, "--model", "linear", "--learning-rate", 0.1, "--batch-size", 5]
     table = [files / "people.csv", files / "counts.csv", "--exclude", "label"]
     done = call("fit", *table, "--out", folder, "--devices", devices, *settings)
