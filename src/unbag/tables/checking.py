@@ -16,7 +16,7 @@ from unbag.data.columns import Table, is_array, is_missing
 from unbag.data.features import feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics import Context, run_checks
-from unbag.tables.disk import encode_in_memory, excerpt_of
+from unbag.tables.disk import encode_in_memory, sample_groups
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
 from unbag.tables.load import LoadedTables, load_tables
@@ -90,7 +90,7 @@ def examine(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
     """Return the rows in which columns were checked, all or a sample of rows on disk, and the problems of the files."""
     sample, notes = loaded, []
     if loaded.on_disk:
-        sample, note = excerpt_of(loaded)
+        sample, note = sample_groups(loaded)
         notes = [note]
     return sample, [*loaded.problems, *notes, *_examine_features(sample), *_examine_observations(loaded)]
 
