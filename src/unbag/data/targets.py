@@ -13,7 +13,7 @@ group, the observation and the size of the group in every row of ``y``, so that 
   to a plain array first, every row becomes a class: ``StratifiedKFold()`` says "n_splits=5 cannot be greater than the
   number of members in each class". ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier`` and
   ``OneVsOneClassifier`` replace each row by a number, which ``fit`` rejects.
-- ``permutation_test_score`` with ``groups=`` permutes inside groups, whose rows share one observation: it tests nothing.
+- ``permutation_test_score`` with ``groups=`` permutes within groups, whose rows share an observation: it tests nothing.
 """
 
 from __future__ import annotations
@@ -168,11 +168,11 @@ def _check_groups(rows: np.ndarray, start: np.ndarray, count: np.ndarray) -> Non
         )
     incomplete = np.repeat(count, count) != rows["size"]
     if incomplete.any():
-        row = int(incomplete.argmax())
+        group, size = rows[["group", "size"]][incomplete.argmax()]
         raise ValueError(
-            f"groups must be whole, but {name_groups(incomplete)} are incomplete: {(rows['group'] == rows['group'][row]).sum()} "
-            f"of {rows['size'][row]} rows of group {rows['group'][row]} are in y; split by group, with cv=GroupKFold() or "
-            "GroupShuffleSplit() and groups=ids"
+            f"groups must be whole, but {name_groups(incomplete)} are incomplete: {(rows['group'] == group).sum()} of "
+            f"{size} rows of group {group} are in y; split by group, with cv=GroupKFold() or GroupShuffleSplit() and "
+            "groups=ids"
         )
 
 
