@@ -106,7 +106,7 @@ def test_rates_that_cannot_be(sampling, z, said):
 
 
 def test_labels_are_not_sampled_by_answer():
-    with pytest.raises(ValueError, match="y holds labels; give sample_weight"):
+    with pytest.raises(ValueError, match="y holds labels; pass sample_weight"):
         AggregateClassifier(model="linear", sampling={0: 1, 1: 1}).fit(np.eye(4), [0, 1, 0, 1])
 
 
