@@ -152,7 +152,7 @@ def test_classifiers_of_scikit_learn_read_missing_numbers():
             [1.0, "x"] * (N // 2),
             "the values of column 'bad' of X have no common type, they are of type float, str; convert all",
         ),
-        ([2**70] * N, "the values of column 'bad' of X .* of type int; convert all of them numbers of at most 64 bits"),
+        ([2**70] * N, "the values of column 'bad' of X .* of type int; convert all of them to numbers of at most 64 bits"),
         (
             pd.cut(np.arange(N), 4),
             "X, column bad: the categories of the column are of type .*; convert them to text .*X\\['bad'\\].astype",
