@@ -152,7 +152,10 @@ def test_what_has_no_yes_and_no_is_refused():
         with pytest.raises(ValueError, match="aggregate must be a binary kind"):
             Noisy(wrong)
     pairs = Groups.from_tuples([[0, 1], [1, 2]])
-    with pytest.raises(ValueError, match=r"a rate of at least 0 and less than 1; this does not hold for group 1: z\[1\] is \[1.0, 1.5\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"a rate of at least 0 and less than 1; this does not hold for group 1: z\[1\] is \[1.0, 1.5\]",
+    ):
         Noisy(PairwiseSimilarity()).check([[1.0, 0.1], [1.0, 1.5]], pairs, 2)
     with pytest.raises(ValueError, match="answer and rate; got shape"):
         Noisy(PairwiseSimilarity()).check(torch.zeros(2, 3), pairs, 2)

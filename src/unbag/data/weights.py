@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag._utils.checks import as_tensor, format_indices
+from unbag._utils.checks import as_tensor, raise_if_any
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
@@ -61,10 +61,11 @@ def _check(weights: Tensor, name: str, kind: str, n: int, name_one: Any = str) -
         raise ValueError(f"{name} must have one entry per {kind}, shape ({n},); got shape {tuple(weights.shape)}")
     if weights.is_complex():
         raise TypeError(f"{name} must be real numbers, got {weights.dtype}")
-    if bool((wrong := ~((weights >= 0) & weights.isfinite())).any()):
-        first = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"{name} must be finite and not negative, not so for {format_indices(kind, wrong, name_one)}: "
-            f"{name}[{first}] is {weights[first].item()}"
-        )
+    raise_if_any(
+        ~((weights >= 0) & weights.isfinite()),
+        f"{name} must be finite and not negative",
+        lambda first: f"{name}[{first}] is {weights[first].item()}",
+        name_one,
+        kind,
+    )
     return weights.double()
