@@ -93,7 +93,7 @@ def test_a_likelihood_has_no_weights_of_rows_inside_a_group():
     ("value", "error", "message"),
     [
         ([1.0], ValueError, r"sample_weight must have one entry per row, shape \(3,\); got shape \(1,\)"),
-        ([1.0, -2, 3], ValueError, r"sample_weight must be finite and not negative, not so for row 1: .*\[1\] is -2.0"),
+        ([1.0, -2, 3], ValueError, r"sample_weight must be finite and not negative; this does not hold for row 1: .*\[1\] is -2.0"),
         (["a", "b", "c"], TypeError, "sample_weight cannot be made into a tensor"),
         ([0, 0, 0], ValueError, "must not all be zero for reduction='mean'.*nor may sample_weight"),
     ],

@@ -33,7 +33,7 @@ def format_indices(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> 
 def raise_if_any(
     wrong: Tensor,
     rule: str,
-    describe_entry: Callable[[int], str],
+    explain: Callable[[int], str],
     name: Callable[[int], str] = str,
     kind: str = "group",
 ) -> None:

@@ -106,11 +106,8 @@ def raise_if_out_of_reach(states: Tensor, max_states: int, groups: Groups, alter
     """Raise an error for groups with more count vectors, (groups,), than ``method="exact"`` allows."""
     raise_if_any(
         states > max_states,
-        "method='exact' is out of reach",
-        lambda first: (
-            f"group {groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {max_states}; raise "
-            f"max_states or allow {alternative} with method='auto'"
-        ),
+        f"method='exact' allows at most max_states={max_states} count vectors per group",
+        lambda first: f"it has {states[first]:.3g}; raise max_states or allow {alternative} with method='auto'",
         groups.name,
     )
 

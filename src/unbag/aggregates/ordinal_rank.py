@@ -24,6 +24,7 @@ class OrdinalRank(BinaryAggregate):
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> pairs = Groups.from_tuples([[0, 1], [1, 0], [0, 0]])
     >>> OrdinalRank().observe([1, 2], pairs, n_classes=3)
     tensor([1, 0, 0])

@@ -21,6 +21,7 @@ class OrdinalTriplet(BinaryAggregate):
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> triplets = Groups.from_tuples([[0, 1, 2], [2, 0, 1]])
     >>> OrdinalTriplet().observe([0, 1, 4], triplets, n_classes=5)
     tensor([1, 0])

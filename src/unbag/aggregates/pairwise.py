@@ -21,6 +21,7 @@ class PairwiseSimilarity(BinaryAggregate):
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> pairs = Groups.from_tuples([[0, 1], [1, 2]])
     >>> PairwiseSimilarity().observe([4, 4, 0], pairs, n_classes=5)
     tensor([1, 0])

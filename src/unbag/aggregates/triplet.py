@@ -23,6 +23,7 @@ class TripletComparison(BinaryAggregate):
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> triplets = Groups.from_tuples([[0, 1, 2], [0, 2, 1]])
     >>> TripletComparison().observe([3, 3, 1], triplets, n_classes=4)
     tensor([1, 0])
