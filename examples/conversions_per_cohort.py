@@ -51,7 +51,7 @@ columns = ColumnTransformer(
 clf = make_pipeline(
     columns,
     unbag.AggregateClassifier(
-        "label_proportions", model="linear", learning_rate=0.02, epochs=60, scaling="none", random_state=0
+        "label_proportions", model="linear", scaling="none", random_state=0
     ),
 )
 old = np.isin(cohort, weeks[:300])  # learn from the first 300 cohorts, judge on people of the others

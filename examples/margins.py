@@ -31,7 +31,7 @@ def learn(observed: list, groups: list) -> unbag.AggregateClassifier:
     """Learn from one table or several; a list of aggregates takes a list of observations and of groups."""
     kinds = ["label_proportions"] * len(groups)
     clf = unbag.AggregateClassifier(
-        kinds, "linear", method="likelihood", learning_rate=0.05, epochs=150, validation_fraction=0, random_state=0
+        kinds, "linear", random_state=0
     )
     return clf.fit(X, observed, groups=groups)
 

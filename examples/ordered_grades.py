@@ -29,7 +29,6 @@ def report(name: str, clf: unbag.AggregateClassifier) -> None:
 
 # Comparisons tell the order of essays. Where one grade ends and the next begins is known otherwise: each has a quarter.
 settings = {"n_classes": 4, "class_shares": [0.25] * 4, "scaling": "standard", "random_state": 0}
-settings |= {"learning_rate": 5e-3, "epochs": 20}
 
 # Which of two is better: the order of the classes is in the observation, so grades come out named.
 pairs = unbag.Groups.from_tuples(rng.choice(learn, (3000, 2)))

@@ -69,7 +69,7 @@ one, other = (aggregate.log_likelihood(logits, pairs, apart) for aggregate in (b
 print(f"the two differ by {(one - other).abs().max():.0e} at most")
 
 clf = unbag.AggregateClassifier(
-    GradesApart(), "mlp", n_classes=4, scaling="standard", learning_rate=5e-3, epochs=20, random_state=0
+    GradesApart(), "mlp", n_classes=4, scaling="standard", random_state=0
 )
 clf.fit(X, apart, groups=pairs)
 few = np.concatenate([np.flatnonzero(y == grade)[:2] for grade in range(4)])

@@ -25,7 +25,7 @@ print(f"{len(pairs)} pairs, of which {alike.sum()} alike; {len(triplets)} triple
 
 # Both together in one fit: a list of aggregates takes a list of observations and a list of groups.
 clf = unbag.AggregateClassifier(
-    ["pairwise_similarity", "triplet_comparison"], "mlp", n_classes=5, learning_rate=3e-3, epochs=20, random_state=0
+    ["pairwise_similarity", "triplet_comparison"], "mlp", n_classes=5, random_state=0
 )
 clf.fit(X, [alike, nearer], groups=[pairs, triplets])
 print(

@@ -47,7 +47,7 @@ def learn(z: torch.Tensor) -> float:
     """Learn from what was published of each ward, and return how well single patients are ranked."""
     aggregate = unbag.PublishedCounts()
     clf = unbag.AggregateClassifier(
-        aggregate, "linear", method="likelihood", learning_rate=0.1, epochs=50, validation_fraction=0, random_state=0
+        aggregate, "linear", random_state=0
     )
     clf.fit(X, z, groups=unbag.Groups.from_ids(ward))
     return roc_auc_score(ill, clf.predict_proba(X)[:, 1])

@@ -52,9 +52,21 @@ def refused(cases):
         (lambda: pairs(z=(1, 0, 1)), ValueError, r"z must have one entry per group, shape \(2,\); got shape \(3,\)"),
         (lambda: pairs(z=((1, 0), (0, 1))), ValueError, r"one entry per group, shape \(2,\); got shape \(2, 2\)"),
         (lambda: pairs(z=(1.0, 0.0)), TypeError, r"z must be 0 or 1.*got torch.float32; convert it with z.long\(\)"),
-        (lambda: pairs(z=(1, 2)), ValueError, r"z must be 0 or 1; this does not hold for group 1 \(id 'b'\): z\[1\] is 2"),
-        (lambda: pairs(z=(-1, 1)), ValueError, r"z must be 0 or 1; this does not hold for group 0 \(id 'a'\): z\[0\] is -1"),
-        (lambda: pairs(z=(7, -7)), ValueError, r"this does not hold for groups 0 \(id 'a'\), 1 \(id 'b'\): z\[0\] is 7"),
+        (
+            lambda: pairs(z=(1, 2)),
+            ValueError,
+            r"z must be 0 or 1; this does not hold for group 1 \(id 'b'\): z\[1\] is 2",
+        ),
+        (
+            lambda: pairs(z=(-1, 1)),
+            ValueError,
+            r"z must be 0 or 1; this does not hold for group 0 \(id 'a'\): z\[0\] is -1",
+        ),
+        (
+            lambda: pairs(z=(7, -7)),
+            ValueError,
+            r"this does not hold for groups 0 \(id 'a'\), 1 \(id 'b'\): z\[0\] is 7",
+        ),
         (lambda: pairs(z=("same", "other")), TypeError, "z cannot be made into a tensor: .*pass numbers"),
         (lambda: pairs(z=(None, 1)), TypeError, "z cannot be made into a tensor"),
         (lambda: pairs(z=((1,), (1, 0))), TypeError, "z cannot be made into a tensor.*lists of equal length"),
@@ -133,7 +145,11 @@ def observe(labels, n_classes=3):
 
 @refused(
     [
-        (lambda: observe([0, 1, 3, 0]), ValueError, "labels must be from 0 to 2; this does not hold for row 2: row 2 has 3"),
+        (
+            lambda: observe([0, 1, 3, 0]),
+            ValueError,
+            "labels must be from 0 to 2; this does not hold for row 2: row 2 has 3",
+        ),
         (lambda: observe([0, -1, 3, 0]), ValueError, "from 0 to 2; this does not hold for rows 1, 2: row 1 has -1"),
         (
             lambda: observe([0.0, 1.0, 2.0, 0.0]),

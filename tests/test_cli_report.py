@@ -134,14 +134,14 @@ def test_the_demonstration_ends_with_a_table_and_a_report(quick, tmp_path, monke
 
 def test_the_demonstration_touches_no_folder_of_somebody_else(quick, run, tmp_path):
     before = (run / "summary.json").read_bytes()  # of another run
-    assert "holds other files, such as summary.json" in one_sentence(call("demo", "--out", run))
+    assert "has other files, such as summary.json" in one_sentence(call("demo", "--out", run))
     assert (run / "summary.json").read_bytes() == before
     for name in ("summary.json", "report.html"):
         (tmp_path / name[0]).mkdir()
         (tmp_path / name[0] / name).write_text("mine")
-        assert f"holds other files, such as {name}" in one_sentence(call("demo", "--out", tmp_path / name[0]))
+        assert f"has other files, such as {name}" in one_sentence(call("demo", "--out", tmp_path / name[0]))
     (tmp_path / "file").touch()
-    assert "file is a file; give a folder with --out" in one_sentence(call("demo", "--out", tmp_path / "file"))
+    assert "file is a file; name a folder with --out" in one_sentence(call("demo", "--out", tmp_path / "file"))
     assert quick == []
 
 

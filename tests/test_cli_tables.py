@@ -101,7 +101,7 @@ def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
     assert fitted.exit_code == 0, fitted.output
     shown = " ".join(fitted.stdout.split())
     assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+ %", shown)
-    assert "40 held out" in shown
+    assert "label_proportions 40 40 -" in shown
     for name in ("linear", "network", "trees"):
         assert re.search(rf"{name} -\d+\.\d{{4}} \d+%", shown)
     assert "in 2 folds." in shown
@@ -244,6 +244,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         ("also = ['pairs.csv']", "each entry of also needs a file"),
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
         ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
+        ("model = 'trees'\nepochs = 3", "--epochs is a setting of networks, but --model trees is none"),
         ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )
@@ -257,7 +258,7 @@ def test_settings_that_are_wrong(content, sentence, tmp_path):
 
 
 def test_files_that_were_not_named(tmp_path):
-    assert "name the folder to keep the run in" in call("fit", "people.csv", "wards.csv").stderr
+    assert "name the folder of the run" in call("fit", "people.csv", "wards.csv").stderr
     assert "name the file of instances" in call("fit", "--out", tmp_path / "run").stderr
     assert "there is no file" in call("fit", "--config", tmp_path / "fit.toml").stderr
 
@@ -379,7 +380,7 @@ def test_predictions_of_parquet_are_refused_by_row(run, tmp_path):
 def test_places_where_nothing_can_be_written(run, tmp_path):
     for out, sentence in (
         (tmp_path / "p.xlsx", "must end in .csv or .parquet, got 'p.xlsx'"),
-        (tmp_path / "missing" / "p.csv", "does not exist; make it first"),
+        (tmp_path / "missing" / "p.csv", "does not exist; create it"),
         (tmp_path, "is a folder"),
     ):
         result = call("predict", run, tmp_path / "people.csv", "--out", out)

@@ -169,11 +169,11 @@ def test_plain_labels_of_any_type():
 
 
 def test_class_names_for_observations():
-    X, labels = blobs(k=2)
+    X, labels = blobs(k=2, spread=3.0)
     bags = Groups.from_sizes([2] * 100)
     z = unbag.MultipleInstance().observe(labels, bags, 2)
     classifier = AggregateClassifier("multiple_instance", classes=["healthy", "ill"], **FAST).fit(X, z, groups=bags)
-    assert accuracy(classifier, X, np.array(["healthy", "ill"])[labels]) > 0.95
+    assert accuracy(classifier, X, np.array(["healthy", "ill"])[labels]) > 0.9
     mixed = AggregateClassifier(classes=[1, "1"], **FAST).fit(X, count(labels, IDS, 2), groups=Groups.from_ids(IDS))
     assert mixed.classes_.tolist() == [1, "1"]
 
@@ -407,7 +407,7 @@ def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
         again = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
         assert "resuming at" in caplog.text
         caplog.clear()
-        for fold in (X + 1, X[:100]):  # as a fold of cross-validation would
+        for fold in (X**3, X[:100]):  # as a fold of cross-validation would
             AggregateClassifier(**settings).fit(fold, y[: len(fold)])
         AggregateClassifier(**fast(epochs=4, learning_rate=0.1, checkpoint=tmp_path)).fit(X, y)
         assert "resuming at" not in caplog.text
@@ -444,7 +444,7 @@ def test_names_of_any_type_and_new_ones():
         assert classifier.score(X, z, groups=pairs) == pytest.approx(score)
 
 
-@pytest.mark.filterwarnings("ignore:OrdinalTriplet tells the order of rows")
+@pytest.mark.filterwarnings("ignore:OrdinalTriplet identifies the order of rows")
 def test_names_of_ordered_classes():
     X, labels = blobs()
     triplets = tuples(len(X), 900, 3)
@@ -490,10 +490,10 @@ def test_named_classes_are_not_renamed():
 
 def test_findings_become_warnings_or_errors():
     X, labels = blobs(k=2)
-    with pytest.raises(ValueError, match="nothing to learn from these observations: a model that calls every row"):
+    with pytest.raises(ValueError, match="nothing to learn from these observations: a model that predicts class"):
         AggregateClassifier("multiple_instance").fit(X, np.ones(50, dtype=int), groups=Groups.from_ids(IDS))
     counts = np.hstack([count(labels, IDS, 2), np.zeros((50, 1), dtype=int)])
-    with pytest.warns(UnbagWarning, match="none of the 50 groups has a member of class number 2") as caught:
+    with pytest.warns(UnbagWarning, match="none of the 50 groups has a member of class 2") as caught:
         classifier = AggregateClassifier(**fast(epochs=1)).fit(X, unbag.target(IDS, counts))
     assert caught[0].filename == __file__
     assert [found.kind for found in classifier.diagnosis_] == ["missing_classes"]
@@ -510,14 +510,14 @@ def test_beside_other_sets_a_set_may_tell_nothing():
     X, labels = blobs(k=2)
     bags = Groups.from_ids(IDS)
     classifier = AggregateClassifier(["multiple_instance", "label_proportions"], **fast(epochs=2))
-    with pytest.warns(UnbagWarning, match="calls every row class 1 explains all"):
+    with pytest.warns(UnbagWarning, match="predicts class 1 for every row explains all"):
         classifier.fit(X, [np.ones(50, dtype=int), labels], groups=[bags, None])
 
 
 def test_a_model_that_is_worse_than_a_constant_one_is_warned_of():
     X, target = target_of_blobs()
     settings = fast(epochs=2, learning_rate=1e6) | {"scaling": "none"}
-    with pytest.warns(unbag.DivergenceWarning, match="worse than a constant prediction: log-lik") as caught:
+    with pytest.warns(unbag.DivergenceWarning, match="explained worse than by a constant prediction") as caught:
         AggregateClassifier(**settings).fit(X, target)
     assert caught[0].filename == __file__
     assert issubclass(unbag.DivergenceWarning, ConvergenceWarning)
@@ -559,8 +559,8 @@ def target_of_blobs(k: int = 3):
         ({"validation": CrossFitting(validation_fraction=1)}, "validation_fraction must be .* less than 1, got 1"),
         ({"time_limit": 0}, "time_limit must be a positive number of seconds, or None; got 0"),
         ({"n_jobs": 0}, "n_jobs must be a whole number other than 0"),
-        ({"n_classes": 4}, "the number of classes is told in different ways: 4 by n_classes, 3 by LabelProportions"),
-        ({"classes": ["a", "b"]}, "told in different ways: 2 by classes, 3 by LabelProportions"),
+        ({"n_classes": 4}, "the number of classes is contradictory: 4 by n_classes, 3 by LabelProportions"),
+        ({"classes": ["a", "b"]}, "contradictory: 2 by classes, 3 by LabelProportions"),
         ({"classes": ["a", "b", "b"]}, "classes must differ from each other"),
     ],
 )
@@ -608,7 +608,7 @@ def test_columns_of_arrays_that_hold_no_numbers_are_named():
     X, y = target_of_blobs()
     for value, shown in (("x", "'x'"), (np.datetime64("2023-01-01").item(), "datetime")):
         given = np.concatenate([X.astype(object), np.full((200, 1), value, dtype=object)], 1)
-        with pytest.raises(ValueError, match=rf"values such as {shown}.* in column 3; hand in a table of pandas or"):
+        with pytest.raises(ValueError, match=rf"values such as {shown}.* in column 3; pass a table of pandas or"):
             AggregateClassifier().fit(given, y)
 
 
@@ -671,7 +671,7 @@ def test_rows_in_no_group_are_counted():
 def test_the_number_of_classes_must_be_told(name):
     X, _ = blobs()
     groups = tuples(len(X), 5, 3 if "triplet" in name else 2)
-    with pytest.raises(ValueError, match="does not tell how many classes there are; give n_classes="):
+    with pytest.raises(ValueError, match="does not show how many classes there are; pass n_classes="):
         AggregateClassifier(name).fit(X, [0, 1, 0, 1, 0], groups=groups)
 
 

@@ -58,7 +58,7 @@ def wait(processes):
 @forks
 def test_a_process_that_does_not_answer_ends_the_others():
     with pytest.raises(ProcessLost, match=r"start the run again"):
-        launch(2, timeout=1.0).run(wait)
+        launch(2, timeout=5.0).run(wait)
 
 
 class UserError(LookupError):

@@ -77,6 +77,8 @@ def test_interchangeable_classes_are_recorded_named_and_not_estimated(tmp_path):
     labels = np.array(names)[y]
     with pytest.raises(ValueError, match="each of the interchangeable classes needs a labelled row"):
         clf.name_classes(X[y == 0][:5], labels[y == 0][:5])
+    with pytest.raises(ValueError, match="y must have labels among the classes"):
+        clf.name_classes(X[:5], y[:5])
     some = np.concatenate([np.flatnonzero(y == label)[:5] for label in (0, 1)])
     clf.save(tmp_path / "model")
     clf = unbag.load(tmp_path / "model")

@@ -88,6 +88,8 @@ def test_tables(tmp_path):
     classifier = AggregateClassifier(**LINEAR).fit(table, names)
     again = load_equal(classifier, tmp_path / "deep" / "model", table)
     assert again.preparation_ == classifier.preparation_
+    features = read_content(tmp_path / "deep" / "model")["features"]
+    assert features[1] == {"name": "b", "kind": "number"}  # 100,000 columns fit into the file
     with pytest.raises(ValueError, match="in the same order as they were in fit"):
         again.predict(table[["b", "a", "town"]])
     assert again.fit(table, names).score(table, names) > 0.6  # it can be fitted again

@@ -29,7 +29,7 @@ def test_clean_files_have_no_problems(tmp_path):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ([5] * 12, "warning people.csv, column new: the column is 5 in every row and tells nothing"),
+        ([5] * 12, "warning people.csv, column new: the column is 5 in every row and contains no information"),
         (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
         (range(12), "error people.csv, column new: the column is a number that counts the 12 rows"),
         (PEOPLE.split()[1:], None),

@@ -122,7 +122,7 @@ def test_subjects_follow_the_order_of_the_rows_on_disk(files):
     _, on_disk, position = disk.encode_on_disk(found, files / "subjects")
     assert found.subjects.tolist() == on_disk.subjects[position].tolist()
     assert np.unique(found.subjects).tolist() == [0, 1]
-    excerpt, _ = disk.excerpt_of(found)
+    excerpt, _ = disk.sample_groups(found)
     assert len(excerpt.subjects) == len(excerpt.instances)
 
 

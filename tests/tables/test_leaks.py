@@ -198,7 +198,7 @@ def test_small_files(tmp_path):
     assert not (tmp_path / "run").exists()
     result = call("fit", *files, "--model", "linear", "--out", tmp_path / "run", "--trust", "new")
     assert result.exit_code == 0
-    assert "it is learned from because it was named" in " ".join(result.stderr.split())
+    assert "it is used because it was named" in " ".join(result.stderr.split())
     assert "there is no column 'nwe', which --trust names" in call("check", *files, "--trust", "nwe").stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -80,19 +81,13 @@ def test_steps_on_a_processor_are_not_captured():
     assert not can_be_captured(Loop().batches)
 
 
+ADAM = partial(torch.optim.Adam, capturable=True)
+COSINE = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=5)
+
+
 @pytest.mark.parametrize(
     ("optimiser", "schedule", "expected"),
-    [
-        (lambda p: torch.optim.Adam(p, capturable=True), None, True),
-        (lambda p: torch.optim.AdamW(p, capturable=True), None, True),
-        (torch.optim.Adam, None, False),
-        (torch.optim.SGD, None, False),
-        (
-            lambda p: torch.optim.Adam(p, capturable=True),
-            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5),
-            False,
-        ),
-    ],
+    [(ADAM, None, True), (torch.optim.Adam, None, False), (torch.optim.SGD, None, False), (ADAM, COSINE, False)],
 )
 def test_only_adam_without_a_schedule_is_captured(optimiser, schedule, expected):
     parameters = [torch.nn.Parameter(torch.ones(2))]

@@ -28,7 +28,7 @@ from torch import nn
 from training_problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import FromFold, Groups
-from unbag._utils.files import FolderInUse, remove_drafts, write_atomic
+from unbag._utils.files import FolderInUse, write_atomic
 from unbag.objectives.losses import cross_entropy
 from unbag.training import Checkpoint, Observations, Settings, TimeBudgetExceeded, held_out_likelihood, train
 from unbag.training.checkpoint import pack
@@ -202,10 +202,6 @@ def test_a_run_of_slow_steps_is_saved_by_the_clock(tmp_path):
     assert [often.due(), seldom.due()] == [True, False]
 
 
-def test_saving_changes_nothing(tmp_path):
-    assert_identical(undisturbed(RUNS["score"]), train(**RUNS["score"], checkpoint=Checkpoint(tmp_path, 1)))
-
-
 def test_going_on_is_logged(tmp_path, caplog):
     FUSE.left = 6
     with pytest.raises(Interrupted):
@@ -326,23 +322,6 @@ def test_a_read_only_folder_leaves_the_last_checkpoint(caplog, draft):
             left.unlink(missing_ok=True)
         assert_went_on(folder, kept, caplog, "Permission denied")
     assert_identical(trained, undisturbed(RUNS["memory"]))
-
-
-def test_a_disk_that_recovers_is_used_again(tmp_path, monkeypatch, caplog):
-    failures = iter([OSError(errno.ENOSPC, "full")] * 3)
-    fsync = os.fsync
-
-    def sometimes_full(descriptor):
-        if error := next(failures, None):
-            raise error
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", sometimes_full)
-    FUSE.left = 10**9
-    trained = train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
-    assert len(caplog.records) == 3
-    FUSE.left = 0
-    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
@@ -466,13 +445,6 @@ def test_a_run_with_functions_that_have_no_name_needs_one_of_its_own(tmp_path):
     assert_identical(found, undisturbed(first))
 
 
-def test_seeds_may_be_of_any_kind_of_whole_number(saved):
-    seeds = torch.zeros(1, dtype=torch.int64).numpy()
-    assert_identical(
-        train(**RUNS["memory"] | {"seeds": seeds}, checkpoint=Checkpoint(saved)), undisturbed(RUNS["memory"])
-    )
-
-
 def test_a_folder_that_another_run_writes_to_is_refused_at_once(tmp_path):
     program = f"""
 import pathlib
@@ -510,13 +482,6 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert (found["epoch"], str(found["nan"])) == (1, "nan")
 
 
-def test_saves_are_due_at_the_interval(tmp_path):
-    checkpoint = Checkpoint(tmp_path, every=3)
-    assert [checkpoint.due() for _ in range(3)] == [False, False, True]
-    checkpoint.save({})
-    assert [checkpoint.due() for _ in range(3)] == [False, False, True]
-
-
 def test_leftovers_of_killed_writers_are_removed(saved):
     names = ("notes.txt", ".checkpoint.safetensors.swp", f".other.{32 * 'a'}.part", ".checkpoint.safetensors.mine.part")
     others = [saved / name for name in names]
@@ -538,21 +503,3 @@ def test_a_file_is_replaced_whole_and_readable_by_whom_the_umask_allows(tmp_path
     assert file.read_bytes() == b"second"
     assert file.stat().st_mode & 0o777 == 0o644
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_an_interrupt_after_the_replacement_is_not_taken_for_a_failure(tmp_path, monkeypatch):
-    def interrupted(*arguments):
-        os_replace(*arguments)
-        raise KeyboardInterrupt
-
-    os_replace = os.replace
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        Checkpoint(tmp_path).save({})
-
-
-def test_drafts_beside_other_files_stay(tmp_path):
-    draft = tmp_path / f".a.{32 * '0'}.part"
-    draft.touch()
-    remove_drafts(tmp_path / "b")
-    assert draft.exists()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 from training_problems import assert_close, assert_identical, bags, network, pairs_problem, table, weights_of
 
 from unbag.training import (
@@ -74,10 +74,6 @@ def test_a_schedule_changes_the_learning_rate(every):
     per_epoch = 3  # 20 pairs in steps of 8
     done = np.arange(12) // (per_epoch if every == "epoch" else 1)
     np.testing.assert_allclose(seen_rates, 0.005 * (1 + np.cos(np.pi * done / 12)), rtol=1e-6)
-
-
-def test_a_schedule_of_no_change_changes_nothing():
-    assert_identical(fit(), fit(schedule=lambda optimiser: LambdaLR(optimiser, lambda _: 1.0)))
 
 
 @pytest.mark.parametrize("every", ["epoch", "step"])
@@ -254,20 +250,6 @@ def test_rows_on_disk_train_the_same_weights_to_the_last_bit(kind, tmp_path):
         for rows in (X, source)
     ]
     assert_identical(*runs)
-
-
-def test_a_run_on_other_rows_on_disk_is_another_run(tmp_path):
-    X, seen = pairs_problem(K)
-    for name, rows in (("a", X), ("b", X + 1)):
-        np.save(tmp_path / f"{name}.npy", rows.numpy())
-    run = partial(train, lambda: network(K), observations=[seen], settings=SETTINGS)
-    with pytest.raises(TimeBudgetExceeded):
-        run(X=OnDisk(tmp_path / "a.npy"), checkpoint=Checkpoint(tmp_path / "run", until=0.0))
-    with pytest.raises(ValueError, match="is of another run: its rows"):
-        run(X=OnDisk(tmp_path / "b.npy"), checkpoint=Checkpoint(tmp_path / "run"))
-    assert_identical(
-        run(X=OnDisk(tmp_path / "a.npy"), checkpoint=Checkpoint(tmp_path / "run")), run(X=OnDisk(tmp_path / "a.npy"))
-    )
 
 
 def test_a_source_that_returns_too_few_rows_is_refused(tmp_path):

@@ -168,18 +168,6 @@ def test_memory_is_written_in_every_phase_and_read_an_epoch_later(phases):
 # ---------------------------------------------------------------------------------------------------- history
 
 
-def test_history_is_data():
-    X, seen = pairs_problem()
-    settings = Settings(epochs=3, warm_up=1, remember_from=2, batch_size=7)
-    trained = train(partial(network, 3), X, [seen], settings, seeds=[0, 1])
-    assert [entry["epoch"] for entry in trained.history] == [0, 1, 2]
-    assert [entry["phase"] for entry in trained.history] == ["likelihood", "current weights", "remembered weights"]
-    assert all(len(entry["loss"]) == 2 and entry["score"] is None for entry in trained.history)
-    assert all(entry["seconds"] > 0 for entry in trained.history)
-    assert trained.best_score is None
-    assert trained.best_epoch == [2, 2]
-
-
 def test_models_come_back_ready_to_predict():
     X, seen = pairs_problem()
     trained = train(partial(network, 3, nn.Dropout), X, [seen], Settings(epochs=1), seeds=[0, 1])

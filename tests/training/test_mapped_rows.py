@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import unbag
-from unbag.data import mapped_rows
 from unbag.training import Limits, MappedRows, Observations, Settings, train
 from unbag.training.batches import draw_order
 from unbag.training.checkpoint import identify
@@ -56,10 +55,14 @@ def test_rows_of_any_numbers_are_those_of_the_arrays(numbers, tmp_path_factory):
     assert np.array_equal(found.numpy(), ROWS[numbers])
 
 
-def test_shards_are_one_table_in_the_order_of_their_names(shards, monkeypatch):
-    monkeypatch.setattr(mapped_rows, "MOST_OPEN", 1)
-    monkeypatch.setattr(mapped_rows, "RELEASED", 1)
-    rows = MappedRows(shards)
+class FewRows(MappedRows):
+    """Rows in blocks of three, of one file at a time."""
+
+    max_open, released_bytes, block_bytes = 1, 1, 36
+
+
+def test_shards_are_one_table_in_the_order_of_their_names(shards):
+    rows = FewRows(shards)
     assert (rows.shape, rows.sizes, rows.dtype) == ((60, 3), [10, 15, 35], torch.float32)
     assert np.array_equal(torch.cat(list(rows.split(7))).numpy(), ROWS)
     np.save(shards / "c.npy", ROWS[25:].astype(np.float16))  # is read as float32, too
@@ -124,11 +127,10 @@ def test_an_order_by_few_blocks_is_that_of_rows_in_memory():
 
 
 @pytest.mark.parametrize("sizes", [[2] * 30, [1, 3] * 15])
-def test_training_from_disk_has_the_bits_of_training_from_memory_in_the_same_order(sizes, shards, monkeypatch):
-    monkeypatch.setattr(mapped_rows, "BLOCK", 36)  # three rows
+def test_training_from_disk_has_the_bits_of_training_from_memory_in_the_same_order(sizes, shards):
     groups = unbag.Groups.from_sizes(sizes)
     seen = Observations(unbag.LabelProportions(), groups, [[size - 1, 1] for size in sizes], 2)
-    rows = MappedRows(shards)
+    rows = FewRows(shards)
     settings, limits = Settings(epochs=3, batch_size=4), Limits(blocks_at_once=4)
     by_blocks, from_disk, plain = (
         train(lambda: torch.nn.Linear(3, 2), source, [seen], settings, seeds=[1, 2], limits=limits).models
@@ -157,20 +159,13 @@ def test_a_classifier_learns_and_predicts_from_disk_as_from_memory(shards):
 
 @pytest.mark.filterwarnings("ignore::unbag.UnbagWarning")
 def test_what_needs_rows_in_memory_is_refused(shards):
-    with pytest.raises(ValueError, match="model='trees' needs its rows in memory"):
+    with pytest.raises(ValueError, match="model='trees' needs rows in memory"):
         fit(MappedRows(shards), training=None, model="trees")
 
 
-def test_an_excerpt_has_whole_groups(shards, monkeypatch):
-    monkeypatch.setattr("unbag.training.excerpts.EXCERPT_NUMBERS", 33)
-    table, (some,) = excerpt(MappedRows(shards), [SEEN])
+def test_an_excerpt_has_whole_groups(shards):
+    table, (some,) = excerpt(MappedRows(shards), [SEEN], max_numbers=33)
     assert (table.shape, len(some.groups), some.groups.sizes.tolist()) == ((10, 3), 5, [2] * 5)
     first = some.groups.take(torch.tensor([0])).gather(table)
     assert first.tolist() in ROWS.reshape(30, 2, 3).tolist()
     assert len(some.z) == 5
-
-
-@pytest.mark.filterwarnings("ignore::unbag.UnbagWarning")
-def test_groups_outside_of_an_excerpt_count_as_well(shards, monkeypatch):
-    monkeypatch.setattr("unbag.training.excerpts.EXCERPT_NUMBERS", 6)  # one group
-    assert "few_groups" not in {finding.kind for finding in fit(MappedRows(shards)).diagnosis_}

@@ -121,12 +121,6 @@ def test_patience_of_one_does_not_wait_for_another():
         assert len(alone.history) == (3, 5)[place]
 
 
-def test_equal_seeds_make_equal_replicas():
-    X, seen = pairs_problem()
-    first, second = train(partial(network, 3), X, [seen], SETTINGS, seeds=[4, 4]).models
-    assert_close(first, second)
-
-
 # -------------------------------------------------------------------------------------------- kinds of models
 
 
@@ -171,12 +165,6 @@ def test_half_precision_stays_inside_the_models(n):
     for model, other in zip(whole.models, half.models, strict=True):
         assert_close(model, other, tolerance=0.1)
         assert not torch.equal(model[0].weight, other[0].weight)
-
-
-def test_dropout_trains_side_by_side():
-    X, seen = pairs_problem()
-    trained = train(partial(network, 3, nn.Dropout), X, [seen], SETTINGS, seeds=SEEDS)
-    assert all(torch.isfinite(tensor).all() for model in trained.models for tensor in weights_of(model).values())
 
 
 class WithTable(nn.Module):
@@ -293,14 +281,6 @@ def test_snapshots_are_copies(n):
         assert torch.equal(mixed[name][1:], tensor[1:])
     replicas.restore(first)
     assert all(torch.equal(tensor, first[name]) for name, tensor in replicas.snapshot().items())
-
-
-def test_making_models_leaves_the_random_numbers_of_the_caller_alone():
-    torch.manual_seed(0)
-    expected = torch.rand(2)
-    torch.manual_seed(0)
-    make_models(partial(network, 3), [3, 4], torch.device("cpu"))
-    assert torch.equal(torch.rand(2), expected)
 
 
 def convolutional():

@@ -277,18 +277,6 @@ def test_held_out_likelihood_of_a_diverged_replica_is_nan_and_spares_the_others(
     assert found.isnan().tolist() == [False, True, True]
 
 
-def test_held_out_likelihood_in_the_loop_is_that_of_the_model_returned():
-    X, labels = table(60, 3)
-    seen = observe("LabelProportions", labels, Groups.from_sizes([3] * 20), 3)
-    learned, held_out = seen.split(0.25, torch.Generator().manual_seed(1))
-    trained = train(partial(network, 3), X, [learned], SETTINGS, seeds=[0, 1], score=held_out_likelihood(X, [held_out]))
-    for place, model in enumerate(trained.models):
-        expected = -NegativeLogLikelihood(held_out.aggregate)(model(X), held_out.groups, held_out.z).item()
-        assert trained.best_score[place] == pytest.approx(expected, rel=1e-5)
-        assert trained.history[trained.best_epoch[place]]["score"][place] == trained.best_score[place]
-        assert trained.best_score[place] == max(entry["score"][place] for entry in trained.history)
-
-
 # ----------------------------------------------------------------------------------------------------- labels
 
 
@@ -305,13 +293,3 @@ def test_permuted_accuracy_is_the_best_over_all_renamings(k, together):
     guessed, y = (torch.tensor(column) % k for column in zip(*together, strict=True))
     best = max((torch.tensor(names)[guessed] == y).double().mean().item() for names in permutations(range(k)))
     assert math.isclose(permuted_accuracy(guessed, y), best)
-
-
-def test_selection_by_labels_in_the_loop():
-    X, labels = table(200, 3)
-    seen = observe("PairwiseSimilarity", labels, drawn(200, 300, 2), 3)
-    settings = Settings(epochs=15, batch_size=20, learning_rate=0.02)
-    score = labelled_accuracy(X, labels, permuted=True)
-    trained = train(partial(network, 3), X, [seen], settings, seeds=[0, 1], score=score)
-    for place, model in enumerate(trained.models):
-        assert permuted_accuracy(model(X).argmax(1), labels) == trained.best_score[place]

@@ -53,13 +53,13 @@ def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
     # A swap and a rotation generate all permutations.
     if all(_is_symmetry(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
         return "any"
+    # Counts do not order classes: the reversal of three then is an interchange of two.
+    if not any(map(has_counts, observations)) and _is_symmetry(observations, numbers[::-1]):
+        return "reversal"
     blocks = _find_interchangeable(observations)
     if len(blocks) == 1 and len(blocks[0]) == k:
         return "any"
-    # The reversal of three ordered classes interchanges two; counts do not order classes.
-    if blocks and (blocks != ((0, 2),) or k > 3 or any(has_counts(s) for s in observations)):
-        return blocks
-    return "reversal" if _is_symmetry(observations, numbers[::-1]) else "none"
+    return blocks or "none"
 
 
 def symmetry_of(aggregate: Aggregate, n_classes: int) -> Symmetry:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from unbag._utils.files import raise_if_input, write_atomic
 from unbag._utils.terminal import Terminal, visible
 from unbag.cli.shared import check_writable, plain_errors
+from unbag.cli.tables_shown import make_table
 from unbag.persistence.run_folder import REPORT, SUMMARY, Run
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
@@ -56,9 +55,9 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
 def _check_folder(folder: Path) -> None:
     """Make the folder; raise an error if it contains anything but the results of an earlier demonstration."""
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; give a folder with --out")
+        raise NotADirectoryError(f"{folder} is a file; name a folder with --out")
     if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
-        raise FileExistsError(f"{folder} holds other files, such as {min(others)}; give another folder with --out")
+        raise FileExistsError(f"{folder} has other files, such as {min(others)}; name another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(Run(folder).report)
 
@@ -77,13 +76,9 @@ def _left_by_demo(folder: Path) -> set[str]:
 
 
 def _show(comparison: list[dict[str, Any]]) -> None:
-    table = Table(title="Accuracy on images that no method has seen", box=box.SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("learned by")
-    for heading in ("accuracy", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in comparison:
-        table.add_row(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}")
-    Terminal().print(table)
+    rows = [(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}") for row in comparison]
+    title = "Accuracy on new images, which no method has used"
+    Terminal().print(make_table(("method", "accuracy", "seconds"), rows, title=title))
 
 
 def _write_page(summary: dict[str, Any], path: Path) -> None:

@@ -20,44 +20,40 @@ MOST_FEATURES = 40
 
 
 def show_checked(console: Console, checked: Any) -> None:
-    """Print how columns were read, what was understood of the files, and what is wrong with them."""
+    """Print how the files were understood, and their problems."""
     if checked.understood:
-        for one in checked.understood["observations"]:
-            show_columns(console, one["file"], one["read"])
+        for source in checked.understood["observations"]:
+            show_columns(console, source["file"], source["read"])
         _show_understood(console, checked.understood)
     if not checked.problems:
         console.print("[green]No problems were found.[/green]")
         return
     show_problems(console, checked.problems)
-    counts = Counter(one.severity for one in checked.problems)
+    counts = Counter(problem.severity for problem in checked.problems)
     named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind in COLOURS if (count := counts[kind])]
     console.print(f"{', '.join(named)}. Rows are counted from 1, without the header.", highlight=False)
 
 
 def show_columns(console: Console, file: str, read: Sequence[dict[str, Any]]) -> None:
     """Print how the columns of a file of observations were read, and in how many cells."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    table.add_column(f"column of {plain(Path(file).name)}", overflow="fold")
-    table.add_column("read as", overflow="fold")
-    table.add_column("cells", justify="right", no_wrap=True)
-    before = None
-    for one in read:
-        name = "" if one["column"] == before else plain(one["column"])
-        table.add_row(name, plain(one["read_as"]), f"{one['cells']:,}")
-        before = one["column"]
-    console.print(table, highlight=False)
+    names = [column["column"] for column in read]
+    rows = [
+        ("" if name == before else name, column["read_as"], f"{column['cells']:,}")
+        for name, before, column in zip(names, [None, *names], read, strict=False)
+    ]
+    console.print(make_table((f"column of {Path(file).name}", "read as", "cells"), rows, texts=2), highlight=False)
     console.print()
 
 
 def show_problems(console: Console, problems: Sequence[Any]) -> None:
-    """Print problems one below the other, each behind how bad it is."""
+    """Print problems, each after its severity."""
     if not problems:
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for one in problems:
-        table.add_row(f"[{COLOURS[one.severity]}]{one.severity}", plain(one))
+    for problem in problems:
+        table.add_row(f"[{COLOURS[problem.severity]}]{problem.severity}", plain(problem))
     console.print(table, highlight=False)
 
 
@@ -73,7 +69,7 @@ def show_fit(console: Console, fitted: Any) -> None:
     headings = (
         "fitted to",
         "groups",
-        "scored",
+        "held\nout",
         "log-\nlikelihood",
         "constant",
         *["shares of\nthe group"] * with_shares,
@@ -82,19 +78,19 @@ def show_fit(console: Console, fitted: Any) -> None:
         (
             s["kind"],
             f"{s['groups']:,}",
-            f"{s['judged']['groups']:,} {'held out' if s['judged']['held_out'] else 'in training'}",
+            f"{s['judged']['groups']:,}" if s["judged"]["held_out"] else "none",
             _number(s["likelihood"]["model"]),
             _number(s["likelihood"]["trivial"]),
             *["" if s["own_share"] is None else _number(s["own_share"]["log_likelihood"])] * with_shares,
         )
         for s in summary["sets"]
     ]
-    console.print(_table(headings, rows))
+    console.print(make_table(headings, rows))
     candidates = [(c["model"], _number(c["score"]), f"{c['weight']:.0%}") for c in training["candidates"]]
-    console.print(_table(("model", "log-likelihood per held-out group", "weight"), candidates))
+    console.print(make_table(("model", "log-likelihood per held-out group", "weight"), candidates))
     sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        "Log-likelihoods are means per group. The constant prediction is the same for every row"
+        "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same for every row"
         + ("; shares of the group are those of its counts, for each of its rows." if with_shares else "."),
         *describe_error_rates(summary),
     ]
@@ -115,11 +111,14 @@ def show_fit(console: Console, fitted: Any) -> None:
     console.print(message, highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table of one column of names, followed by numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))  # its headings are broken to fit in 80 columns
+def make_table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, **options: Any) -> Table:
+    """Return a table whose first columns are texts, and whose others are numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=texts == 1, **options)
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left")
+        if place < texts:
+            table.add_column(plain(heading), overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(plain, row))
     return table
@@ -135,17 +134,16 @@ def _show_understood(console: Console, understood: dict[str, Any]) -> None:
         if instances.get(name) is not None:
             table.add_row(f"  {name}", f"column {plain(instances[name])}")
     table.add_row("  features", "\n".join(map(plain, _features(instances["features"]))))
-    for one in understood["observations"]:
-        doubt = "" if one["certain"] else " (a guess: say it with --aggregate)"
-        table.add_row("observations", plain(f"{one['file']}, {one['rows']:,} rows"))
-        table.add_row("  aggregate", f"{one['aggregate']}{doubt}")
-        keys = [("group", one["group"]), ("members", ", ".join(one["members"])), ("observed", one["observed"])]
-        keys += [("weight", one["weight"])]
-        for name, column in (*keys, ("size", one["size"])):
-            if column:
-                table.add_row(f"  {name}", f"column{'s' if name == 'members' else ''} {plain(column)}")
-        if one["sizes"] is not None:
-            table.add_row("  group sizes", _bars(one["sizes"]))
+    for source in understood["observations"]:
+        table.add_row("observations", plain(f"{source['file']}, {source['rows']:,} rows"))
+        doubt = "" if source["certain"] else " (inferred; name it with --aggregate)"
+        table.add_row("  aggregate", f"{source['aggregate']}{doubt}")
+        for name in ("group", "members", "observed", "weight", "size"):
+            if columns := source[name]:
+                several = f"columns {', '.join(columns)}" if name == "members" else f"column {columns}"
+                table.add_row(f"  {name}", plain(several))
+        if source["sizes"] is not None:
+            table.add_row("  group sizes", _draw_histogram(source["sizes"]))
     table.add_row("classes", plain(_list(understood["classes"])))
     console.print(table, highlight=False)
     console.print()
@@ -164,8 +162,8 @@ def _list(names: list[str]) -> str:
     return ", ".join(names[:MOST_FEATURES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _bars(sizes: list[dict[str, int]]) -> str:
-    """Return a small histogram: sizes, a bar, and how many groups there are."""
+def _draw_histogram(sizes: list[dict[str, int]]) -> str:
+    """Return a histogram of sizes as text."""
     names = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']}-{one['to']}" for one in sizes]
     wide, most = max(map(len, names)), max(one["groups"] for one in sizes)
     return "\n".join(

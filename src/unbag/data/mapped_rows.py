@@ -16,13 +16,6 @@ import torch
 from torch import Tensor
 
 SUFFIXES = (".npy", ".safetensors")
-MOST_OPEN = 256
-"""Files that are mapped at a time: a process may not have many more open."""
-RELEASED = 1 << 26
-"""Bytes after which pages that were read are given back; they stay in the cache of the system while there is room."""
-BLOCK = 1 << 22
-"""Bytes of neighbouring rows that an epoch visits close to each other; see :mod:`unbag.training.batches`."""
-
 FLOATS = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 """Types of numbers in .safetensors that are read."""
 
@@ -50,6 +43,13 @@ class MappedRows:
             [1., 1., 1.]]))
     """
 
+    max_open = 256
+    """Files that are mapped at a time: a process may not have many more open."""
+    released_bytes = 1 << 26
+    """Bytes after which pages that were read are given back; the system caches them while there is room."""
+    block_bytes = 1 << 22
+    """Bytes of neighbouring rows that an epoch visits close to each other; see :mod:`unbag.training.batches`."""
+
     def __init__(self, paths: str | Path | Iterable[str | Path], device: torch.device | str = "cpu") -> None:
         self.paths = _files_of(paths)
         self.device = torch.device(device)
@@ -70,7 +70,7 @@ class MappedRows:
         self.shape = (sum(self.sizes), *row)
         self.ndim = len(self.shape)
         self.dtype = torch.from_numpy(np.empty(0, self._kind)).dtype
-        self.rows_of_block = max(1, BLOCK // (math.prod(row) * self._kind.itemsize))
+        self.rows_of_block = max(1, self.block_bytes // (math.prod(row) * self._kind.itemsize))
         self._starts = np.append(0, np.cumsum(self.sizes))
 
     def __reduce__(self) -> tuple[Any, ...]:  # by which a checkpoint knows the rows, too
@@ -112,7 +112,7 @@ class MappedRows:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             array = np.frombuffer(mapped, kind, math.prod(shape), offset).reshape(shape)
             self._mapped[place] = mapped, array
-            if len(self._mapped) > MOST_OPEN:
+            if len(self._mapped) > self.max_open:
                 self._mapped.popitem(last=False)
         self._mapped.move_to_end(place)
         return self._mapped[place][1]
@@ -120,7 +120,7 @@ class MappedRows:
     def _release(self, read: int) -> None:
         """Give pages back once in a while: otherwise all rows would be held in memory in the end."""
         self._read += read
-        if self._read >= RELEASED and hasattr(mmap, "MADV_DONTNEED"):
+        if self._read >= self.released_bytes and hasattr(mmap, "MADV_DONTNEED"):
             self._read = 0
             for mapped, _ in self._mapped.values():
                 mapped.madvise(mmap.MADV_DONTNEED)

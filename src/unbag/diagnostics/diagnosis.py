@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,26 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.groups import Groups
+from unbag.data.row_source import Rows
 from unbag.diagnostics.registry import Context, run_checks
 from unbag.diagnostics.sampling import weights_by_answer
+from unbag.training.excerpts import excerpt
 
 
 def read_table(X: Any) -> Tensor:
     """Return rows as numbers; NaN where a value is missing."""
     return torch.from_numpy(np.array(X.cpu() if isinstance(X, Tensor) else X, dtype=np.float64))
+
+
+def diagnose_rows(context: Context, X: Rows) -> list[Finding]:
+    """Run the checks of rows, of an excerpt if these are on disk; labels of rows alone have none."""
+    if all(context.labels) and context.labels:
+        return []
+    table, sets = excerpt(X, context.sets)
+    whole = len(table) == len(X)
+    n_groups = sum(len(s.groups) for s in context.sets)
+    subjects = context.subjects if whole else None
+    return run_checks("rows", replace(context, X=table.double(), sets=sets, n_groups=n_groups, subjects=subjects))
 
 
 def diagnose(
@@ -56,6 +70,5 @@ def diagnose(
     s = Observations(find_aggregate(aggregate), groups, z, n_classes, group_weights=group_weights)
     if sampling is not None:
         weights_by_answer(sampling, s.z)  # an error here, as in a fit
-    rows = None if X is None else read_table(X)
-    context = Context([s.counting()], list(range(n_classes)), sampling=[sampling], X=rows)
-    return run_checks("observations", context) + ([] if X is None else run_checks("rows", context))
+    context = Context([s.counting()], list(range(n_classes)), sampling=[sampling])
+    return run_checks("observations", context) + ([] if X is None else diagnose_rows(context, read_table(X)))

@@ -60,13 +60,13 @@ class HeldOut:
     @classmethod
     def find(cls, context: Context) -> Iterator[HeldOut]:
         """Yield the groups of each set whose members were all held out."""
-        for s, log_probs in zip(context.sets, context.log_probs, strict=False):
+        for s, log_probs, by_fold in zip(context.sets, context.log_probs, context.fold_log_probs, strict=False):
             known = log_probs.isfinite().all(1)
             complete = s.groups.segments.sum((~known).long()) == 0
             if bool(complete.any()):
                 which = complete.nonzero().flatten()
                 own, members = s.take(which), s.groups.segments.take(which)[0]
-                yield cls(own, log_probs[members], [fold[own.groups.members] for fold in context.fold_log_probs])
+                yield cls(own, log_probs[members], [of_fold[members] for of_fold in by_fold])
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,11 @@ class Column:
     numbers: np.ndarray | None = None  # None for words
     words: np.ndarray | None = None  # of each code
 
+    @property
+    def is_array(self) -> bool:
+        """Return whether nothing but codes is known, as of the columns of an array, whose best ones may decide bags."""
+        return self.numbers is None and self.words is None
+
     @classmethod
     def from_numbers(cls, numbers: np.ndarray) -> Column:
         """Make a column of numbers, where each of a few narrow clusters counts as one value."""
@@ -178,7 +183,8 @@ def find_answer(column: Column, s: Observations, n_columns: int) -> str | None:
             f"its values, counted in each group, {how} the counts of the classes in all {n:,} groups, as chance does "
             f"{format_odds(coding.log_chance)}"
         )
-    if s.aggregate.size is None and s.aggregate.outcome == "yes_no" and (found := _decides_bags(column, s, n_columns)):
+    of_bags = s.aggregate.size is None and s.aggregate.outcome == "yes_no"
+    if of_bags and not column.is_array and (found := _decides_bags(column, s, n_columns)):
         return found
     return _gives_answers(column, s, n_columns)
 
@@ -263,7 +269,7 @@ def check_leaks(context: Context) -> Iterator[Finding]:
         return
     X = context.X.numpy()
     for number in np.flatnonzero(screen_columns(X, sets)).tolist():
-        column, name = Column.from_numbers(X[:, number]), context.name_column(number)
+        column, name = Column(Column.from_numbers(X[:, number]).codes), context.name_column(number)
         for s in sets:
             members = s.groups.members
             if len(members.unique()) == len(members) > len(s.groups) > 1:

@@ -52,8 +52,8 @@ class Context:
         For each set, log-probabilities of each membership by models that did not see its group, NaN where there are
         none; from ``"fit"`` on.
     fold_log_probs
-        Log-probabilities of each row by the models of each fold, whose differences show how uncertain they are; empty
-        without folds.
+        For each set, log-probabilities of each membership by the models of each fold, whose differences show how
+        uncertain they are.
     sample_log_probs
         Log-probabilities of some rows by the fitted model.
     folds
@@ -77,7 +77,7 @@ class Context:
     columns: Sequence[Any] | None = None
     subjects: Tensor | None = None
     log_probs: Sequence[Tensor] = ()
-    fold_log_probs: Sequence[Tensor] = ()
+    fold_log_probs: Sequence[Sequence[Tensor]] = ()
     sample_log_probs: Tensor | None = None
     folds: Sequence[Tensor] = ()
     interval: tuple[float, float] | None = None

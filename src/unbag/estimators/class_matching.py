@@ -53,7 +53,12 @@ def choose_names(labels: np.ndarray, classes: np.ndarray, symmetry: Symmetry, *,
     """
     distinct = np.unique(labels)
     known = set(distinct.tolist()) <= set(classes.tolist())
-    if isinstance(symmetry, tuple) and known:
+    if isinstance(symmetry, tuple):
+        if not known:
+            raise ValueError(
+                f"y must have labels among the classes {classes.tolist()}, only some of which are interchangeable; got "
+                f"{distinct[:10].tolist()}; pass classes= to fit for other names"
+            )
         unnamed = classes[[number for block in symmetry for number in block]].tolist()
         if missing := [name for name in unnamed if name not in set(distinct.tolist())]:
             raise ValueError(f"each of the interchangeable classes needs a labelled row; there is none for {missing}")

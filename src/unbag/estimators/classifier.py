@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from unbag._utils.checks import check_device
 from unbag._utils.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
-from unbag.diagnostics import raise_if_fatal, run_checks
+from unbag.diagnostics import diagnose_rows, raise_if_fatal, run_checks
 from unbag.diagnostics.fitted import DivergenceWarning
 from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
@@ -191,8 +192,8 @@ class AggregateClassifier(Predictor):
         check_device(self.device)
         seed, begun = first_seed(self.random_state), time.monotonic()
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
-        context, of_rows = describe_data(data, self._column_names())
-        findings = run_checks("observations", context) + ([] if of_rows is None else run_checks("rows", of_rows))
+        context = describe_data(data, self._column_names())
+        findings = run_checks("observations", context) + diagnose_rows(context, data.rows)
         raise_if_fatal(findings, len(data.raw_sets))
         self.diagnosis_ = self._report(findings)
         self.scaling_ = data.fit_scaling(self.scaling)
@@ -200,11 +201,11 @@ class AggregateClassifier(Predictor):
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
         self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
-        self._set_folds(data, problem, schedule.assign_folds(problem))
+        self._set_folds(data, problem, folds := schedule.assign_folds(problem))
+        self.estimated_accuracy_ = estimate_accuracy(problem, self.mixture_.out_of_fold, folds)
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
-        self.diagnosis_ += self._report(
-            run_checks("fit", describe_fit(context, self, data, problem, time.monotonic() - begun))
-        )
+        fitted = describe_fit(self, data, problem, context.sets, time.monotonic() - begun)
+        self.diagnosis_ += self._report(run_checks("fit", replace(context, **fitted)))
         if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
             self.estimated_accuracy_ = None
         return self
@@ -231,7 +232,6 @@ class AggregateClassifier(Predictor):
         ]
         self.history_ = best.history
         self.feature_statistics_ = data.feature_statistics()
-        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
         """Store the fold that predicts each membership, and the fold that held out each group; -1 without such a fold.

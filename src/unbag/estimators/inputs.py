@@ -1,4 +1,4 @@
-"""From what callers hand to the estimator to rows, observations and names of classes."""
+"""Read the arguments of ``fit`` and of predictions: rows, observations, and names of classes."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from unbag.data.scaling import check_finite
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_of_groups
 from unbag.diagnostics.sampling import weights_by_answer
+from unbag.learners.base import ROWS_AT_ONCE
 from unbag.learners.choice import is_network, name_of
 from unbag.training import Observations
-
-ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class RawObservations:
-    """One set of what was seen: observations of groups, or labels of single rows, which are groups of one."""
+    """One set of observations before the classes are known."""
 
     aggregate: Aggregate
     groups: Groups
     z: Any
     labels: np.ndarray | None = None
+    """Labels of single rows in place of ``z``; their groups have one row each."""
     group_weights: Tensor | None = None
     checked: Observations | None = None
-    """The same, where they were checked before."""
+    """The same set, if the caller has validated it."""
     sampling: Any = None
-    """How groups were chosen by their answer; see :func:`unbag.diagnostics.sampling.weights_by_answer`."""
     columns: list[Any] | None = None
-    """The names of the columns of z, if it has a column for each class; None where they have none."""
+    """Class names of the columns of ``z``; None if it has no names."""
 
-    def tells_n_classes(self) -> int | None:
-        """Return how many classes there are, where the observations show it."""
+    @property
+    def n_classes(self) -> int | None:
+        """Return the number of classes, if the observations show it."""
         if self.aggregate.has_class_columns and self.labels is None and self.z.ndim >= 2:
             return int(self.z.shape[1])
         return self.aggregate.n_classes
 
     def observations(self, classes: np.ndarray) -> Observations:
-        """Return the set as training takes it, with classes by their numbers."""
+        """Return the set with classes as numbers."""
         order = match_columns(self.columns, classes.tolist(), "y")
         if self.checked is not None:
             if (n := self.checked.n_classes) != len(classes):
@@ -73,31 +73,32 @@ class RawObservations:
         return Observations(self.aggregate, self.groups, z, len(classes), group_weights=self.group_weights)
 
     def weighted(self, sample_weight: Any, group_weights: Any, sampling: Any, n_rows: int) -> RawObservations:
-        """Return the same with weights of groups, given as such, by equal weights of all rows of a group, by answer."""
-        given = [] if self.group_weights is None else [self.group_weights]
+        """Multiply the weights of groups by those of the caller, those of rows, and those of selected observations."""
+        factors = [] if self.group_weights is None else [self.group_weights]
         if group_weights is not None:
-            given.append(read_group_weights(group_weights, self.groups))
+            factors.append(read_group_weights(group_weights, self.groups))
         if sample_weight is not None:
-            given.append(weights_of_groups(sample_weight, self.groups, n_rows))
-        weights = math.prod(given[1:], start=given[0]) if given else None
+            factors.append(weights_of_groups(sample_weight, self.groups, n_rows))
+        weights = math.prod(factors[1:], start=factors[0]) if factors else None
         if sampling is not None:
             if self.z is None:
-                raise ValueError("sampling is by the answers of groups, but y holds labels; give sample_weight instead")
+                raise ValueError(
+                    "sampling is by observations of groups, but y holds labels; pass sample_weight instead"
+                )
             weights = weights_by_answer(sampling, self.z, weights)
         return replace(self, group_weights=weights, sampling=sampling)
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
-    """Return the rows of a table or of images as a tensor of floats, checked by scikit-learn's rules.
+    """Return the rows of a table or of images as floats, validated by the rules of scikit-learn.
 
-    Whole numbers that float32 cannot hold, and float64, stay float64: scaling takes differences first. Rows on disk are
-    checked part by part, and stay there.
+    Float64, and integers that float32 cannot represent, stay float64 until they are scaled. Rows on disk stay there.
     """
     if reset:
         estimator.preparation_ = None
     if isinstance(X, EncodedRows):
         return _read_encoded(estimator, X, reset=reset)
-    if isinstance(X, RowSource) and not isinstance(X, Tensor):  # numbers already
+    if isinstance(X, RowSource) and not isinstance(X, Tensor):
         return _read_source(estimator, X, reset=reset)
     if estimator.preparation_ is not None:
         return encode_frame(estimator, X)
@@ -109,15 +110,16 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         precise = np.result_type(array.dtype, np.float32).itemsize > 4
         array = np.require(array, np.float64 if precise else np.float32, ["C", "W"])
     except (TypeError, ValueError):
-        _refuse_text(X)
+        _raise_if_text(X)
         raise
     rows = torch.from_numpy(array)
-    _check_row_shape(estimator, tuple(rows.shape[1:]), reset=reset)
+    _validate_shape(estimator, rows, reset=reset)
     check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=rows.ndim == 2)
     return rows
 
 
-def _check_row_shape(estimator: Any, shape: tuple[int, ...], *, reset: bool) -> None:
+def _validate_shape(estimator: Any, rows: Rows, *, reset: bool) -> None:
+    shape = row_shape(rows)
     if reset:
         estimator.input_shape_ = shape
     elif shape != estimator.input_shape_:
@@ -126,7 +128,7 @@ def _check_row_shape(estimator: Any, shape: tuple[int, ...], *, reset: bool) -> 
 
 def _read_encoded(estimator: Any, X: EncodedRows, *, reset: bool) -> Rows:
     rows = X.rows if isinstance(X.rows, Tensor) else _read_source(estimator, X.rows, reset=reset)
-    _check_row_shape(estimator, row_shape(rows), reset=reset)
+    _validate_shape(estimator, rows, reset=reset)
     if reset:
         estimator.preparation_, estimator.n_features_in_ = X.preparation, len(X.preparation.names)
         estimator.feature_names_in_ = np.array(X.preparation.names, dtype=object)
@@ -138,33 +140,32 @@ def _read_encoded(estimator: Any, X: EncodedRows, *, reset: bool) -> Rows:
 
 
 def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
-    shape = row_shape(X)
-    _check_row_shape(estimator, shape, reset=reset)
+    _validate_shape(estimator, X, reset=reset)
     if reset:
         if not is_network(estimator.model):
-            raise ValueError(f"{name_of(estimator.model)} needs its rows in memory; for rows on disk, take a network")
-        estimator.n_features_in_ = shape[0]
+            raise ValueError(f"{name_of(estimator.model)} needs rows in memory; for rows on disk, choose a network")
+        estimator.n_features_in_ = estimator.input_shape_[0]
         vars(estimator).pop("feature_names_in_", None)
         for part in TakenRows(X).split(ROWS_AT_ONCE):
-            check_finite(part, missing=len(shape) == 1)
+            check_finite(part, missing=part.ndim == 2)
     return X
 
 
-def _refuse_text(X: Any) -> None:
-    """Name the columns of an array that hold text or dates, if there are any."""
+def _raise_if_text(X: Any) -> None:
+    """Name the columns of an array that contain text or dates."""
     columns = np.atleast_2d(np.asarray(X)).T
     texts = [next(filter(_is_text, column.tolist()), None) for column in columns]
-    held = torch.tensor([text is not None for text in texts])
-    if bool(held.any()):
-        first = texts[int(held.nonzero()[0])]
+    flags = torch.tensor([text is not None for text in texts])
+    if bool(flags.any()):
+        first = texts[int(flags.nonzero()[0])]
         raise ValueError(
-            f"X must hold numbers, but there are values such as {first!r} in {format_indices('column', held)}; hand in "
-            "a table of pandas or polars, whose text and dates become numbers, or leave the column out"
+            f"X must hold numbers, but there are values such as {first!r} in {format_indices('column', flags)}; pass a "
+            "table of pandas or polars, whose text and dates become numbers, or leave the column out"
         )
 
 
 def _is_text(value: Any) -> bool:
-    """Whether something is no number, but text or a date, rather than text that reads as a number."""
+    """Return whether a value is a date, or text that is not a number."""
     if not isinstance(value, str):
         return isinstance(value, bytes | date)
     try:
@@ -184,44 +185,38 @@ def read_sets(
     group_weights: Any = None,
     sampling: Any = None,
 ) -> list[RawObservations]:
-    """Return the sets that were seen of a table: one, or as many as there are aggregates in a list."""
+    """Return the sets of observations: one, or as many as the list of aggregates has entries."""
+    arguments = {"y": y, "groups": groups, "group_weights": group_weights, "sampling": sampling}
     if not isinstance(aggregate, list | tuple):
-        one = _read_set(find_aggregate(aggregate), y, groups, n_rows)
-        return [one.weighted(sample_weight, group_weights, sampling, n_rows)]
-    groups, group_weights, sampling = (
-        [None] * len(aggregate) if given is None else given for given in (groups, group_weights, sampling)
-    )
-    for name, given in (("y", y), ("groups", groups), ("group_weights", group_weights), ("sampling", sampling)):
-        if not isinstance(given, list | tuple) or len(given) != len(aggregate):
-            got = f"{len(given)} entries" if isinstance(given, list | tuple) else describe(given)
-            raise ValueError(
-                f"with a list of {len(aggregate)} aggregates, {name} must be a list with an entry for each; got {got}"
-            )
-    if not aggregate:
+        aggregate, arguments = [aggregate], {name: [value] for name, value in arguments.items()}
+    elif not aggregate:
         raise ValueError("aggregate is an empty list: there is nothing to learn from")
-    sets = [
-        _read_set(find_aggregate(one), own_y, own, n_rows) for one, own_y, own in zip(aggregate, y, groups, strict=True)
+    n = len(aggregate)
+    for name, value in arguments.items():
+        if value is None and name != "y":
+            arguments[name] = [None] * n
+        elif not isinstance(value, list | tuple) or len(value) != n:
+            got = f"{len(value)} entries" if isinstance(value, list | tuple) else describe(value)
+            raise ValueError(f"with a list of {n} aggregates, {name} must be a list with an entry for each; got {got}")
+    return [
+        _read_set(find_aggregate(kind), values, members, n_rows).weighted(sample_weight, weights, selection, n_rows)
+        for kind, values, members, weights, selection in zip(aggregate, *arguments.values(), strict=True)
     ]
-    of_sets = zip(sets, group_weights, sampling, strict=True)
-    return [one.weighted(sample_weight, own, chosen, n_rows) for one, own, chosen in of_sets]
 
 
 def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObservations:
+    if groups is not None and (isinstance(y, Observations) or is_target(y)):
+        kind = "set of observations" if isinstance(y, Observations) else "target"
+        raise ValueError(f"y is a {kind}, which holds its groups; leave groups= out")
     if isinstance(y, Observations):
-        if groups is not None:
-            raise ValueError("y is a set of observations, which holds its groups; leave groups= out")
         if repr(y.aggregate) != repr(aggregate):
             raise ValueError(f"y is a set of observations by {y.aggregate!r}, but aggregate is {aggregate!r}")
         check_groups_fit(y.groups, n_rows)
-        one = y.to("cpu")
-        columns = one.columns if aggregate.has_class_columns else None
-        return RawObservations(
-            aggregate, one.groups, one.z, group_weights=one.group_weights, checked=one, columns=columns
-        )
+        y = y.to("cpu")
+        columns = y.columns if aggregate.has_class_columns else None
+        return RawObservations(aggregate, y.groups, y.z, None, y.group_weights, checked=y, columns=columns)
     columns = None
     if is_target(y):
-        if groups is not None:
-            raise ValueError("y is a target, which holds its groups; leave groups= out")
         _check_length(y, n_rows)
         columns = columns_of_target(y)
         groups, y = read_target(y)
@@ -243,7 +238,7 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
 
 
 def read_labels(y: Any) -> np.ndarray:
-    """Return plain labels of any type, checked by scikit-learn's rules."""
+    """Return labels of rows, of any type, validated by the rules of scikit-learn."""
     if y is None:
         raise ValueError("AggregateClassifier requires y to be passed, but the target y is None")
     raise_if_masked(y, "y")
@@ -256,34 +251,34 @@ def read_labels(y: Any) -> np.ndarray:
 def choose_classes(
     classes: Any, n_classes: int | None, sets: Sequence[RawObservations], class_shares: Any = None
 ) -> np.ndarray:
-    """Return the names of the classes: those given, those of columns or labels, or numbers from 0 on."""
+    """Return the names of the classes: those of the caller, of columns or of labels, or numbers from 0."""
     names = None if classes is None else _as_names(classes)
     by_source = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
     by_source += [("classes", None if names is None else check_n_classes(len(names)))]
     by_source += [("class_shares", count_shares(class_shares))]
-    by_source += [(type(one.aggregate).__name__, one.tells_n_classes()) for one in sets]
+    by_source += [(type(s.aggregate).__name__, s.n_classes) for s in sets]
     counts = [(count, name) for name, count in by_source if count is not None]
     if len({count for count, _ in counts}) > 1:
         numbers = ", ".join(f"{count} by {name}" for count, name in counts)
-        raise ValueError(f"the number of classes is told in different ways: {numbers}")
+        raise ValueError(f"the number of classes is contradictory: {numbers}")
     count = counts[0][0] if counts else None
     if names is not None:
         return names
-    if columns := next((one.columns for one in sets if one.columns is not None), None):
+    if columns := next((s.columns for s in sets if s.columns is not None), None):
         return _as_names(sorted(columns) if is_numbering(columns) else columns)
-    labels = [one.labels for one in sets if one.labels is not None]
+    labels = [s.labels for s in sets if s.labels is not None]
     if labels:
         return _classes_of_labels(np.unique(np.concatenate(labels)), count)
     if count is None:
         raise ValueError(
-            f"{type(sets[0].aggregate).__name__} does not tell how many classes there are; give n_classes=, or their "
-            "names with classes="
+            f"{type(sets[0].aggregate).__name__} does not show how many classes there are; pass n_classes=, or their "
+            "names as classes="
         )
     return np.arange(count)
 
 
 def number_labels(labels: np.ndarray, classes: np.ndarray) -> Tensor:
-    """Return the place of each label among the classes, or name those that are none of them.
+    """Return the number of the class of each label; raise an error for labels of other classes.
 
     Examples
     --------
@@ -306,7 +301,7 @@ def _classes_of_labels(distinct: np.ndarray, count: int | None) -> np.ndarray:
     if distinct.dtype.kind in "iu" and distinct.min() >= 0 and distinct.max() < count:
         return np.arange(count)
     raise ValueError(
-        f"y holds {len(distinct)} classes, {distinct[:10].tolist()}, but there are {count}; name them all with classes="
+        f"y holds {len(distinct)} classes, {distinct[:10].tolist()}, but there are {count}; name them all by classes="
     )
 
 
@@ -325,8 +320,8 @@ def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarra
     if aggregate.outcome != "class_counts":
         raise ValueError(
             f"y holds no groups, but {type(aggregate).__name__} observes groups: use fit(X, z, groups=groups) or "
-            "fit(X, unbag.target(ids, z)); scikit-learn gives groups= to splitters, not to fit; to learn from plain "
-            "labels, leave aggregate='label_proportions'"
+            "fit(X, unbag.target(ids, z)); scikit-learn passes groups= to splitters, not to fit; to learn from "
+            "labels of rows, leave aggregate='label_proportions'"
         )
     if y is not None:
         _check_length(y, n_rows)
@@ -334,15 +329,15 @@ def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarra
 
 
 def _check_length(y: Any, n_rows: int) -> None:
-    if (given := len(y) if hasattr(y, "__len__") else n_rows) != n_rows:
+    if (length := len(y) if hasattr(y, "__len__") else n_rows) != n_rows:
         raise ValueError(
-            f"y has {given} entries for {n_rows} rows of X; where y holds observations of groups, hand in "
+            f"y has {length} entries for {n_rows} rows of X; if y holds observations of groups, pass "
             "groups=groups as well, or unbag.target(ids, z), which has one entry per row"
         )
 
 
 def check_groups_fit(groups: Groups, n_rows: int) -> None:
-    """Refuse groups of other rows than there are."""
+    """Raise an error if groups have other rows than there are."""
     if groups.n_rows is not None and groups.n_rows != n_rows:
         raise ValueError(f"X has {n_rows} rows, but the groups were made for {groups.n_rows}")
     if groups.last_row >= n_rows:

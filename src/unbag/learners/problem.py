@@ -189,9 +189,10 @@ class Problem:
 
     def log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the log-likelihood of every group, differentiable, shape ``(groups of all sets,)``."""
-        return torch.cat(
-            [t.aggregate.checked_evidence(outputs[t.members], t.segments, t.z).log_likelihood for t in self.terms]
-        )
+        values = []
+        for aggregate, members, segments, z, _ in self.terms:
+            values.append(aggregate.checked_evidence(outputs[members], segments, z).log_likelihood)
+        return torch.cat(values)
 
     def smooth_log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the total log-likelihood by each kind's cheapest smooth approximation, differentiable, a scalar.

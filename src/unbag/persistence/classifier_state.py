@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from unbag._utils.environment import versions
 from unbag.aggregates import Aggregate
 from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.registry import describe_aggregate, find_aggregate, is_registered, restore_aggregate
-from unbag.data.features import Preparation
+from unbag.data.features import Feature, Preparation
 from unbag.data.labels import Categorical
 from unbag.data.scaling import Scaling, scaling_shape
 from unbag.diagnostics.shift import STATISTICS
@@ -30,6 +31,8 @@ LOCAL = ("device", "devices", "nodes", "checkpoint", "optimiser", "schedule", "s
 """Parameters that describe one machine, or are code that only training runs; they are not saved."""
 COPIED = ("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "candidates", "history")
 """Attributes, without the underscore at their end, that the JSON file holds as they are."""
+FEATURES = TypeAdapter(tuple[Feature, ...])
+"""Writes columns without the entries that are usual, as there may be hundreds of thousands of columns."""
 SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
 
 Arrays = dict[str, dict[str, Tensor]]
@@ -89,7 +92,7 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays, Code]:
         "class_order": classifier.class_order_,
         "input_shape": classifier.input_shape_,
         "feature_names": getattr(classifier, "feature_names_in_", None),
-        "features": None if preparation is None else preparation.features,
+        "features": None if preparation is None else FEATURES.dump_python(preparation.features, exclude_defaults=True),
         "mixture": _describe_mixture(classifier.mixture_, "mixture", arrays),
         "bag_mixture": None if bags is None else _describe_mixture(bags.mixture, "bags", arrays),
     }

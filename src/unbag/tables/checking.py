@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from unbag.data.columns import Table, is_array, is_missing
 from unbag.data.features import feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics import Context, run_checks
-from unbag.tables.disk import encode_in_memory, excerpt_of
+from unbag.tables.disk import encode_in_memory, sample_groups
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
 from unbag.tables.load import LoadedTables, load_tables
@@ -23,8 +24,8 @@ from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.roles import kinds_of_size
 
-OF_COLUMNS = ("answer_column", "group_column", "missing_columns")
-"""Findings about single columns, which :func:`examine_features` names as they are called in the file."""
+OF_COLUMNS = ("answer_column", "constant_columns", "group_column", "missing_columns")
+"""Findings about single columns, which are reported with the names of columns in the file."""
 
 OPTIONS = {
     "interchangeable_classes": "--names COLUMN",
@@ -41,18 +42,19 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Checked:
-    """What was understood of the files, and what is wrong with them."""
+    """How the files were understood, and their problems."""
 
     understood: dict[str, Any]
     problems: list[Problem]
 
     def worst(self) -> str:
         """Return ``"error"``, ``"warning"`` or ``"clean"``."""
-        return next((one for one in ("error", "warning") if any(p.severity == one for p in self.problems)), "clean")
+        severities = {problem.severity for problem in self.problems}
+        return next((severity for severity in ("error", "warning") if severity in severities), "clean")
 
 
 def check_tables(plan: Plan) -> Checked:
-    """Read the files of a plan and list what is wrong with them; nothing is raised for what a file holds.
+    """Read the files of a plan and list their problems; no error is raised for the content of a file.
 
     Examples
     --------
@@ -66,165 +68,136 @@ def check_tables(plan: Plan) -> Checked:
     ('error', 'the file is empty; it needs a line with the names of the columns, and rows below')
     """
     try:
-        gathered = load_tables(plan)
+        loaded = load_tables(plan)
     except TableError as error:
         return Checked({}, error.problems)
-    looked, notes = look_at(gathered)
-    problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
-    if all(one.severity != "error" for one in problems):
-        problems += as_problems(examine_rows(gathered, looked))
-    order = {"error": 0, "warning": 1, "note": 2}
-    return Checked(_understood(gathered, looked.instances), sorted(problems, key=lambda one: order[one.severity]))
+    sample, problems = examine(loaded)
+    if all(problem.severity != "error" for problem in problems):
+        problems += _examine_rows(loaded, sample)
+    order = ("error", "warning", "note")
+    return Checked(_describe(loaded, sample.instances), sorted(problems, key=lambda p: order.index(p.severity)))
 
 
-def look_at(gathered: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
-    """Return what is examined: all rows, or those of some groups where rows are on disk, and a note of that."""
-    if not gathered.on_disk:
-        return gathered, []
-    looked, note = excerpt_of(gathered)
-    return looked, [note]
+def require_explicit_kind(loaded: LoadedTables) -> None:
+    """Raise an error for observations whose kind is ambiguous."""
+    for observed in loaded.observed:
+        if not observed.columns.certain:
+            kinds = " or ".join(kind.name for kind in kinds_of_size(observed.columns.kind.size))
+            raise fail(f"this may be {kinds}; name the kind with --aggregate", observed.table.file)
 
 
-def refuse_doubt(gathered: LoadedTables) -> None:
-    """Refuse to train on observations whose kind was only guessed."""
-    for one in gathered.observed:
-        if not one.columns.certain:
-            kinds = " or ".join(kind.name for kind in kinds_of_size(one.columns.kind.size))
-            raise fail(f"this may be {kinds}; say which with --aggregate", one.table.file)
+def examine(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
+    """Return the rows in which columns were checked, all or a sample of rows on disk, and the problems of the files."""
+    sample, notes = loaded, []
+    if loaded.on_disk:
+        sample, note = sample_groups(loaded)
+        notes = [note]
+    return sample, [*loaded.problems, *notes, *_examine_features(sample), *_examine_observations(loaded)]
 
 
-def examine_features(gathered: LoadedTables) -> Iterator[Problem]:
-    """Yield what is wrong with features, or suspicious: missing, constant, numbers with words, answers and ids."""
-    column = gathered.columns.group
-    group = None if column is None else codes_of(gathered.instances.column(column))  # of each row, -1 for none
-    measured = measured_columns(gathered, group)
-    for name in gathered.columns.features:
-        if name in measured:
-            continue
-        errors = list(feature_problems(gathered.instances, name, f"leave it out with --exclude {name}"))
-        yield from errors
-        if not errors and not is_array(gathered.instances.first(name).type):
-            yield from _suspicious(gathered, name, group)
+def as_problems(findings: Sequence[Finding]) -> list[Problem]:
+    """Return findings as problems."""
+    return [Problem("note" if f.kind == "few_groups" else "warning", _advise(f)) for f in findings]
 
 
-def examine_observations(gathered: LoadedTables) -> Iterator[Problem]:
-    """Yield what the observations cannot tell; a set that tells nothing may still stand beside others."""
-    alone = len(gathered.observed) == 1
-    for one, findings in zip(gathered.observed, gathered.findings, strict=True):
-        for finding in findings:
-            if finding.kind == "unnamed_classes" and gathered.plan.names is not None:
-                continue
-            if finding.kind == "unnamed_classes":
-                yield Problem("note", say_finding(finding), one.table.file)
-            elif finding.kind == "rows_without_group":
-                yield Problem("note", finding.message, gathered.instances.file)
-            else:
-                yield Problem("error" if finding.fatal and alone else "warning", say_finding(finding), one.table.file)
-
-
-def say_finding(finding: Finding) -> str:
-    """Return what a finding says, with the options that its advice is about."""
+def _advise(finding: Finding) -> str:
+    """Return the message of a finding, with the options that help."""
     option = OPTIONS.get(finding.kind)
     return finding.message if option is None else f"{finding.message} ({option})"
 
 
-def examine_rows(gathered: LoadedTables, looked: LoadedTables) -> list[Finding]:
-    """Return what is suspicious about all columns together; single columns are a matter of :func:`examine_features`.
-
-    ``looked`` is what :func:`look_at` returns.
-    """
+def _examine_rows(loaded: LoadedTables, sample: LoadedTables) -> list[Problem]:
+    """Return problems of all columns together; those of single columns are found by :func:`_examine_features`."""
     context = Context(
-        [one.checked.counting() for one in looked.observed if one.checked is not None],
-        gathered.classes,
-        X=encode_in_memory(looked).rows.double(),
-        n_groups=sum(len(one.checked.groups) for one in gathered.observed if one.checked is not None),
-        subjects=None if looked.subjects is None else torch.from_numpy(looked.subjects),
+        [observed.checked.counting() for observed in sample.observed if observed.checked is not None],
+        loaded.classes,
+        X=encode_in_memory(sample).rows.double(),
+        n_groups=sum(len(observed.checked.groups) for observed in loaded.observed if observed.checked is not None),
+        subjects=None if sample.subjects is None else torch.from_numpy(sample.subjects),
     )
-    return [finding for finding in run_checks("rows", context) if finding.kind not in OF_COLUMNS]
+    return as_problems([f for f in run_checks("rows", context) if f.fatal or f.kind not in OF_COLUMNS])
 
 
-def as_problems(findings: Sequence[Finding]) -> list[Problem]:
-    """Return findings as the commands show them."""
-    return [Problem("note" if one.kind == "few_groups" else "warning", say_finding(one)) for one in findings]
+def _examine_observations(loaded: LoadedTables) -> Iterator[Problem]:
+    """Yield what the observations do not identify; a set that identifies nothing may be useful beside others."""
+    alone = len(loaded.observed) == 1
+    for observed, findings in zip(loaded.observed, loaded.findings, strict=True):
+        file = observed.table.file
+        for finding in findings:
+            if finding.kind == "rows_without_group":
+                yield Problem("note", finding.message, loaded.instances.file)
+            elif finding.kind != "unnamed_classes":
+                yield Problem("error" if finding.fatal and alone else "warning", _advise(finding), file)
+            elif loaded.plan.names is None:
+                yield Problem("note", _advise(finding), file)
 
 
-def _suspicious(gathered: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
-    table = gathered.instances
+def _examine_features(loaded: LoadedTables) -> Iterator[Problem]:
+    """Yield problems of columns: missing or constant values, words among numbers, answers and ids."""
+    column = loaded.columns.group
+    group = None if column is None else codes_of(loaded.instances.column(column))  # of each row, -1 for none
+    measured = measured_columns(loaded, group)
+    for name in loaded.columns.features:
+        if name in measured:
+            continue
+        errors = list(feature_problems(loaded.instances, name, f"leave it out with --exclude {name}"))
+        yield from errors
+        if not errors and not is_array(loaded.instances.first(name).type):
+            yield from _examine_column(loaded, name, group)
+
+
+def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
+    table = loaded.instances
     column = table.column(name)
-    missing = is_missing(column)
-    if missing.any():
-        fate = (
-            "they are a category of their own"
-            if kind_of(column) == "category"
-            else "trees read them as they are; other models use the mean and a column that marks them"
-        )
-        yield Problem(
-            "warning",
-            f"{missing.sum():,} of {len(table):,} values are missing, first row {int(missing.argmax()) + 1}; {fate}",
-            table.file,
-            None,
-            name,
-        )
-    candidate = Candidate(gathered, name, group)
+    warn = partial(Problem, "warning", file=table.file, column=name)
+    if (missing := is_missing(column)).any():
+        fate = "trees read them as they are; other models use the mean and a column that marks them"
+        if kind_of(column) == "category":
+            fate = "they are a category of their own"
+        first = int(missing.argmax()) + 1
+        yield warn(f"{missing.sum():,} of {len(table):,} values are missing, first row {first}; {fate}")
+    candidate = Candidate(loaded, name, group)
     if len(np.unique(candidate.codes)) == 1:
-        yield Problem(
-            "warning", f"the column is {column[0].as_py()!r} in every row and tells nothing", table.file, None, name
-        )
+        yield warn(f"the column is {column[0].as_py()!r} in every row and contains no information")
         return
-    if name not in gathered.plan.categorical:
+    numbers = None
+    if name not in loaded.plan.categorical:
         numbers = find_number_texts(table, name, f"say --categorical {name}")
-        yield from [] if numbers is None else [numbers]
+    yield from [] if numbers is None else [numbers]
     if (leak := next(candidate.leaks(), None)) is not None:
-        yield _refuse(gathered, name, leak)
+        if name in {*(loaded.plan.features or ()), *loaded.plan.trust}:
+            yield warn(f"{leak}; it is used because it was named")
+        else:
+            advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
+            yield Problem("error", f"{leak}; {advice}", table.file, None, name)
     elif candidate.constant_within_groups():
-        yield Problem(
-            "warning",
-            "the column is the same in all rows of each group, but differs between groups: it tells the group, not the "
-            f"row, and a model can learn the observations by heart from it; consider --exclude {name}",
-            table.file,
-            None,
-            name,
+        yield warn(
+            "the column is the same in all rows of each group, but differs between groups: it identifies the group, "
+            f"not the row, and a model can memorise the observations by it; consider --exclude {name}"
         )
 
 
-def _refuse(gathered: LoadedTables, name: str, leak: str) -> Problem:
-    """Refuse a column that tells the answer, the row or the group; one that was named is taken with a warning."""
-    if name in {*(gathered.plan.features or ()), *gathered.plan.trust}:
-        advice = "it is learned from because it was named"
-        return Problem("warning", f"{leak}; {advice}", gathered.instances.file, None, name)
-    advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
-    return Problem("error", f"{leak}; {advice}", gathered.instances.file, None, name)
-
-
-def _understood(gathered: LoadedTables, table: Table) -> dict[str, Any]:
-    """Return how the files were read, as JSON can hold it; the table has features in memory."""
-    kinds = {name: kind_of(table.data.schema.field(name)) for name in gathered.columns.features}
+def _describe(loaded: LoadedTables, table: Table) -> dict[str, Any]:
+    """Return how the files were understood, as JSON; the features of the table are in memory."""
+    columns = loaded.columns
+    roles = {name: getattr(columns, name) for name in ("id", "group", "label")}
+    if columns.subject is not None:
+        roles["subject"] = columns.subject
+    kinds = {name: kind_of(table.data.schema.field(name)) for name in columns.features}
     return {
-        "instances": {
-            "file": table.file,
-            "rows": len(gathered.instances),
-            "id": gathered.columns.id,
-            "group": gathered.columns.group,
-            "label": gathered.columns.label,
-            **({} if gathered.columns.subject is None else {"subject": gathered.columns.subject}),
-            "features": kinds,
-        },
-        "classes": list(gathered.classes),
-        "observations": [_understood_source(one) for one in gathered.observed],
+        "instances": {"file": table.file, "rows": len(loaded.instances), **roles, "features": kinds},
+        "classes": list(loaded.classes),
+        "observations": [_describe_source(observed) for observed in loaded.observed],
     }
 
 
-def _understood_source(one: ObservationTable) -> dict[str, Any]:
+def _describe_source(observed: ObservationTable) -> dict[str, Any]:
+    columns = observed.columns
     return {
-        "file": one.table.file,
-        "rows": len(one.table),
-        "aggregate": one.columns.aggregate,
-        "certain": one.columns.certain,
-        "group": one.columns.group,
-        "members": list(one.columns.members),
-        "observed": one.columns.observed,
-        "size": one.columns.size,
-        "weight": one.columns.weight,
-        "read": [one._asdict() for one in one.read],
-        "sizes": None if one.groups is None else histogram_of_sizes(one.groups.sizes.numpy()),
+        "file": observed.table.file,
+        "rows": len(observed.table),
+        **{name: getattr(columns, name) for name in ("aggregate", "certain", "group", "observed", "size", "weight")},
+        "members": list(columns.members),
+        "read": [read._asdict() for read in observed.read],
+        "sizes": None if observed.groups is None else histogram_of_sizes(observed.groups.sizes.numpy()),
     }

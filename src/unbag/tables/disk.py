@@ -1,9 +1,9 @@
-"""Rows of a table that stay on disk: prepared once, in the order of their groups, in a folder that later runs reuse.
+"""Encoded rows of a table on disk, in the order of their groups, in a folder that later runs reuse.
 
-The features of a Parquet file or folder are turned into numbers piece by piece and written to one file, ``rows.npy``,
-the rows of each group side by side. Where a row goes is known from its group, so that nothing is sorted: rows are put
-into their places, in as many passes over the input as the file has parts of half the memory. A folder is reused by
-whoever asks for the same features of the same files, which are told by name, size, time of change and columns.
+The features of a Parquet file or folder are encoded piece by piece and written to one file, ``rows.npy``, with the rows
+of each group side by side. The position of a row is known from its group, so that nothing is sorted: rows are put into
+their places, in as many passes over the input as the file has parts of half the memory. A folder is identified by the
+features, and by the names, sizes, times of change and columns of the files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
 
 FORMAT = 2
 EXAMINED_ROWS = 100_000
-"""Rows that are looked at for columns that tell the answer, the row or the group, which takes a while."""
+"""Number of rows of groups in which columns are checked for leaks."""
 RELEASED = 1 << 26
 """Bytes after which pages that were written are given back to the system."""
 
@@ -108,40 +108,39 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
     return rows, _renumber(loaded, position), position
 
 
-def excerpt_of(gathered: LoadedTables) -> tuple[LoadedTables, Problem]:
-    """Return the same with some groups and the rows of these alone, with all columns in memory, and a note of it."""
-    names = list(gathered.columns.features)
-    with open_table(gathered.plan.instances) as file:
+def sample_groups(loaded: LoadedTables) -> tuple[LoadedTables, Problem]:
+    """Return the data of some groups and their rows only, with all columns in memory, and a note."""
+    names, instances = list(loaded.columns.features), loaded.plan.instances
+    with open_table(instances) as file:
         (first,) = next(iter(file.stream(names, {}))).slice(0, 1).to_pylist()
     width = sum(len(value) if isinstance(value, list) else 1 for value in first.values())
+    max_rows = min(EXAMINED_ROWS, EXCERPT_NUMBERS // width) // len(loaded.observed)
     observed = []
-    for one in gathered.observed:
-        if one.checked is None:
-            observed.append(one)
-            continue
-        which = some_groups(one.checked.groups, min(EXAMINED_ROWS, EXCERPT_NUMBERS // width) // len(gathered.observed))
-        chosen = which.numpy()
-        turned = None if one.turned is None else one.turned[chosen]
-        own = {"source_rows": one.source_rows[chosen], "turned": turned}
-        observed.append(replace(one, checked=one.checked.take(which), **own))
-    some = replace(gathered, observed=observed, labels=None, labelled_rows=None, learned_labels=None)
-    rows = some.member_rows if any(one.groups is not None for one in observed) else np.arange(0)
+    for table in loaded.observed:
+        if table.checked is not None:
+            chosen = some_groups(table.checked.groups, max_rows)
+            turned = None if table.turned is None else table.turned[chosen.numpy()]
+            rows_of_file = table.source_rows[chosen.numpy()]
+            table = replace(table, checked=table.checked.take(chosen), source_rows=rows_of_file, turned=turned)  # noqa: PLW2901
+        observed.append(table)
+    some = replace(loaded, observed=observed, labels=None, labelled_rows=None, learned_labels=None)
+    rows = some.member_rows if any(table.groups is not None for table in observed) else np.arange(0)
     pieces, done = [], 0
-    keys = gathered.instances.data.take(pa.array(rows))
-    with open_table(gathered.plan.instances) as file:
+    keys = loaded.instances.data.take(pa.array(rows))
+    with open_table(instances) as file:
         for piece in file.stream(names, {}):
             inside = rows[np.searchsorted(rows, done) : np.searchsorted(rows, done + len(piece))] - done
             pieces.append(piece.take(pa.array(inside)))
             done += len(piece)
-    table = pa.concat_tables(pieces)
+    sample = pa.concat_tables(pieces)
     for name in keys.column_names:
-        table = table if name in table.column_names else table.append_column(name, keys.column(name))
-    position = np.full(len(gathered.instances), -1)
+        sample = sample if name in sample.column_names else sample.append_column(name, keys.column(name))
+    position = np.full(len(loaded.instances), -1)
     position[rows] = np.arange(len(rows))
-    message = f"columns were examined in {len(rows):,} of {len(gathered.instances):,} rows, of groups chosen at random"
-    examined = with_categories(Table(gathered.plan.instances, table), gathered.plan.categorical)
-    looked = replace(_renumber(some, position, len(rows)), instances=examined)
-    return looked, Problem("note", message, gathered.instances.file)
+    message = f"columns were examined in {len(rows):,} of {len(loaded.instances):,} rows, of groups chosen at random"
+    examined = with_categories(Table(instances, sample), loaded.plan.categorical)
+    note = Problem("note", message, loaded.instances.file)
+    return replace(_renumber(some, position, len(rows)), instances=examined), note
 
 
 def _order_by_group(loaded: LoadedTables) -> np.ndarray:
@@ -158,25 +157,23 @@ def _order_by_group(loaded: LoadedTables) -> np.ndarray:
     return np.concatenate([members, np.setdiff1d(unchanged, members)])
 
 
-def _renumber(gathered: LoadedTables, position: np.ndarray, n_rows: int | None = None) -> LoadedTables:
+def _renumber(loaded: LoadedTables, position: np.ndarray, n_rows: int | None = None) -> LoadedTables:
+    """Return the data with other row numbers."""
     observed = []
-    for one in gathered.observed:
-        checked = one.checked
+    for table in loaded.observed:
+        checked = table.checked
         if checked is not None:
             members = torch.from_numpy(position)[checked.groups.members]
-            n = n_rows or checked.groups.n_rows
-            checked = checked.with_groups(replace(checked.groups, members=members, n_rows=n))
-        observed.append(replace(one, checked=checked))
-    labelled = None if gathered.labelled_rows is None else position[gathered.labelled_rows]
-    learned = (
-        None if gathered.learned_labels is None else (gathered.learned_labels[0], position[gathered.learned_labels[1]])
-    )
+            groups = replace(checked.groups, members=members, n_rows=n_rows or checked.groups.n_rows)
+            checked = checked.with_groups(groups)
+        observed.append(replace(table, checked=checked))
+    labelled = None if loaded.labelled_rows is None else position[loaded.labelled_rows]
+    learned = None if loaded.learned_labels is None else (loaded.learned_labels[0], position[loaded.learned_labels[1]])
     subjects = None
-    if gathered.subjects is not None:
-        kept = position >= 0
-        subjects = np.empty(int(kept.sum()), dtype=np.int64)
-        subjects[position[kept]] = gathered.subjects[kept]
-    return replace(gathered, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
+    if loaded.subjects is not None:
+        subjects = np.empty(int((position >= 0).sum()), dtype=np.int64)
+        subjects[position[position >= 0]] = loaded.subjects[position >= 0]
+    return replace(loaded, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
 
 
 def _write_rows(loaded: LoadedTables, preparation: Preparation, position: np.ndarray, path: Path) -> None:

@@ -82,7 +82,7 @@ def fit_tables(
     from unbag.report.overview import describe_failures  # noqa: PLC0415
 
     with run.opened(plan.as_dict(), force=force) as resumed:
-        loaded, _, problems = read_plan(plan)
+        loaded, problems = read_plan(plan)
         if loaded.on_disk:
             X, loaded, position = encode_on_disk(loaded, plan.disk or rows or run.rows)
             problems.append(Problem("note", f"rows are read from {X.rows.paths[0].parent}", loaded.instances.file))

@@ -16,7 +16,7 @@ from unbag._utils.findings import UnbagWarning
 from unbag._utils.problems import Problem, raise_errors
 from unbag.aggregates import LabelProportions
 from unbag.data.groups import Groups
-from unbag.tables.checking import examine_features, examine_observations, look_at, refuse_doubt
+from unbag.tables.checking import examine, require_explicit_kind
 from unbag.tables.ids import find
 from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
@@ -80,24 +80,23 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
     check_keys(options, allowed, "read_tables")
     plan = make_plan({"instances": instances, "groups": groups, **options})
-    gathered, _, problems = read_plan(plan, in_memory=True)
+    gathered, problems = read_plan(plan, in_memory=True)
     for one in problems:
         if one.severity == "warning":
             warnings.warn(str(one), UnbagWarning, stacklevel=2)
     return as_tables(gathered, problems)
 
 
-def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, LoadedTables, list[Problem]]:
-    """Return the files of a plan, the part of them that was examined, and warnings and notes; raise for errors.
+def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, list[Problem]]:
+    """Return the files of a plan, and warnings and notes; raise for errors.
 
     ``in_memory`` is that of :func:`unbag.tables.load.load_tables`.
     """
-    gathered = load_tables(plan, in_memory=in_memory)
-    refuse_doubt(gathered)
-    looked, notes = look_at(gathered)
-    problems = [*gathered.problems, *notes, *examine_features(looked), *examine_observations(gathered)]
+    loaded = load_tables(plan, in_memory=in_memory)
+    require_explicit_kind(loaded)
+    _, problems = examine(loaded)
     raise_errors(problems)
-    return gathered, looked, problems
+    return loaded, problems
 
 
 def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:

@@ -13,15 +13,16 @@ from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, gather_rows, row_shape
 
-EXCERPT_NUMBERS = 10_000_000
-"""Maximum number of values, of all columns and sets together."""
+EXCERPT_NUMBERS = 10_000_000  # values at most, of all columns and sets together
 
 
-def excerpt(X: Rows, sets: Sequence[Observations]) -> tuple[Tensor, list[Observations]]:
+def excerpt(
+    X: Rows, sets: Sequence[Observations], max_numbers: int = EXCERPT_NUMBERS
+) -> tuple[Tensor, list[Observations]]:
     """Return a table and sets of its groups: all of them in memory, or those of randomly chosen groups on disk."""
     if isinstance(X, Tensor):
         return X, list(sets)
-    chosen = [some_groups(s.groups, EXCERPT_NUMBERS // math.prod(row_shape(X)) // len(sets)) for s in sets]
+    chosen = [some_groups(s.groups, max_numbers // math.prod(row_shape(X)) // len(sets)) for s in sets]
     return take_groups(X, sets, chosen)[1:]
 
 

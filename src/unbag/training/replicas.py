@@ -15,8 +15,7 @@ from unbag._utils.parts import join
 from unbag._utils.random_state import RandomState
 from unbag.objectives.losses import Loss
 
-PREDICTED_ROWS = 8192
-"""Rows that are predicted at a time."""
+PREDICTED_ROWS = 8192  # at a time
 
 
 MakeModel = Callable[[], nn.Module]
