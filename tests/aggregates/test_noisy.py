@@ -218,5 +218,5 @@ def test_a_rate_is_found_from_answers_that_can_be_left_out():
     clf = unbag.AggregateClassifier(Noisy(PairwiseSimilarity(), "fit"), "linear", n_classes=2)
     with pytest.raises(ValueError, match='rate="fit" needs at least 4 observations'):
         clf.fit(X, [1, 0, 1], groups=pairs)
-    with pytest.raises(ValueError, match="a rate for each answer"):
+    with pytest.raises(ValueError, match="an error rate for each answer"):
         Noisy(PairwiseSimilarity(), "fit").check([[1.0, 0.1]] * 3, pairs, 2)
