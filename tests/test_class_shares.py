@@ -107,7 +107,8 @@ def test_uneven_grades_are_within_five_points_of_the_known_order(tmp_path):  # t
     clf.save(tmp_path / "model")
     np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
     with pytest.warns(
-        UnbagWarning, match="hardly where one of the 4 classes ends and the next begins, so that the accuracy is unknown"
+        UnbagWarning,
+        match="hardly where one of the 4 classes ends and the next begins, so that the accuracy is unknown",
     ):
         without = AggregateClassifier("ordinal_rank", n_classes=4, **fast(epochs=1)).fit(X, z, groups=groups)
     assert "unknown_borders" in {found.kind for found in without.diagnosis_}

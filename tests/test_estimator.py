@@ -600,7 +600,7 @@ def test_missing_values_of_arrays_are_read_and_infinite_ones_refused(settings):
     classifier = AggregateClassifier(**settings).fit(X, y)
     assert np.isfinite(classifier.predict_proba(X)).all()
     X[3, 1] = np.inf
-    with pytest.raises(ValueError, match="X holds infinity in column 1; write NaN for what is missing"):
+    with pytest.raises(ValueError, match="X contains infinity in column 1; write NaN for missing values"):
         classifier.predict(X)
 
 
@@ -627,7 +627,7 @@ def test_masked_rows_and_labels_are_refused():
 def test_columns_that_float32_cannot_hold_are_named():
     X, y = target_of_blobs()
     table = pd.DataFrame(X, columns=["age", "height", "weight"])
-    with pytest.raises(ValueError, match="too large for float32 in column 1; measure in a larger unit"):
+    with pytest.raises(ValueError, match="too large for float32 in column 1; use a larger unit"):
         AggregateClassifier().fit(X * [1, 1e300, 1], y)
     with pytest.raises(ValueError, match=r"^X, row 1, column height: [^;]* too large to compute with; [^;]*$"):
         AggregateClassifier().fit(table * [1, 1e300, 1], y)

@@ -55,8 +55,8 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
     ----------
     problem
         Instances and labels of bags.
-    out_of_fold
-        Log-probabilities of each membership by models that did not see its bag.
+    mixture
+        The models of instances, with predictions of each bag by models that did not see it.
     make_schedule
         Resolves what is fitted to the pooled columns.
     """
