@@ -73,11 +73,11 @@ def test_shares_that_cannot_be(given, said):
 
 
 def test_shares_name_classes_that_differ():
-    assert read_class_shares(SHARES, np.arange(4)).tell("any", 1000)
-    assert not read_class_shares((SHARES, 0.1), np.arange(4)).tell("any", 1000)
-    assert not read_class_shares([0.25] * 4, np.arange(4)).tell("any", 1000)
-    assert read_class_shares([0.2, 0.2, 0.6], np.arange(3)).tell("reversal", 1000)
-    assert not read_class_shares([0.2, 0.6, 0.2], np.arange(3)).tell("reversal", 1000)
+    assert read_class_shares(SHARES, np.arange(4)).identify_classes("any", 1000)
+    assert not read_class_shares((SHARES, 0.1), np.arange(4)).identify_classes("any", 1000)
+    assert not read_class_shares([0.25] * 4, np.arange(4)).identify_classes("any", 1000)
+    assert read_class_shares([0.2, 0.2, 0.6], np.arange(3)).identify_classes("reversal", 1000)
+    assert not read_class_shares([0.2, 0.6, 0.2], np.arange(3)).identify_classes("reversal", 1000)
 
 
 def grades(n: int, seed: int):

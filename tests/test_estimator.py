@@ -755,7 +755,7 @@ def test_observations_of_many_values_are_asked_for_by_value():
     np.testing.assert_allclose(classifier.predict_groups(X, groups), probs @ np.arange(5))
     majority = AggregateClassifier(unbag.Majority(), n_classes=3, **fast(epochs=2))
     majority.fit(X, unbag.Majority().observe(labels, groups, 3), groups=groups)
-    with pytest.raises(ValueError, match="Majority may observe many things; say which with z="):
+    with pytest.raises(ValueError, match="Majority has more than two possible observations; pass z="):
         majority.predict_groups(X, groups)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unbag._utils.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.aggregates import Aggregate
-from unbag.aggregates.class_shares import count_of_shares
+from unbag.aggregates.class_shares import count_shares
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.alignment import align, is_numbering, match_columns, split_columns
 from unbag.data.frames import EncodedRows, encode_frame
@@ -255,7 +255,7 @@ def choose_classes(
     names = None if classes is None else _as_names(classes)
     by_source = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
     by_source += [("classes", None if names is None else check_n_classes(len(names)))]
-    by_source += [("class_shares", count_of_shares(class_shares))]
+    by_source += [("class_shares", count_shares(class_shares))]
     by_source += [(type(s.aggregate).__name__, s.n_classes) for s in sets]
     counts = [(count, name) for name, count in by_source if count is not None]
     if len({count for count, _ in counts}) > 1:

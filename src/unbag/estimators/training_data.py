@@ -88,7 +88,7 @@ class TrainingData:
     @property
     def shares_identify_classes(self) -> bool:
         """Return whether known class shares tell apart classes that the observations leave unnamed."""
-        return self.class_shares is not None and self.class_shares.tell(self.symmetry, len(self.rows))
+        return self.class_shares is not None and self.class_shares.identify_classes(self.symmetry, len(self.rows))
 
     @property
     def classes_are_named(self) -> bool:
