@@ -355,7 +355,7 @@ def test_observations_that_grow_with_the_group_are_checked_size_by_size() -> Non
         ({"sizes": ()}, "sizes is empty"),
         ({"n_classes": 1}, "n_classes must be a whole number of at least 2"),
         ({"checks": ("likelyhood",)}, "there is no check 'likelyhood'; the checks are observations, "),
-        ({"sizes": (2,), "n_classes": 3}, "MultipleInstance knows two classes"),
+        ({"sizes": (2,), "n_classes": 3}, "MultipleInstance has two classes"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(options: dict[str, Any], words: str) -> None:

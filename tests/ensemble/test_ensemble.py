@@ -189,6 +189,15 @@ def test_a_mixture_prefers_the_better_candidate_and_corrects_its_temperature():
     torch.testing.assert_close(mixture.log_probs(problem.X), mixture.out_of_fold)
 
 
+def test_the_search_for_a_mixture_ends_when_time_is_up():
+    problem, _ = make_problem(100)
+    candidates = fit_candidates(
+        problem, Schedule(((Path("sharp", (8.0,)), Path("flat", (0.1,))),), min_relative_gain=0)
+    )
+    early, late = fit_mixture(candidates, problem, lambda: True), fit_mixture(candidates, problem)
+    assert early.score < late.score
+
+
 def test_models_with_exchanged_classes_are_aligned_before_they_are_averaged():
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(80, 2, generator=generator)

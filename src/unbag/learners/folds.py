@@ -95,7 +95,8 @@ def _connect(sets: Sequence[Observations], n_rows: int, subjects: Tensor | None)
     edges = (torch.cat(members).numpy(), torch.cat(nodes).numpy())
     graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(first, first))
     parts = connected_components(graph, directed=False)[1]
-    distinct, places = np.unique(parts[torch.cat([*members, torch.arange(n_rows)]).numpy()], return_index=True)
+    in_order = parts[torch.cat([*members, torch.arange(n_rows)]).numpy()]
+    distinct, position = np.unique(in_order, return_index=True)
     number = np.empty(parts.max() + 1, dtype=np.int64)
-    number[distinct[places.argsort()]] = np.arange(len(distinct))
+    number[distinct[position.argsort()]] = np.arange(len(distinct))
     return torch.from_numpy(number[parts[:n_rows]])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, gather_rows, put_on, row_shape
+from unbag.data.row_source import Rows, gather_rows, row_shape, rows_on
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows
@@ -154,7 +154,7 @@ class Network:
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
         """Yield the averaged network after each M-step."""
         missing = find_missing(split_rows(problem.X))
-        X = put_on(problem.X, self.device)
+        X = rows_on(problem.X, self.device)
         if isinstance(X, Tensor):
             X = fill_missing(X, missing)
         random = RandomState(seed, torch.device(self.device))

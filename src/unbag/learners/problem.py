@@ -19,7 +19,7 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, TakenRows, gather_rows
+from unbag.data.row_source import Rows, RowSubset, gather_rows
 from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
@@ -266,7 +266,7 @@ class Problem:
             for s in chosen
         ]
         subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
-        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else TakenRows(self.X, rows)
+        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else RowSubset(self.X, rows)
         return replace(self, X=X, sets=tuple(local), rows=self.rows[rows], subjects=subjects)
 
     def unroll(self, members: Tensor) -> Problem | None:

@@ -39,7 +39,7 @@ class ValueAndGrad(NamedTuple):
 
 def negative_log_likelihood(aggregate: Aggregate, log_probs: Tensor, segments: Segments, z: Tensor) -> ValueAndGrad:
     """Return the negative log-likelihood of each group, and its gradient in the logits by Fisher's identity."""
-    log_likelihood, posterior = aggregate.likelihood_and_posterior(log_probs, segments, z)
+    log_likelihood, posterior = aggregate.e_step(log_probs, segments, z)
     return ValueAndGrad(log_likelihood, gradient_in_logits(posterior, log_probs), -1.0)
 
 

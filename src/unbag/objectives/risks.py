@@ -9,14 +9,7 @@ from torch import Tensor, nn
 
 from unbag._kernels.logspace import class_major, log_softmax
 from unbag._utils.checks import as_tensor, check_choice, describe
-from unbag.aggregates.base import (
-    Aggregate,
-    Impossible,
-    full_precision,
-    member_logits,
-    raise_if_impossible,
-    raise_if_undefined,
-)
+from unbag.aggregates.base import Aggregate, Impossible, full_precision, member_logits, raise_if_impossible
 from unbag.aggregates.noisy import Noisy
 from unbag.data.groups import Groups
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
@@ -118,7 +111,7 @@ class UnbiasedRisk(nn.Module):
                 evidence = self.aggregate.evidence(logits, groups, z)
             weights = evidence.posterior
         else:
-            self._check_logits(logits, groups)
+            member_logits(logits, groups)  # validates them
             weights = _check_weights(weights, logits, groups)
         counted, of_rows = given, None
         if sample_weight is not None:
@@ -154,10 +147,6 @@ class UnbiasedRisk(nn.Module):
                 "entry [i, j] is the loss of row i if its label were j"
             )
         return losses
-
-    def _check_logits(self, logits: Tensor, groups: Groups) -> None:
-        """Refuse, where the aggregate sees no logits, what it would have refused."""
-        raise_if_undefined(member_logits(logits, groups).detach(), groups)
 
 
 class NegativeLogLikelihood(nn.Module):
