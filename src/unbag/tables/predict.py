@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ import pyarrow.parquet as pq
 import torch
 
 from unbag._utils.files import atomic_file, raise_if_input, remove_drafts
-from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
+from unbag._utils.problems import Problem, fail, list_some, raise_errors
 from unbag.aggregates import Aggregate, LabelProportions
 from unbag.aggregates.registry import find_kind, is_built_in, make_aggregate
-from unbag.data.columns import Table, is_missing
+from unbag.data.columns import Table
 from unbag.data.features import Preparation, Tally
 from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
@@ -27,7 +26,7 @@ from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
 from unbag.tables.files import ROWS_AT_ONCE, TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.ids import find, missing_keys, shared_keys
+from unbag.tables.ids import find, make_groups, match_members, missing_keys, shared_keys
 from unbag.tables.load import match_tables, open_files
 from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
@@ -394,20 +393,12 @@ def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
     if others := int((which < 0).sum()):
         message = f"{others:,} {'row is' if others == 1 else 'rows are'} in no group of {table.file}"
         problems.append(Problem("note", message, rows.file, None, key))
-    members, offsets = np.argsort(which, kind="stable")[others:], np.append(0, np.cumsum(sizes))
-    groups = Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(rows), ids=named.to_pylist())
-    return groups, pa.table([named], names=keys), problems
+    return make_groups(which, named), pa.table([named], names=keys), problems
 
 
 def _find_tuples(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[Groups, pa.Table, list[Problem]]:
     """Return the pairs or triplets that a file names, the columns of their ids, and notes."""
-    of_rows, of_members, problems = shared_keys(rows, key, table, keys)
-    places = np.stack([find(ids, of_rows) for ids in of_members], 1)  # (groups, members)
-    for name, ids, place in zip(keys, of_members, places.T, strict=True):
-        problems += missing_keys(table, name)
-        unknown = (place < 0) & ~is_missing(ids)
-        say = partial(lambda ids, row: f"{ids[row].as_py()!r} is not in column {key} of {rows.file}", ids)
-        problems += in_rows(unknown, say, file=table.file, column=name)
+    places, problems = match_members(rows, key, table, keys, drop=None)
     raise_errors(problems)
     return Groups.from_tuples(torch.from_numpy(places), n_rows=len(rows)), table.data.select(keys), problems
 

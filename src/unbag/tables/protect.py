@@ -155,8 +155,8 @@ def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
         problems += in_rows(
             wrong,
             lambda row, column=column: f"exact counts are protected, whole and 0 or more, got {column[row].as_py()!r}",  # type: ignore[misc]
-            file=table.file,
-            column=name,
+            table.file,
+            name,
         )
         counts.append(np.where(wrong, 0, cells.low))
     raise_errors(problems)
