@@ -488,13 +488,8 @@ class _Constraints:
         counts, source, step = self.counts, self.counts.source, self.counts.source.rounded_to
         kind, numbers, full = counts.kind, counts.numbers, TOTALS.get(str(counts.unit), inf)
         counted, few = counts.unit == "counts", source.suppressed_below or 0
-        yield (
-            kind == UNREADABLE,
-            (
-                "is no count; expected a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x n/a "
-                "suppressed, or nothing"
-            ),
-        )
+        expected = "a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x n/a suppressed"
+        yield kind == UNREADABLE, f"is no count; expected {expected}, or nothing"
         yield counts.stack("low") > counts.stack("high"), "has its bounds crossed; write the lower one first"
         yield numbers > full + counts.step / 2, f"is more than {full:g}, which is all of a group"
         if source.noise is not None:
