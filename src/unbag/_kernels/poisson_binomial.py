@@ -2,8 +2,8 @@
 
 The count of independent members with unequal probabilities has the Poisson-binomial distribution. Its probability at z
 is a trapezoidal sum over the characteristic function, which two steps make short and exact. First, the log-odds of all
-members are shifted by a common tilt until the expected count is z: the probability of z is then of the order of one over
-the standard deviation, however unlikely z was, and the tilt is removed again in log space. Second, a sum over N
+members are shifted by a common tilt until the expected count is z: the probability of z is then of the order of one
+over the standard deviation, however unlikely z was, and the tilt is removed again in log space. Second, a sum over N
 frequencies is the sum of the probabilities of z, z + N, z - N, ...; around a mean of z all but the first are negligible
 if N exceeds about nine standard deviations, and only low frequencies are not negligible. Some 15 to 35 remain for any
 size, so that the cost depends on the number of members only.

@@ -29,8 +29,8 @@ def infer_counts_approximately(log_probs: Tensor, segments: Segments, z: Tensor)
 
 
 def _infer_block(scores: Tensor, weights: Tensor | None, z: Tensor) -> tuple[Tensor, Tensor]:
-    # The square of an error of the tilt enters the likelihood: with this tolerance, relative to the root of the number of
-    # members, it is far below the error of the approximation for groups of any size.
+    # The square of an error of the tilt enters the likelihood: with this tolerance, relative to the root of the number
+    # of members, it is far below the error of the approximation for groups of any size.
     tilt = find_tilt(scores, weights, z, tolerance=3e-5 * z.sum(1).rsqrt())
     probs = tilt.moments.probs
     covariance = covariances(probs, weights)

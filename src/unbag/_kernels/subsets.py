@@ -1,8 +1,8 @@
 """Weighted counts of small groups of equal size: a sum over all partitions of the members into classes.
 
-Each class gets a set of members, with the weight of its size and the product of their probabilities. Class by class, the
-sum over disjoint sets is a subset convolution, over 3^m pairs of a set and a subset for m members. The sums over the
-classes before and after a class are computed together.
+Each class gets a set of members, with the weight of its size and the product of their probabilities. Class by class,
+the sum over disjoint sets is a subset convolution, over 3^m pairs of a set and a subset for m members. The sums over
+the classes before and after a class are computed together.
 """
 
 from __future__ import annotations

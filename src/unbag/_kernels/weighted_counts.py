@@ -2,8 +2,8 @@
 
 Weights are log-concave, as intervals, Laplace and normal noise and their products are, and so is the Poisson-binomial
 distribution. Their product has one peak. If the common tilt of log-odds is the slope of the log-weights at the tilted
-mean, the tilted weights also have their peak there, with the value one. Probabilities are then as well conditioned as in
-:mod:`unbag._kernels.poisson_binomial`, and the sum over all counts is the same short sum over the characteristic
+mean, the tilted weights also have their peak there, with the value one. Probabilities are then as well conditioned as
+in :mod:`unbag._kernels.poisson_binomial`, and the sum over all counts is the same short sum over the characteristic
 function, with the transform of the weights instead of that of a single count.
 """
 
