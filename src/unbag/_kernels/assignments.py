@@ -10,14 +10,7 @@ from torch import Tensor
 def can_be_assigned(scores: Tensor, weights: Tensor | None, z: Tensor) -> Tensor:
     """Return whether the members of each group can be assigned to possible classes with counts z.
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities, (groups, classes, members): ``-inf`` where a member cannot be of a class.
-    weights
-        1 for a member and 0 for padding, (groups, members); None without padding.
-    z
-        Counts, (groups, classes), which sum to the number of members.
+    Scores, (groups, classes, members), are ``-inf`` where a member cannot be of a class.
 
     Examples
     --------

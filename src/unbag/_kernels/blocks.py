@@ -34,25 +34,9 @@ class Block(NamedTuple):
 
 
 def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_block: InferBlock) -> tuple[Tensor, Tensor]:
-    """Compute the log-probability of counts and each membership's posterior, in float64, block by block.
+    """Compute the log-probability of counts and each membership's posterior, block by block.
 
-    Parameters
-    ----------
-    log_probs
-        Shape (memberships, k).
-    segments
-        The memberships of each group.
-    z
-        Counts, (groups, k), which sum to the size of the group.
-    infer_block
-        The computation for a block.
-
-    Returns
-    -------
-    log_total
-        Shape (groups,), ``-inf`` where log-probabilities of ``-inf`` make the counts impossible.
-    posterior
-        Shape (memberships, k).
+    The log-probability is ``-inf`` where log-probabilities of ``-inf`` make the counts impossible.
     """
     n = len(log_probs)
     by_class = log_probs.t().reshape(-1)

@@ -24,12 +24,7 @@ class Box(NamedTuple):
 def boxes(z: Tensor, size: int) -> list[Box]:
     """Combine groups of similar counts into boxes that contain the counts of all, where that lowers the cost.
 
-    Parameters
-    ----------
-    z
-        Counts, (groups, classes), each row in ascending order.
-    size
-        Size of the largest group.
+    Each row of the counts, (groups, classes), is in ascending order; ``size`` is that of the largest group.
 
     Examples
     --------

@@ -57,14 +57,10 @@ def infer_counts(
     *,
     infer: Callable[[Tensor, Segments, Lattice, Accept], tuple[Tensor, Tensor]] = forward_backward,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the log-probability of counts and the posterior of each membership, in float64.
+    """Compute the log-probability of counts and the posterior of each membership.
 
     Parameters
     ----------
-    log_probs
-        Shape (memberships, k).
-    segments
-        The memberships of each group.
     columns
         The classes that are counted in each group, (groups, columns). A class may have several columns, which are
         counted separately.
@@ -123,20 +119,10 @@ class WeighCounts(Accept):
 def infer_weighted_states(
     log_probs: Tensor, segments: Segments, columns: Tensor, log_weights: Tensor, largest: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Compute the log of the sum of weights times probabilities and each membership's posterior, in float64.
+    """Compute the log of the sum of weights times probabilities and each membership's posterior.
 
-    Parameters
-    ----------
-    log_probs
-        Shape (memberships, k).
-    segments
-        The memberships of each group.
-    columns
-        The classes that may occur in each group, (groups, columns).
-    log_weights
-        Log-weights of the counts of these classes, (groups, columns, counts).
-    largest
-        Upper bounds of the counts with a weight.
+    ``columns`` are the classes that may occur in each group, (groups, columns), ``log_weights`` those of the counts of
+    these columns, and ``largest`` upper bounds of the counts with a weight.
     """
     simplex = make_count_simplex(largest, segments.max_size, log_probs.device)
     classes = segments.expand(columns)

@@ -85,23 +85,8 @@ def forward_backward(
 ) -> tuple[Tensor, Tensor]:
     """Sum the weights of all paths to an accepted state, and compute the share of each move.
 
-    Parameters
-    ----------
-    log_weights
-        Log-weight of each move of each membership, (memberships, moves).
-    segments
-        The memberships of each group.
-    lattice
-        A lattice at least as deep as the largest group.
-    accept
-        The final states of each group.
-
-    Returns
-    -------
-    log_total
-        Shape (groups,), ``-inf`` where no path is possible.
-    shares
-        Share of each move of each membership in the total, (memberships, moves).
+    Log-weights and shares belong to the moves of each membership, (memberships, moves). The log of the sum of a group
+    is ``-inf`` where no path is possible. The lattice is at least as deep as the largest group.
     """
     log_weights = log_weights.double()
     per_group = lattice.bytes_per_group(segments.max_size)

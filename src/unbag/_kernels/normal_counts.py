@@ -80,18 +80,8 @@ def infer_counts_as_normal(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Approximate the log of the sum of weights times probabilities, and each membership's posterior.
 
-    The third result is the effect of the counts on the log-probabilities of each membership, (memberships, k).
-
-    Parameters
-    ----------
-    log_probs
-        Shape (memberships, k), in float64.
-    segments
-        The memberships of each group.
-    log_weights
-        Log-weights of the counts of each class from 0, concave: (groups, k, counts).
-    tolerance
-        Change of expected counts at convergence, in members.
+    The third result is the effect of the counts on the log-probabilities of each membership, (memberships, k). The
+    log-weights are concave. At convergence, expected counts change by less than ``tolerance`` members.
     """
     members, row_of_member = _join_equal(log_probs, segments)
     weights = _select_possible(log_weights)

@@ -60,20 +60,8 @@ def subset_tables(m: int, device: torch.device) -> SubsetTables:
 def infer_permanents(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over all assignments of the members of each group to places, in the precision of the weights.
 
-    Parameters
-    ----------
-    log_probs
-        Shape (memberships, k).
-    z
-        Counts, (groups, k), with the same sum for all groups.
-
-    Returns
-    -------
-    total
-        Shape (groups,), the sum, not its logarithm, in which places of the same label are distinct; below
-        ``safe_total`` of its type it is not reliable.
-    posterior
-        Shape (memberships, k).
+    All groups have the same size. The first result is the sum, not its logarithm, in which places of the same label are
+    distinct; below ``safe_total`` of its type it is not reliable.
     """
     (n, k), m = z.shape, len(log_probs) // len(z)
     tables = subset_tables(m, z.device)

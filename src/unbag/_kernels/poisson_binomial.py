@@ -27,16 +27,9 @@ CHUNK = 2**17
 
 
 def infer_two_counts(log_no: Tensor, log_yes: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the log-weight of exactly z yeses in each group, and the posterior of yes; in float64.
+    """Compute the log-weight of exactly z yeses in each group, and the posterior of yes.
 
-    Parameters
-    ----------
-    log_no, log_yes
-        Log-weights of the two labels of each membership, (memberships,), not necessarily normalised.
-    segments
-        The memberships of each group.
-    z
-        Number of yeses, (groups,), from 0 to the size of the group.
+    The log-weights of the two labels of each membership, (memberships,), need not be normalised.
     """
     log_no, log_yes, z = log_no.double(), log_yes.double(), z.double()
     neither = (log_no == float("-inf")) & (log_yes == float("-inf"))

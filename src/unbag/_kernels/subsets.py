@@ -42,19 +42,8 @@ def pairs(m: int, device: torch.device) -> Pairs:
 def infer_subsets(log_probs: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
     """Sum weights times probabilities over all label vectors, in the precision of the probabilities.
 
-    Parameters
-    ----------
-    log_probs
-        Shape (memberships, k), of groups of the same size m.
-    log_weights
-        Log-weights of the counts 0 to m of each class, (groups, k, m + 1).
-
-    Returns
-    -------
-    total
-        Shape (groups,), the sum, not its logarithm; below ``safe_total`` of its type it is not reliable.
-    posterior
-        Shape (memberships, k).
+    All groups have the same size m, and the log-weights are those of the counts 0 to m. The first result is the sum,
+    not its logarithm; below ``safe_total`` of its type it is not reliable.
     """
     n, k, m = len(log_weights), log_weights.shape[1], log_weights.shape[2] - 1
     chunk = max(1, CHUNK // (3**m * 2))

@@ -61,11 +61,12 @@ def find_tilt(
     Parameters
     ----------
     scores
-        Log-probabilities in float64, (groups, classes, members); each member has a possible class.
+        Log-probabilities, (groups, classes, members), ``-inf`` for a class with count 0.
+        Each member has a possible class.
     weights
         1 for a member and 0 for padding, (groups, members); None without padding.
     z
-        Counts, (groups, classes), in float64; scores of a class with count 0 are ``-inf``.
+        Counts, (groups, classes), in float64.
     start
         Initial shift, (groups, classes).
     tolerance

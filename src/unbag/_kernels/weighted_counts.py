@@ -27,18 +27,8 @@ def infer_weighted_counts(
     """Compute the log of the sum over counts of probability times weight, and the posterior of yes.
 
     The third result is the tilt of each group, (groups,), the shift of log-odds that moves the expected count near the
-    peak.
-
-    Parameters
-    ----------
-    log_no, log_yes
-        Log-probabilities of the two labels of each membership, (memberships,), in float64.
-    segments
-        The memberships of each group.
-    bounds
-        The smallest and the largest number of yeses with a weight, (groups,).
-    log_weight
-        Log-weights of numbers of yeses, concave between the bounds.
+    peak. Log-probabilities of the two labels, (memberships,), are in float64. ``bounds`` are the smallest and the
+    largest number of yeses with a weight, (groups,), between which the log-weights are concave.
     """
     odds = log_yes - log_no
     # Members with a single possible label bound the count; other counts have probability zero.
