@@ -38,7 +38,7 @@ def evenly(n: int, max_numbers: int) -> np.ndarray:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to types that JSON has: NaN and infinity become None, and other objects their text.
+    """Convert a value to JSON types: NaN and infinity become None, and other objects their text.
 
     Examples
     --------

@@ -120,7 +120,7 @@ class MappedRows:
         if self._bytes_read >= self.released_bytes and hasattr(mmap, "MADV_DONTNEED"):
             self._bytes_read = 0
             for array in self._mapped.values():
-                array._mmap.madvise(mmap.MADV_DONTNEED)
+                array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def _list_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
