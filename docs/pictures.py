@@ -194,7 +194,7 @@ def _learn_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     X, y = make_blobs(300, centers=[[0, 0], [4, 0], [0, 4]], random_state=0)
     cohort = np.arange(300) // 6
     counts = np.stack([np.bincount(y[cohort == c], minlength=3) for c in range(50)])
-    model = unbag.AggregateClassifier(model="linear", random_state=0)
+    model = unbag.AggregateClassifier(model="linear", validation=unbag.CrossFitting(None), random_state=0)
     return X, cohort, counts, model.fit(X, unbag.target(cohort, counts)).predict(X)
 
 
