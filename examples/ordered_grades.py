@@ -10,12 +10,12 @@ import numpy as np
 
 import unbag
 
-# 900 essays, four grades from 0 (poor) to 3 (very good); quality is a direction in eight features.
+# 1,200 essays, four grades from 0 (poor) to 3 (very good); quality is a direction in eight features.
 rng = np.random.default_rng(0)
-X = rng.normal(size=(900, 8))
-quality = X @ np.array([1.0, 0.8, 0.6, 0.4, 0.2, 0.0, 0.0, 0.0]) + 0.15 * rng.normal(size=900)
+X = rng.normal(size=(1200, 8))
+quality = X @ np.array([1.0, 0.8, 0.6, 0.4, 0.2, 0.0, 0.0, 0.0]) + 0.15 * rng.normal(size=1200)
 y = np.digitize(quality, np.quantile(quality, [0.25, 0.5, 0.75]))  # used to answer and to judge, not to learn
-learn, new = np.arange(500), np.arange(500, 900)
+learn, new = np.arange(800), np.arange(800, 1200)
 
 
 def report(name: str, clf: unbag.AggregateClassifier) -> None:
@@ -31,7 +31,7 @@ def report(name: str, clf: unbag.AggregateClassifier) -> None:
 settings = {"n_classes": 4, "class_shares": [0.25] * 4, "random_state": 0}
 
 # Which of two is better: the order of the classes is in the observation, so grades come out named.
-pairs = unbag.Groups.from_tuples(rng.choice(learn, (2000, 2)))
+pairs = unbag.Groups.from_tuples(rng.choice(learn, (3000, 2)))
 better = unbag.OrdinalRank().observe(y, pairs, n_classes=4)
 print(f"{len(pairs)} pairs; the second is better in {better.sum()}")
 by_rank = unbag.AggregateClassifier("ordinal_rank", "linear", **settings)
@@ -39,7 +39,7 @@ by_rank.fit(X[learn], better, groups=pairs)
 report("from ranks", by_rank)
 
 # Which of two is nearer to a third: up and down look the same, so a few labels have to say which end is which.
-triplets = unbag.Groups.from_tuples(rng.choice(learn, (2000, 3)))
+triplets = unbag.Groups.from_tuples(rng.choice(learn, (3000, 3)))
 nearer = unbag.OrdinalTriplet().observe(y, triplets, n_classes=4)
 by_triplet = unbag.AggregateClassifier("ordinal_triplet", "linear", **settings)
 by_triplet.fit(X[learn], nearer, groups=triplets)
