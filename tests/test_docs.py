@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shlex
-from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -68,21 +67,23 @@ def test_the_index_lists_kinds_of_users():
     assert len(find_blocks(DOCS / "index.md")) == 1
 
 
-def restore(registry: dict, content: dict) -> None:
-    """Set the content of a dict."""
-    registry.clear()
-    registry.update(content)
+@pytest.fixture
+def _registries():
+    """Restore what a block registers."""
+    registries = [(registry, registry.copy()) for registry in (AGGREGATES, CHECKS, KINDS, LEARNERS, LOSSES, MODELS)]
+    yield
+    for registry, content in registries:
+        registry.clear()
+        registry.update(content)
 
 
+@pytest.mark.usefixtures("_registries")
 @pytest.mark.parametrize(
     ("name", "line"), [(name, line) for name, page in zip(NAMES, PAGES, strict=True) for line in find_blocks(page)]
 )
-def test_code(name, line, capsys, monkeypatch, request, tmp_path):
+def test_code(name, line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "environ", os.environ.copy())  # what a block sets or registers stays in it
-    for registry in (AGGREGATES, CHECKS, KINDS, LEARNERS, LOSSES, MODELS):
-        registered = registry.copy()
-        request.addfinalizer(partial(restore, registry, registered))
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # what a block sets stays in it
     output = run_block(DOCS / name, line)
     assert capsys.readouterr().out == output
 
