@@ -52,9 +52,21 @@ def refused(cases):
         (lambda: pairs(z=(1, 0, 1)), ValueError, r"z must have one entry per group, shape \(2,\); got shape \(3,\)"),
         (lambda: pairs(z=((1, 0), (0, 1))), ValueError, r"one entry per group, shape \(2,\); got shape \(2, 2\)"),
         (lambda: pairs(z=(1.0, 0.0)), TypeError, r"z must be 0 or 1.*got torch.float32; convert it with z.long\(\)"),
-        (lambda: pairs(z=(1, 2)), ValueError, r"z must be 0 or 1, not so for group 1 \(id 'b'\): z\[1\] is 2"),
-        (lambda: pairs(z=(-1, 1)), ValueError, r"z must be 0 or 1, not so for group 0 \(id 'a'\): z\[0\] is -1"),
-        (lambda: pairs(z=(7, -7)), ValueError, r"not so for groups 0 \(id 'a'\), 1 \(id 'b'\): z\[0\] is 7"),
+        (
+            lambda: pairs(z=(1, 2)),
+            ValueError,
+            r"z must be 0 or 1; this does not hold for group 1 \(id 'b'\): z\[1\] is 2",
+        ),
+        (
+            lambda: pairs(z=(-1, 1)),
+            ValueError,
+            r"z must be 0 or 1; this does not hold for group 0 \(id 'a'\): z\[0\] is -1",
+        ),
+        (
+            lambda: pairs(z=(7, -7)),
+            ValueError,
+            r"this does not hold for groups 0 \(id 'a'\), 1 \(id 'b'\): z\[0\] is 7",
+        ),
         (lambda: pairs(z=("same", "other")), TypeError, "z cannot be made into a tensor: .*pass numbers"),
         (lambda: pairs(z=(None, 1)), TypeError, "z cannot be made into a tensor"),
         (lambda: pairs(z=((1,), (1, 0))), TypeError, "z cannot be made into a tensor.*lists of equal length"),
@@ -76,12 +88,12 @@ def test_bad_observations(act, error, message):
         (
             lambda: TripletComparison().log_likelihood(zeros(4), PAIRS, [1, 0]),
             ValueError,
-            r"TripletComparison needs groups of 3 members, not so for groups 0 .*, 1 .*: group 0 has 2",
+            r"TripletComparison needs groups of 3 members; this does not hold for groups 0 .*, 1 .*: group 0 has 2",
         ),
         (
             lambda: unbag.OrdinalTriplet().posterior(zeros(5), BAGS, [1, 0]),
             ValueError,
-            r"OrdinalTriplet needs groups of 3 members, not so for group 0 \(id 'a'\): group 0 has 2",
+            r"OrdinalTriplet needs groups of 3 members; this does not hold for group 0 \(id 'a'\): group 0 has 2",
         ),
         (lambda: pairs(groups=[0, 1, 0, 1]), TypeError, r"groups must be unbag.Groups, got list; .*from_ids\(ids\)"),
         (lambda: MultipleInstance().observe([0, 1], np.zeros(2), 2), TypeError, "groups must be unbag.Groups, got nd"),
@@ -116,7 +128,7 @@ def test_bad_groups(act, error, message):
         (
             lambda: MultipleInstance().log_likelihood(zeros(5, 3), BAGS, [1, 0]),
             ValueError,
-            r"MultipleInstance knows two classes, negative and positive, but there are 3; .*AtLeast\(1, label\)",
+            r"MultipleInstance has two classes, negative and positive, but n_classes is 3; .*AtLeast\(1, label\)",
         ),
         (lambda: pairs(zeros(4).to("meta")), ValueError, "logits are on meta, but the groups are on cpu; move one"),
         (lambda: pairs(z=torch.ones(2, device="meta")), ValueError, r"z is on meta, but the groups .*\.to\('cpu'\)"),
@@ -133,8 +145,12 @@ def observe(labels, n_classes=3):
 
 @refused(
     [
-        (lambda: observe([0, 1, 3, 0]), ValueError, "labels must be from 0 to 2, not so for row 2: row 2 has 3"),
-        (lambda: observe([0, -1, 3, 0]), ValueError, "from 0 to 2, not so for rows 1, 2: row 1 has -1"),
+        (
+            lambda: observe([0, 1, 3, 0]),
+            ValueError,
+            "labels must be from 0 to 2; this does not hold for row 2: row 2 has 3",
+        ),
+        (lambda: observe([0, -1, 3, 0]), ValueError, "from 0 to 2; this does not hold for rows 1, 2: row 1 has -1"),
         (
             lambda: observe([0.0, 1.0, 2.0, 0.0]),
             TypeError,
@@ -156,7 +172,7 @@ def observe(labels, n_classes=3):
         ),
         (lambda: observe([0, 0, 0, 0], n_classes=2.0), ValueError, "n_classes must be a whole number .*got 2.0"),
         (lambda: observe([0, 0, 0, 0], n_classes=True), ValueError, "n_classes must be a whole number .*got True"),
-        (lambda: MultipleInstance().observe([0] * 5, BAGS, 3), ValueError, "two classes.*but there are 3"),
+        (lambda: MultipleInstance().observe([0] * 5, BAGS, 3), ValueError, "two classes.*n_classes is 3"),
     ]
 )
 def test_bad_labels(act, error, message):
@@ -167,7 +183,7 @@ def test_bad_labels(act, error, message):
 @refused(
     [
         (lambda: OrdinalRank("=="), ValueError, "relation must be one of <, >, <=, >=; got '=='"),
-        (lambda: pairs(impossible="ignore"), ValueError, "impossible must be '-inf' or 'raise', got 'ignore'"),
+        (lambda: pairs(impossible="ignore"), ValueError, "impossible must be one of '-inf', 'raise', got 'ignore'"),
         (
             lambda: pairs(zeros(4, row_0=[0, -INF], row_2=[-INF, 0]), impossible="raise"),
             ImpossibleObservation,
@@ -207,14 +223,14 @@ def test_an_impossible_observation_is_minus_infinity_unless_asked():
 # The bags hold 2 and 3 members.
 @refused(
     [
-        (lambda: proportions([[1, 1], [2, 2]]), ValueError, r"group 1 \(id 'b'\) has 3 members and .* add up to 4"),
-        (lambda: proportions([[3, -1], [2, 1]]), ValueError, r"must not be negative, .*group 0 .*z\[0\] is \[3, -1\]"),
+        (lambda: proportions([[1, 1], [2, 2]]), ValueError, r"group 1 \(id 'b'\) has 3 members, and its row sums to 4"),
+        (lambda: proportions([[3, -1], [2, 1]]), ValueError, r"must not be negative; .*group 0 .*z\[0\] is \[3, -1\]"),
         (
             lambda: proportions([[2, 0], [1.5, 1.5]]),
             ValueError,
             r"counts must be whole numbers.*group 1 .*\[1.5, 1.5\]",
         ),
-        (lambda: proportions([[0.5, 0.5], [0.5, 0.4]]), ValueError, r"add up to one.*group 1 .*adds up to 0\.9"),
+        (lambda: proportions([[0.5, 0.5], [0.5, 0.4]]), ValueError, r"add up to one.*group 1 .*sums to 0\.9"),
         (lambda: proportions([[0.5, 0.5], [0.5, 0.5]]), ValueError, r"group 1 \(id 'b'\) has 3 members.*\[1.5, 1.5\]"),
         (lambda: proportions([[1.5, -0.5], [1.0, 0.0]]), ValueError, r"not be negative.*group 0 .*\[1.5, -0.5\]"),
         (lambda: proportions([[1, 1, 0], [2, 1, 0]]), ValueError, r"shape \(2, 2\); got shape \(2, 3\)"),
@@ -228,7 +244,7 @@ def test_an_impossible_observation_is_minus_infinity_unless_asked():
         (
             lambda: proportions([[40] * 10], Groups.from_sizes([400]), k=10, method="exact"),
             ValueError,
-            r"method='exact' .*group 0 .*count vectors.*max_states.*method='auto'",
+            r"method='exact' .*max_states.*count vectors.*group 0.*method='auto'",
         ),
     ]
 )
@@ -243,19 +259,19 @@ def from_function(g, groups, z, k=2):
 
 @refused(
     [
-        (lambda: fold((3, 0)), ValueError, r"z\[0\] is 3, which no labels of group 0 \(id 'a'\), of size 2, give"),
-        (lambda: fold((2, 4)), ValueError, r"z\[1\] is 4, which no labels of group 1 .*possible are 0, 1, 2, 3"),
+        (lambda: fold((3, 0)), ValueError, r"z\[0\] is 3, which is not possible for group 0 \(id 'a'\) of size 2"),
+        (lambda: fold((2, 4)), ValueError, r"z\[1\] is 4, which is not possible for group 1 .*possible are 0, 1, 2, 3"),
         (lambda: fold((0, 0, 0)), ValueError, r"z must have one entry per group, 2 in all; got shape \(3,\)"),
         (
             lambda: fold((0, 0), start=(), step=lambda state, label: [*state, label]),
             TypeError,
             r"step\(\(\), 0\) returned \[0\], which cannot be a state because it is not hashable; return a number",
         ),
-        (lambda: from_function(sum, BAGS, [3, 0]), ValueError, r"no labels of group 0 \(id 'a'\), of size 2, give"),
+        (lambda: from_function(sum, BAGS, [3, 0]), ValueError, r"not possible for group 0 \(id 'a'\) of size 2"),
         (
             lambda: from_function(max, Groups.from_sizes([1, 40]), [0, 0], k=10),
             ValueError,
-            r"group 1 of 40 members and 10 classes means 10\^40 label vectors, more than .*FromFold",
+            r"group 1 of 40 members and 10 classes has 10\^40 label vectors, more than .*FromFold",
         ),
     ]
 )

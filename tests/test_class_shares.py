@@ -73,11 +73,11 @@ def test_shares_that_cannot_be(given, said):
 
 
 def test_shares_name_classes_that_differ():
-    assert read_class_shares(SHARES, np.arange(4)).tell("any", 1000)
-    assert not read_class_shares((SHARES, 0.1), np.arange(4)).tell("any", 1000)
-    assert not read_class_shares([0.25] * 4, np.arange(4)).tell("any", 1000)
-    assert read_class_shares([0.2, 0.2, 0.6], np.arange(3)).tell("reversal", 1000)
-    assert not read_class_shares([0.2, 0.6, 0.2], np.arange(3)).tell("reversal", 1000)
+    assert read_class_shares(SHARES, np.arange(4)).identify_classes("any", 1000)
+    assert not read_class_shares((SHARES, 0.1), np.arange(4)).identify_classes("any", 1000)
+    assert not read_class_shares([0.25] * 4, np.arange(4)).identify_classes("any", 1000)
+    assert read_class_shares([0.2, 0.2, 0.6], np.arange(3)).identify_classes("reversal", 1000)
+    assert not read_class_shares([0.2, 0.6, 0.2], np.arange(3)).identify_classes("reversal", 1000)
 
 
 def grades(n: int, seed: int):
@@ -107,7 +107,8 @@ def test_uneven_grades_are_within_five_points_of_the_known_order(tmp_path):  # t
     clf.save(tmp_path / "model")
     np.testing.assert_array_equal(unbag.load(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
     with pytest.warns(
-        UnbagWarning, match="hardly where one of the 4 classes ends and the next begins, so that the accuracy is unknown"
+        UnbagWarning,
+        match="hardly where one of the 4 classes ends and the next begins, so that the accuracy is unknown",
     ):
         without = AggregateClassifier("ordinal_rank", n_classes=4, **fast(epochs=1)).fit(X, z, groups=groups)
     assert "unknown_borders" in {found.kind for found in without.diagnosis_}

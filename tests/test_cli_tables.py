@@ -244,6 +244,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         ("also = ['pairs.csv']", "each entry of also needs a file"),
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
         ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
+        ("model = 'trees'\nepochs = 3", "--epochs is a setting of networks, but --model trees is none"),
         ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )

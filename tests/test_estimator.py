@@ -600,7 +600,7 @@ def test_missing_values_of_arrays_are_read_and_infinite_ones_refused(settings):
     classifier = AggregateClassifier(**settings).fit(X, y)
     assert np.isfinite(classifier.predict_proba(X)).all()
     X[3, 1] = np.inf
-    with pytest.raises(ValueError, match="X holds infinity in column 1; write NaN for what is missing"):
+    with pytest.raises(ValueError, match="X contains infinity in column 1; write NaN for missing values"):
         classifier.predict(X)
 
 
@@ -627,9 +627,9 @@ def test_masked_rows_and_labels_are_refused():
 def test_columns_that_float32_cannot_hold_are_named():
     X, y = target_of_blobs()
     table = pd.DataFrame(X, columns=["age", "height", "weight"])
-    with pytest.raises(ValueError, match="too large for float32 in column 1; measure in a larger unit"):
+    with pytest.raises(ValueError, match="too large for float32 in column 1; use a larger unit"):
         AggregateClassifier().fit(X * [1, 1e300, 1], y)
-    with pytest.raises(ValueError, match=r"^X, row 1, column height: [^;]* too large to compute with; [^;]*$"):
+    with pytest.raises(ValueError, match=r"^X, row 1, column height: [^;]* too large; [^;]*$"):
         AggregateClassifier().fit(table * [1, 1e300, 1], y)
     for small, kinds in ((1e-300, ["constant_columns"]), (1e-30, [])):
         clf = AggregateClassifier(**fast(epochs=1)).fit(table * [1, 1, small], y)
@@ -755,7 +755,7 @@ def test_observations_of_many_values_are_asked_for_by_value():
     np.testing.assert_allclose(classifier.predict_groups(X, groups), probs @ np.arange(5))
     majority = AggregateClassifier(unbag.Majority(), n_classes=3, **fast(epochs=2))
     majority.fit(X, unbag.Majority().observe(labels, groups, 3), groups=groups)
-    with pytest.raises(ValueError, match="Majority may observe many things; say which with z="):
+    with pytest.raises(ValueError, match="Majority has more than two possible observations; pass z="):
         majority.predict_groups(X, groups)
 
 

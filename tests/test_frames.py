@@ -150,16 +150,16 @@ def test_classifiers_of_scikit_learn_read_missing_numbers():
         ([1.0, np.inf] * (N // 2), "X, row 2, column bad: inf is infinite"),
         (
             [1.0, "x"] * (N // 2),
-            "the values of column 'bad' of X cannot be read together: they are of type float, str; make all",
+            "the values of column 'bad' of X have no common type, they are of type float, str; convert all",
         ),
-        ([2**70] * N, "the values of column 'bad' of X .* of type int; make all of them numbers of at most 64 bits"),
+        ([2**70] * N, "the values of column 'bad' of X .* of type int; convert all of them to numbers of at most 64 bits"),
         (
             pd.cut(np.arange(N), 4),
-            "X, column bad: the categories of the column are of type .*; make text of them .*X\\['bad'\\].astype",
+            "X, column bad: the categories of the column are of type .*; convert them to text .*X\\['bad'\\].astype",
         ),
         ([datetime.timedelta(1)] * N, "X, column bad: the column holds times"),
         ([["a"]] * N, "X, column bad: the column is of type list.*leave it out"),
-        ([[1], [1, 2]] * (N // 2), "X, row 2, column bad: every row needs a list of 1 numbers, got one of 2"),
+        ([[1], [1, 2]] * (N // 2), "X, row 2, column bad: each row needs a list of 1 numbers, got one of 2"),
     ],
     ids=["empty", "infinite", "mixed", "large", "intervals", "times", "lists", "uneven"],
 )
@@ -169,7 +169,7 @@ def test_columns_that_are_no_features_are_named(column, message):
 
 
 def test_tables_that_cannot_be_read_say_what_to_do():
-    with pytest.raises(ValueError, match=r"X is a polars LazyFrame, which has no rows yet; pass X.collect\(\)"):
+    with pytest.raises(ValueError, match=r"X is a polars LazyFrame, whose rows are not computed yet; pass X.collect\(\)"):
         AggregateClassifier(**FAST).fit(in_polars().lazy(), TARGET)
     twice = pd.concat([in_pandas(), in_pandas()[["age"]]], axis=1)
     with pytest.raises(ValueError, match="X has more than one column named 'age'; rename all but one"):
@@ -188,7 +188,7 @@ def test_texts_that_are_numbers_are_reported_unless_they_are_categorical():
 
 
 def test_ids_and_free_text_are_no_categories(monkeypatch):
-    monkeypatch.setattr("unbag.data.features.MOST_CATEGORIES", 50)
+    monkeypatch.setattr("unbag.data.features.MAX_CATEGORIES", 50)
     with pytest.raises(ValueError, match=r"X, column who: the column holds 120 different texts, for example 'p0'"):
         AggregateClassifier(**FAST).fit(in_pandas().assign(who=[f"p{place}" for place in range(N)]), TARGET)
 

@@ -187,7 +187,7 @@ def test_to_another_device_keeps_everything_else():
 
 
 def test_members_follow_offsets_to_their_device():
-    with pytest.raises(ValueError, match="members are on cpu, but offsets are on meta; move one"):
+    with pytest.raises(ValueError, match="members are on cpu, but offsets are on meta; move one of them"):
         Groups(torch.arange(2), torch.tensor([0, 2], device="meta"))
 
 
@@ -213,12 +213,12 @@ BAD = [
     (lambda: Groups.from_ids(5), TypeError, "ids must hold one id per row, got int"),
     (lambda: Groups.from_ids(np.zeros((2, 3))), ValueError, r"ids must have one dimension.*got shape \(2, 3\)"),
     (lambda: Groups.from_ids(torch.zeros(2, 3)), ValueError, r"ids must have one dimension.*got shape \(2, 3\)"),
-    (lambda: Groups.from_ids([1, None, None]), ValueError, "ids has no value for rows 1, 2; give every row a group"),
+    (lambda: Groups.from_ids([1, None, None]), ValueError, "ids has no value for rows 1, 2; give each row a group"),
     (lambda: Groups.from_ids(["a", float("nan")]), ValueError, "ids has no value for row 1;"),
     (lambda: Groups.from_ids(np.array([np.nan, 1])), ValueError, "ids has no value for row 0;"),
     (lambda: Groups.from_ids(torch.tensor([1, torch.nan])), ValueError, "ids has no value for row 1;"),
-    (lambda: Groups.from_ids([1, "1"]), TypeError, "ids cannot be sorted: .*make them all of one type"),
-    (lambda: Groups.from_sizes([2, 0, -1]), ValueError, "sizes must be at least 1.*got less for groups 1, 2"),
+    (lambda: Groups.from_ids([1, "1"]), TypeError, "ids cannot be sorted: .*convert them to one type"),
+    (lambda: Groups.from_sizes([2, 0, -1]), ValueError, "sizes must be at least 1, got less for groups 1, 2"),
     (lambda: Groups.from_sizes([2.0]), TypeError, r"sizes must be a list of whole numbers, got torch.float32 of"),
     (lambda: Groups.from_sizes([True]), TypeError, "sizes must be a list of whole numbers, got torch.bool"),
     (lambda: Groups.from_sizes(3), TypeError, r"sizes must be a list of whole numbers, got torch.int64 of shape \(\)"),
@@ -240,7 +240,7 @@ BAD = [
     (lambda: Groups.from_offsets([0, -1]), ValueError, "number of memberships, 0; got 0 and -1"),
     (lambda: Groups.from_offsets([0, 2], [1, 2, 3]), ValueError, "number of memberships, 3; got 0 and 2"),
     (lambda: Groups.from_offsets([0, 3, 2]), ValueError, "offsets must not decrease; they do in group 1"),
-    (lambda: Groups.from_offsets([0, 2, 2, 3]), ValueError, "group 1 without members; leave empty groups out"),
+    (lambda: Groups.from_offsets([0, 2, 2, 3]), ValueError, "group 1 without members; leave out empty groups"),
     (
         lambda: Groups.from_mask([[1, 0]]),
         TypeError,
@@ -257,10 +257,10 @@ BAD = [
     (
         lambda: Groups.from_tuples([[0, 1]]).to_ids(),
         ValueError,
-        "every row of a known number of rows occurs exactly once",
+        "each row of a known number of rows occurs exactly once",
     ),
     (lambda: Groups.from_tuples([[0, 0]], n_rows=2).to_ids(), ValueError, "occurs exactly once"),
-    (lambda: Groups.from_sizes([1]).take(torch.tensor([False])), ValueError, "which chooses no groups"),
+    (lambda: Groups.from_sizes([1]).take(torch.tensor([False])), ValueError, "which selects no groups"),
     (lambda: Groups.from_sizes([1]).take(torch.tensor([1])), IndexError, "index 1 is out of bounds"),
 ]
 

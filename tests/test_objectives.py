@@ -68,14 +68,14 @@ def test_a_class_that_is_ruled_out_costs_nothing():
     aggregate, groups, z, logits, _ = drawn("pairs", 0)
     logits[0, 2] = -math.inf
     log_probs = logits.log_softmax(1)
-    _, weights = aggregate.likelihood_and_posterior(log_probs, groups.segments, z)
+    _, weights = aggregate.e_step(log_probs, groups.segments, z)
     values, grad, _ = cross_entropy_risk(log_probs, weights, groups.segments)
     assert values.isfinite().all()
     assert grad.isfinite().all()
 
 
 def risk_at(aggregate, log_probs, segments, z):
-    return cross_entropy_risk(log_probs, aggregate.likelihood_and_posterior(log_probs, segments, z)[1], segments)
+    return cross_entropy_risk(log_probs, aggregate.e_step(log_probs, segments, z)[1], segments)
 
 
 @pytest.mark.parametrize("objective", [negative_log_likelihood, risk_at])

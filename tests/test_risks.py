@@ -378,8 +378,8 @@ def test_modules_say_what_they_are():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((PairwiseSimilarity,), TypeError, "aggregate must be an Aggregate, got the class PairwiseSimilarity; hand in"),
-        (("pairs",), TypeError, "aggregate must be an Aggregate, got 'pairs'; hand in an instance such as Pairwise"),
+        ((PairwiseSimilarity,), TypeError, "aggregate must be an Aggregate, got the class PairwiseSimilarity; pass"),
+        (("pairs",), TypeError, "aggregate must be an Aggregate, got 'pairs'; pass an instance such as Pairwise"),
     ],
 )
 def test_not_an_aggregate(module, arguments, error, message):
@@ -426,7 +426,7 @@ def test_loss_of_the_wrong_shape(loss, got):
         (
             torch.ones(2),
             ValueError,
-            r"weights must have .* got shape \(2,\); for weights per row of the logits, hand in",
+            r"weights must have .* got shape \(2,\); for weights per row of the logits, pass",
         ),
         (torch.ones(2, 2, dtype=torch.int64), TypeError, "weights must be floating-point numbers, got torch.int64"),
         ([[True, False]] * 2, TypeError, "weights must be floating-point numbers, got torch.bool; convert them with"),
@@ -460,9 +460,9 @@ def test_large_weights_whose_sum_overflows_are_no_error():
     [
         ([1.0], ValueError, r"group_weights must have one entry per group, shape \(2,\); got shape \(1,\)"),
         (2.0, ValueError, r"group_weights must have one entry per group, shape \(2,\); got shape \(\)"),
-        ([1.0, -0.5], ValueError, r"finite and not negative, not so for group 1: group_weights\[1\] is -0.5"),
-        ([NAN, 1.0], ValueError, r"finite and not negative, not so for group 0: group_weights\[0\] is nan"),
-        ([INF, 1.0], ValueError, r"finite and not negative, not so for group 0: group_weights\[0\] is inf"),
+        ([1.0, -0.5], ValueError, r"finite and not negative, but is not for group 1: group_weights\[1\] is -0.5"),
+        ([NAN, 1.0], ValueError, r"finite and not negative, but is not for group 0: group_weights\[0\] is nan"),
+        ([INF, 1.0], ValueError, r"finite and not negative, but is not for group 0: group_weights\[0\] is inf"),
         ([1j, 1.0], TypeError, "group_weights must be real numbers, got torch.complex64"),
         ([0, 0], ValueError, "group_weights must not all be zero for reduction='mean', which divides by their sum"),
         (torch.ones(2, device="meta"), ValueError, "group_weights is on meta, but the groups are on cpu"),

@@ -106,7 +106,7 @@ def test_rates_that_cannot_be(sampling, z, said):
 
 
 def test_labels_are_not_sampled_by_answer():
-    with pytest.raises(ValueError, match="y holds labels; give sample_weight"):
+    with pytest.raises(ValueError, match="y holds labels; pass sample_weight"):
         AggregateClassifier(model="linear", sampling={0: 1, 1: 1}).fit(np.eye(4), [0, 1, 0, 1])
 
 
@@ -229,9 +229,7 @@ def test_half_alike_pairs_end_within_two_points_of_random_ones():  # 3 fits take
             fitted[name] = clf.fit(X, z[which], groups=groups.take(which))
     assert right(fitted["rates"], X_new, new) > right(fitted["random"], X_new, new) - 0.02
     with pytest.warns(UnbagWarning) as said:
-        without = AggregateClassifier("pairwise_similarity", **settings).fit(
-            X, z[half], groups=groups.take(half)
-        )
+        without = AggregateClassifier("pairwise_similarity", **settings).fit(X, z[half], groups=groups.take(half))
     assert {"unlikely_answers", "unexpected_answers"} <= {found.kind for found in without.diagnosis_}
     assert any("sampling=" in str(one.message) for one in said)
     # What was weighted in the fit is weighted in its score.

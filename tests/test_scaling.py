@@ -143,8 +143,8 @@ def test_replicas_may_be_scaled_differently():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        *((bad, "NaN or infinity in columns 1, 4; leave out or fill in what is missing") for bad in (INF, -INF)),
-        (1e39, "values too large for float32 in columns 1, 4; measure in a larger unit"),
+        *((bad, "NaN or infinity in columns 1, 4; leave out or fill in missing values") for bad in (INF, -INF)),
+        (1e39, "values too large for float32 in columns 1, 4; use a larger unit"),
     ],
 )
 def test_values_that_cannot_be_read_are_named(value, message):

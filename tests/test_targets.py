@@ -214,7 +214,7 @@ def test_a_target_may_be_read_only():
 @pytest.mark.parametrize("y", [[0, 1], np.zeros(3), np.zeros((2, 4)), None, np.zeros(3, [("group", int), ("z", int)])])
 def test_what_is_no_target(y):
     assert not is_target(y)
-    with pytest.raises(TypeError, match=r"rows of what unbag.target returns, got .+"):
+    with pytest.raises(TypeError, match=r"rows of a target made by unbag.target, got .+"):
         read_target(y)
 
 
@@ -230,13 +230,13 @@ def test_what_is_no_target(y):
         ({"a": 1, "b": 0}, ValueError, "exactly one entry for each id: 'c' missing, none not among the ids"),
         (dict.fromkeys("abcdefgh", 0), ValueError, "none missing, 'd', 'e', 'f' and 2 more not among the ids"),
         ({"A": 1, "b": 0, "c": 0}, ValueError, "'a' missing, 'A' not among the ids"),
-        ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave the rows"),
+        ([1.0, float("nan"), 0.0], ValueError, r"z is NaN for group 1 \(id 'b'\); leave out the rows"),
         ([[1.0, 0.0], [0.5, 0.5], [float("nan"), 1.0]], ValueError, r"group 2 \(id 'c'\)"),
         ([[1, 0], [1], [0, 1]], TypeError, "z cannot be made into a tensor: .* lists of equal length"),
         (
             ["yes", "no", "no"],
             TypeError,
-            "z must be numbers, got <U3 of shape .*, among them 'yes'; make ids the index",
+            "z must be numbers, got <U3 of shape .*, for example 'yes'; make ids the index",
         ),
     ],
 )
@@ -264,7 +264,7 @@ def test_missing_ids_are_refused():
 def test_a_part_of_a_group_is_refused_with_advice():
     y = target(np.repeat([10, 20, 30], 4), [0, 1, 0])
     message = (
-        r"groups must be whole, but of groups 1, 2 only a part is here: 3 of 4 rows of group 1; "
+        r"groups must be whole, but groups 1, 2 are incomplete: 3 of 4 rows of group 1 are in y; "
         r"split by group, with cv=GroupKFold\(\) or GroupShuffleSplit\(\) and groups=ids"
     )
     with pytest.raises(ValueError, match=message):
@@ -273,7 +273,7 @@ def test_a_part_of_a_group_is_refused_with_advice():
 
 def test_repeated_rows_are_refused():
     y = target([0, 0, 1, 1, 2], [0, 1, 0])
-    message = "2 of 7 are repetitions, in groups 0, 2; draw whole groups, not rows with replacement; where targets were"
+    message = "2 of 7 are repetitions, in groups 0, 2; draw whole groups, not rows with replacement; if targets were"
 
     with pytest.raises(ValueError, match=message):
         read_target(y[[0, 1, 1, 2, 3, 4, 4]])
@@ -284,7 +284,7 @@ def test_repeated_rows_are_refused():
 @pytest.mark.parametrize("other", [target([5, 5], [1]), target([5, 5, 5], [0])])
 def test_joined_targets_are_refused(other):
     y = np.concatenate([target([0, 0, 1], [0, 1]), other])
-    with pytest.raises(ValueError, match="agree in z and size, but those of group 0 do not; where targets were"):
+    with pytest.raises(ValueError, match="have the same z and size, but those of group 0 do not; if targets were"):
         read_target(y)
     mixed = target([0, 0, 1], [[0, 1], [1, 0]])
     mixed["z"][1, 1] = 0
@@ -301,7 +301,7 @@ COUNTS = RNG.multinomial(5, [0.2, 0.3, 0.5], size=12)
 OBSERVED = {1: COUNTS[:, 0], 2: COUNTS}
 GRID = {"strength": [1.0, 2.0]}
 NO_LABELS = (
-    r"y is what unbag.target returns, .* no labels .* with cv=GroupKFold\(\) .* groups=ids, and leave scoring= out"
+    r"y is a target made by unbag.target, .* no labels .* with cv=GroupKFold\(\) .* groups=ids, and omit scoring="
 )
 
 
@@ -440,7 +440,7 @@ def test_what_samples_rows_inside_a_split_is_refused(split, y):
 )
 @pytest.mark.filterwarnings("ignore:The number of unique classes is greater", "ignore:Number of classes in training")
 def test_what_numbers_the_rows_of_a_target_before_fit_is_no_target(run: Callable[[np.ndarray], Any], y):
-    with pytest.raises(TypeError, match=r"rows of what unbag.target returns, got int64 of shape"):
+    with pytest.raises(TypeError, match=r"rows of a target made by unbag.target, got int64 of shape"):
         run(y)
 
 

@@ -85,7 +85,9 @@ def test_rows_without_weight_make_a_group_that_does_not_count(make_risk):
 
 def test_a_likelihood_has_no_weights_of_rows_inside_a_group():
     groups = Groups.from_ids(["b", "a", "b"])
-    with pytest.raises(ValueError, match=r"equal in all rows .* not so in group 1 \(id 'b'\): group 1 has 1 and 2;"):
+    with pytest.raises(
+        ValueError, match=r"equal in all rows .* but it is not in group 1 \(id 'b'\): group 1 has 1 and 2;"
+    ):
         NegativeLogLikelihood(LabelProportions())(torch.zeros(3, 2), groups, [[1, 0], [1, 1]], sample_weight=[1, 1, 2])
 
 
@@ -93,7 +95,11 @@ def test_a_likelihood_has_no_weights_of_rows_inside_a_group():
     ("value", "error", "message"),
     [
         ([1.0], ValueError, r"sample_weight must have one entry per row, shape \(3,\); got shape \(1,\)"),
-        ([1.0, -2, 3], ValueError, r"sample_weight must be finite and not negative, not so for row 1: .*\[1\] is -2.0"),
+        (
+            [1.0, -2, 3],
+            ValueError,
+            r"sample_weight must be finite and not negative, but is not for row 1: .*\[1\] is -2.0",
+        ),
         (["a", "b", "c"], TypeError, "sample_weight cannot be made into a tensor"),
         ([0, 0, 0], ValueError, "must not all be zero for reduction='mean'.*nor may sample_weight"),
     ],
@@ -294,7 +300,9 @@ def test_held_out_groups_are_chosen_among_those_that_count():
 
 def test_weights_that_the_estimator_refuses():
     X, z, groups, _ = grouped()
-    with pytest.raises(ValueError, match=r"sample_weight must be equal in all rows .* not so in group 0: .* 1 and 2"):
+    with pytest.raises(
+        ValueError, match=r"sample_weight must be equal in all rows .* it is not in group 0: .* 1 and 2"
+    ):
         unbag.AggregateClassifier(**SMALL).fit(X, z, groups, sample_weight=[1, 2, 1] + [1] * 87)
     with pytest.raises(ValueError, match="must not all be zero: no group would be left to learn from"):
         unbag.AggregateClassifier(**SMALL).fit(X, z, groups, group_weights=np.zeros(30))

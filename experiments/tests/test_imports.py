@@ -19,10 +19,6 @@ INTERFACE = {
     *("unbag.cli.shared", "unbag._utils.pages", "unbag._utils.pages.tables"),
     *("unbag._utils.checks", "unbag._utils.environment", "unbag._utils.files", "unbag._utils.terminal"),
 }
-# Internals that single modules need, until the library has an interface for them.
-INTERNAL = {
-    "fits/methods.py": {"unbag.data.pooling"},
-}
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -44,7 +40,7 @@ def test_only_the_interface_of_the_library_is_imported():
         for path in folder.rglob("*.py"):
             if beyond := imported_modules(path) - INTERFACE:
                 found[path.relative_to(folder).as_posix()] = beyond
-    assert found == INTERNAL
+    assert not found
 
 
 def test_a_list_does_not_wait_for_what_only_trials_and_pages_need_nor_for_what_one_platform_has():

@@ -118,8 +118,11 @@ def test_count_of_takes_large_groups() -> None:
 @pytest.mark.parametrize(
     ("z", "match"),
     [
-        ([3, 0], r"from 0 to the size of the group, not so for group 0 \(id 'a'\): z\[0\] is 3, .* has 2 members"),
-        ([0, -1], r"not so for group 1 \(id 'b'\): z\[1\] is -1"),
+        (
+            [3, 0],
+            r"from 0 to the size of the group; this does not hold for group 0 \(id 'a'\): z\[0\] is 3, .* has 2 members",
+        ),
+        ([0, -1], r"this does not hold for group 1 \(id 'b'\): z\[1\] is -1"),
         ([0.5, 1.0], r"z\[0\] is 0.5"),
         ([float("nan"), 1.0], r"z\[0\] is nan"),
         ([1], r"one entry per group, shape \(2,\); got shape \(1,\)"),
@@ -154,7 +157,7 @@ def test_steps_read_every_member_once() -> None:
 
 def test_function_says_how_many_vectors_it_would_try() -> None:
     many = FromFunction(sum)
-    with pytest.raises(ValueError, match=r"group 1 of 9 members and 10 classes means 10\^9 label vectors"):
+    with pytest.raises(ValueError, match=r"group 1 of 9 members and 10 classes has 10\^9 label vectors"):
         many.log_likelihood(torch.zeros(12, 10), Groups.from_sizes([3, 9]), [1, 1])
     with pytest.raises(ValueError, match="max_vectors=10"):
         FromFunction(sum, max_vectors=10).log_likelihood(torch.zeros(4, 2), Groups.from_sizes([4]), [1])
@@ -189,9 +192,9 @@ def test_wrong_settings_are_refused(make: Any, match: str) -> None:
 
 def test_class_that_is_not_there_is_refused() -> None:
     groups = Groups.from_sizes([2])
-    with pytest.raises(ValueError, match=r"CountOf\(label=5\) looks for class 5, but there are only 2 classes"):
+    with pytest.raises(ValueError, match=r"label of CountOf\(label=5\) must be one of the 2 classes"):
         CountOf(5).log_likelihood(torch.zeros(2, 2), groups, [0])
-    with pytest.raises(ValueError, match=r"AtLeast\(count=1, label=3\) looks for class 3"):
+    with pytest.raises(ValueError, match=r"label of AtLeast\(count=1, label=3\) must be one of"):
         AtLeast(1, 3).observe([0, 1], groups, 2)
 
 

@@ -246,7 +246,7 @@ def test_plan_says_what_runs() -> None:
 
 def test_exact_refuses_to_approximate() -> None:
     logits, groups, z = problem([4, 90], 3)
-    with pytest.raises(ValueError, match=r"out of reach for group 1: group 1 needs .* max_states is 1000"):
+    with pytest.raises(ValueError, match=r"at most max_states=1000 .* not hold for group 1: it has"):
         LabelProportions("exact", max_states=1000).evidence(logits, groups, z)
 
 

@@ -143,7 +143,7 @@ def test_a_relation_is_told_in_one_place(tmp_path, monkeypatch):
     blobs(tmp_path)
     checked = call("check", "people.csv", "ranks.csv", "--aggregate", "ordinal_rank(>)", "--n-classes", 2)
     assert checked.exit_code == 2
-    assert "tells the relation, which has an option of its own: --relation" in checked.output
+    assert "contains the relation; use the option --relation instead" in checked.output
 
 
 WRITTEN = {
@@ -184,10 +184,10 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
             "count_of(1)",
             "count",
             "5",
-            r"0 to the size of the group, not so for group 0 .id .g0..: .* has 4 members",
+            r"0 to the size of the group; this does not hold for group 0 .id .g0..: .* has 4 members",
         ),
         ("count_of(1)", "count", "some", r"seen\.csv, row 1, column count: what was observed must be a number"),
-        ("count_of(7)", "count", "1", r"'count_of\(7\)' looks for class '7', but the classes are 0, 1"),
+        ("count_of(7)", "count", "1", r"label of 'count_of\(7\)' must be one of the classes 0, 1, got '7'"),
         ("count_of", "count", "1", r"'count_of' does not fit count_of\(label\): missing a required argument: 'label'"),
         ("at_least(2, 1, 1)", "z", "1", r"does not fit at_least\(count, label=1\): too many positional arguments"),
         ("at_least(2, label=0, label=1)", "z", "1", "has an argument twice"),
@@ -196,7 +196,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
             "at_least(5)",
             "z",
             "1",
-            r"is 1, which no labels of group 0 .id .g0.., of size 4, give; possible are 0",
+            r"is 1, which is not possible for group 0 .id .g0.. of size 4; possible are 0",
         ),
         ("at_least(2)", "healthy", "1", "call it enough if it is: enough members are of the class, or few if"),
         ("majority", "majority", "high", "column majority: what was observed must be one of the classes '0', '1', got"),
@@ -356,5 +356,5 @@ def test_a_learner_and_a_noise_of_ones_own(tmp_path):
     with pytest.raises(ValueError, match="models of kind 'middle' are not registered; import the module that does it"):
         unbag.load(tmp_path / "model")
     register_model(Middle)
-    with pytest.raises(ValueError, match="must have a name and a code of its own, got 'logistic' and 77"):
+    with pytest.raises(ValueError, match="must have a unique name and code, got 'logistic' and 77"):
         register_noise(type("Other", (Logistic,), {}))

@@ -249,7 +249,7 @@ def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
         "count_states for 1 group, normal for 1 group, permanents for 1 group, subsets for 1 group; approximate: normal"
     )
     assert PublishedCounts().plan(groups, published.unknown(4, 2)).methods == ["two_classes"] * 4
-    with pytest.raises(ValueError, match=r"out of reach for group 3: group 3 needs .* allow the normal approximation"):
+    with pytest.raises(ValueError, match=r"does not hold for group 3: it has .* allow the normal approximation"):
         PublishedCounts("exact").check(z, groups, 6)
 
 
@@ -276,11 +276,11 @@ def _stated(place: int, value: float) -> Tensor:
     ("z", "message"),
     [
         (published.between([[0, 0], [0, 7]]), "possible in a group of its size; if it counts members that have no row"),
-        (published.between([[0, 0], [3, 3]]), "least counts must not add up to more than the size"),
-        (published.between([[0, 0], [0, 0]], [[9, 9], [1, 2]]), "largest counts must add up to the size"),
-        (published.between([[0, 0], [0, 0.2]], [[9, 9], [9, 0.7]]), "a whole number between them"),
+        (published.between([[0, 0], [3, 3]]), "lower bounds must not add up to more than the size"),
+        (published.between([[0, 0], [0, 0]], [[9, 9], [1, 2]]), "upper bounds must add up to at least the size"),
+        (published.between([[0, 0], [0, 0.2]], [[9, 9], [9, 0.7]]), "bounds must include a whole number"),
         (_stated(0, 5), "possible in a group of its size"),
-        (_stated(0, math.nan), "must not hold NaN"),
+        (_stated(0, math.nan), "must not contain NaN"),
         (_stated(SCALE, 0), "the scale of noise must be a positive number"),
         (_stated(SCALE, -1), "the scale of noise must be a positive number"),
         (_stated(VALUE, math.inf), "published values must be finite"),
@@ -288,7 +288,7 @@ def _stated(place: int, value: float) -> Tensor:
         (_stated(NOISE, 9), "noise must be one of"),
         (_stated(5, -1), "missing members must be 0 or more"),
         (_stated(5, 0.5), "missing members must add up to a whole number"),
-        (_stated(1, -1), "bounds must not be crossed"),
+        (_stated(1, -1), "lower bound must not exceed the upper bound"),
         (torch.zeros(2, 2, 3), "must be statements of unbag.published"),
     ],
 )
@@ -297,7 +297,7 @@ def test_impossible_statements_are_refused_with_their_group(z: Tensor, message: 
     with pytest.raises(ValueError, match=message) as caught:
         PublishedCounts().check(z, groups, 2)
     if z.shape[2] == 6:
-        assert "not so for group 1 (id 'b'): group 1 (id 'b') has 4 members" in str(caught.value)
+        assert "this does not hold for group 1 (id 'b'): group 1 (id 'b') has 4 members" in str(caught.value)
 
 
 def test_logits_can_rule_statements_out() -> None:

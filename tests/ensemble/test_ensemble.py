@@ -189,6 +189,15 @@ def test_a_mixture_prefers_the_better_candidate_and_corrects_its_temperature():
     torch.testing.assert_close(mixture.log_probs(problem.X), mixture.out_of_fold)
 
 
+def test_the_search_for_a_mixture_ends_when_time_is_up():
+    problem, _ = make_problem(100)
+    candidates = fit_candidates(
+        problem, Schedule(((Path("sharp", (8.0,)), Path("flat", (0.1,))),), min_relative_gain=0)
+    )
+    early, late = fit_mixture(candidates, problem, lambda: True), fit_mixture(candidates, problem)
+    assert early.score < late.score
+
+
 def test_models_with_exchanged_classes_are_aligned_before_they_are_averaged():
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(80, 2, generator=generator)
@@ -224,14 +233,29 @@ def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enu
         for place, row in enumerate(rows):
             predicted = int(log_probs[row].argmax())
             total += sum(w for y, w in weight.items() if y[place] == predicted) / sum(weight.values())
-    estimate = estimate_accuracy(problem, log_probs)
+    estimate = estimate_accuracy(problem, log_probs, torch.arange(36) // 9)
     assert estimate.value == pytest.approx(total / 36, abs=1e-9)
     assert estimate.low < estimate.value < estimate.high
 
 
 def test_no_accuracy_is_estimated_from_few_groups():
     problem, _ = make_problem(10)
-    assert estimate_accuracy(problem, torch.zeros(len(problem.members), 2).log_softmax(1)) is None
+    assert estimate_accuracy(problem, torch.zeros(40, 2).log_softmax(1), torch.arange(40) // 10) is None
+
+
+def test_rows_that_were_seen_in_other_groups_do_not_count_in_the_estimate():
+    X = torch.zeros(40, 2)
+    labels = torch.zeros(40, dtype=torch.int64)
+    pairs = Groups.from_tuples([[row, row + 20] for row in range(20)] + [[row, row + 1] for row in range(5)])
+    z = PairwiseSimilarity().observe(labels, pairs, 2)
+    problem = Problem.create(X, [Observations(PairwiseSimilarity(), pairs, z, 2)], Categorical(2))
+    folds = torch.cat([torch.zeros(40), torch.ones(10)]).long()
+    log_probs = torch.tensor([[0.9, 0.1]]).log().repeat(50, 1)
+    seen = problem.members < 6
+    log_probs[seen] = torch.tensor([0.5, 0.5]).log()
+    estimate = estimate_accuracy(problem, log_probs, folds)
+    certain = 0.9 * 0.9 / (0.9 * 0.9 + 0.1 * 0.1)
+    assert estimate.value == pytest.approx((6 * 0.9 + 28 * certain) / 34)
 
 
 def test_a_start_is_no_candidate_but_later_learners_begin_with_it():

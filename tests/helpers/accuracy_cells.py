@@ -1,7 +1,7 @@
 """Twelve small data sets on which the accuracy of the default fit is recorded.
 
-Record the accuracy of the installed version: ``python tests/helpers/accuracy_cells.py KEY [CELL ...]``, where KEY is the
-entry of ``tests/golden/accuracy.json`` that is written.
+Record the accuracy of the installed version: ``python tests/helpers/accuracy_cells.py KEY [CELL ...]``, where KEY is
+the entry of ``tests/golden/accuracy.json`` that is written.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
 
 import unbag
-
-try:
-    from unbag.aggregates.registry import find_aggregate
-except ImportError:
-    from unbag.aggregates import find_aggregate
+from unbag.aggregates.registry import find_aggregate
 
 RECORD = Path(__file__).parents[1] / "golden" / "accuracy.json"
 SEEDS = (0, 1, 2)
@@ -104,16 +100,17 @@ def tuples(size: int, n: int) -> Callable:
     return make
 
 
+COUNTS, BAGS = "label_proportions", "multiple_instance"
 CELLS: dict[str, tuple[Callable, Callable, str, int, int]] = {
     # name: data by seed, groups, kind of observation, classes, rows to learn from
-    "counts of 3, 300 groups": (lambda s: simulate(3, 1400, s), consecutive(3), "label_proportions", 3, 900),
-    "counts of 4, 100 groups": (lambda s: shuffled(load_breast_cancer, 569, s), consecutive(4), "label_proportions", 2, 400),
-    "counts of 16, 50 groups": (lambda s: of_digits(10, 1300, s), consecutive(16), "label_proportions", 10, 800),
-    "counts of 15, 8 groups": (lambda s: shuffled(load_wine, 178, s), consecutive(15), "label_proportions", 3, 120),
-    "counts of 64, 24 groups": (lambda s: simulate(3, 1800, s), mixed(64), "label_proportions", 3, 1536),
-    "counts of 256, 6 groups": (lambda s: simulate(4, 1800, s), mixed(256), "label_proportions", 4, 1536),
-    "bags of 8, 100 groups": (lambda s: rare_positives(1400, 0.1, s), consecutive(8), "multiple_instance", 2, 800),
-    "bags of 3, 130 groups": (lambda s: shuffled(load_breast_cancer, 569, s), consecutive(3), "multiple_instance", 2, 390),
+    "counts of 3, 300 groups": (lambda s: simulate(3, 1400, s), consecutive(3), COUNTS, 3, 900),
+    "counts of 4, 100 groups": (lambda s: shuffled(load_breast_cancer, 569, s), consecutive(4), COUNTS, 2, 400),
+    "counts of 16, 50 groups": (lambda s: of_digits(10, 1300, s), consecutive(16), COUNTS, 10, 800),
+    "counts of 15, 8 groups": (lambda s: shuffled(load_wine, 178, s), consecutive(15), COUNTS, 3, 120),
+    "counts of 64, 24 groups": (lambda s: simulate(3, 1800, s), mixed(64), COUNTS, 3, 1536),
+    "counts of 256, 6 groups": (lambda s: simulate(4, 1800, s), mixed(256), COUNTS, 4, 1536),
+    "bags of 8, 100 groups": (lambda s: rare_positives(1400, 0.1, s), consecutive(8), BAGS, 2, 800),
+    "bags of 3, 130 groups": (lambda s: shuffled(load_breast_cancer, 569, s), consecutive(3), BAGS, 2, 390),
     "pairs, 500": (lambda s: of_digits(5, 800, s), tuples(2, 500), "pairwise_similarity", 5, 500),
     "triplets, 300": (lambda s: shuffled(load_wine, 178, s), tuples(3, 300), "triplet_comparison", 3, 120),
     "ranks, 400": (lambda s: of_digits(4, 700, s), tuples(2, 400), "ordinal_rank", 4, 400),

@@ -16,9 +16,7 @@ from unbag.training import Observations
 def make_problem(*sets, n_rows=60, subjects=None):
     labels = np.random.default_rng(0).integers(0, 2, n_rows)
     observed = [
-        s
-        if isinstance(s, Observations)
-        else Observations(kind := s[0], s[1], kind.observe(labels, s[1], 2), 2)
+        s if isinstance(s, Observations) else Observations(kind := s[0], s[1], kind.observe(labels, s[1], 2), 2)
         for s in sets
     ]
     return Problem.create(torch.arange(float(n_rows))[:, None], observed, Categorical(2), subjects)

@@ -68,7 +68,10 @@ def test_the_constant_model_of_counts_has_their_shares():
     torch.testing.assert_close(problem.constant_outputs.softmax(0), shares, atol=0.01, rtol=0)
 
 
-@pytest.mark.parametrize(("k", "aggregate"), [(2, PairwiseSimilarity()), (5, PairwiseSimilarity()), (4, OrdinalTriplet())])
+PAIRS = PairwiseSimilarity()
+
+
+@pytest.mark.parametrize(("k", "aggregate"), [(2, PAIRS), (5, PAIRS), (4, OrdinalTriplet())])
 def test_class_shares_of_clusters_find_classes_without_names(k, aggregate):
     X, labels = draw(400, k)
     rng = np.random.default_rng(1)

@@ -154,7 +154,7 @@ BROKEN = {
     "numbers with decimal commas": (many_texts, [], r"column age: .* 100% of its values are numbers such as '0,"),
     "a question mark among 1,200 numbers": (lambda f: many_texts(f, "?"), [],
         r"row 1, column age: .* 99% of its values are numbers .* not those of 1 cell: '\?'; write numbers as in"),
-    "infinity among 1,500 columns": (wide, [], r"people\.csv, row 8, column x1234: inf is infinite, or too large"),
+    "infinity among 1,500 columns": (wide, [], r"people\.csv, row 8, column x1234: inf is infinite or too large"),
     "a group without rows": (both(groups=WARDS + "w9,1,1\n"), [], r"row 5, .* 'w9' has no .*csv; .*unmatched"),
     "rows of an unknown group": (both(groups=WARDS.replace("w3,2,1\n", "")), [], r"row 10, .* 'w3' is not in column"),
     "rows without group": (both(instances=PEOPLE.replace("p01,w0", "p01,")), [], r"people\.csv, column ward: 1 row is"),

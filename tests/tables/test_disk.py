@@ -197,7 +197,7 @@ def test_rows_that_were_cut_short_afterwards_are_refused(runs, files, tmp_path):
 
 
 def test_categories_that_only_all_rows_show_to_be_too_many_are_refused(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "MOST_CATEGORIES", 1)
+    monkeypatch.setattr(disk, "MAX_CATEGORIES", 1)
     with pytest.raises(TableError, match="column town: the column holds 2 different texts; leave it out"):
         disk.encode_on_disk(load.load_tables(plan(files, disk=files / "rows")), tmp_path / "rows")
     with pytest.raises(FileExistsError, match=r"is in the folder .*parts, which is read"):
@@ -230,5 +230,5 @@ def test_lists_of_numbers_are_features_in_memory_and_on_disk(files, tmp_path):
     assert np.load(path).dtype == np.float32
     short = table.set_column(3, "patch", pa.array([*patches[:-1].tolist(), [1.0]], pa.list_(pa.float32())))
     pq.write_table(short, tmp_path / "parts" / "0.parquet")
-    with pytest.raises(TableError, match="row 240, column patch: every row needs a list of 3 numbers, got one of 1"):
+    with pytest.raises(TableError, match="row 240, column patch: each row needs a list of 3 numbers, got one of 1"):
         fit_tables(plan(tmp_path, exclude=[], disk=tmp_path / "rows"), Run(tmp_path / "short"))

@@ -122,10 +122,10 @@ def test_decimals_and_fractions_as_categories():
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e39])
 def test_numbers_too_large_are_named_when_fitting_and_when_predicting(value):
-    with pytest.raises(TableError, match=r"people\.csv, row 2, column age: .* infinite, or too large"):
+    with pytest.raises(TableError, match=r"people\.csv, row 2, column age: .* infinite or too large"):
         raise_errors(feature_problems(table(age=[1.0, value]), "age"))
     preparation = fit_preparation(table(age=[1.0, 2.0]), ["age"])
-    with pytest.raises(TableError, match=r"people\.csv, row 102, column age: .* infinite, or too large"):
+    with pytest.raises(TableError, match=r"people\.csv, row 102, column age: .* infinite or too large"):
         preparation.encode(table(age=[1.0, value]), first_row=100)
 
 
@@ -162,7 +162,9 @@ def test_dates_may_be_text_when_predicting_and_nothing_else():
 
 @pytest.mark.parametrize("value", [datetime.time(12), datetime.timedelta(1)])
 def test_times_are_no_feature(value):
-    with pytest.raises(TableError, match=r"column time: the column holds times .*; leave it out, or make numbers"):
+    with pytest.raises(
+        TableError, match=r"column time: the column holds times .*; leave it out, or convert them to numbers"
+    ):
         raise_errors(feature_problems(table(time=[value]), "time"))
 
 

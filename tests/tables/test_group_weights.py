@@ -42,7 +42,7 @@ def test_a_column_of_weights_counts_rows_as_often(name, n_groups, tmp_path):
     assert one["sets"][0]["weights"] == [1.0, 3.0]
     assert "weighted by how often" in one["inputs"]["observations"][0]
     assert call("report", tmp_path / "run0").exit_code == 0
-    assert "by their weights, from 1 to 3" in (tmp_path / "run0" / "report.html").read_text()
+    assert "Means are weighted, with weights from 1 to 3" in (tmp_path / "run0" / "report.html").read_text()
 
 
 def test_weights_in_a_file_of_settings_and_beside_other_files(tmp_path):

@@ -35,7 +35,7 @@ def files(tmp_path):
     return tmp_path, X, y
 
 
-FIT = ("--n-classes", K, "--model", "linear", "--epochs", 40, "--learning-rate", 0.05, "--json")
+FIT = ("--n-classes", K, "--model", "linear", "--epochs", 40, "--learning-rate", 0.05, "--seed", 1, "--json")
 
 
 def test_rates_by_answer_are_those_of_the_estimator(files):
@@ -45,7 +45,7 @@ def test_rates_by_answer_are_those_of_the_estimator(files):
     assert result.exit_code == 0, result.output
     content = json.loads(result.stdout)
     assert content["summary"]["sets"][0]["weights"][1] > content["summary"]["sets"][0]["weights"][0]
-    assert content["summary"]["inputs"]["observations"][0].endswith("chosen by answer at 0=0.25, 1=1")
+    assert content["summary"]["inputs"]["observations"][0].endswith("selected by answer at 0=0.25, 1=1")
     assert unbag.load(folder / "run" / "model").sampling == {"0": 0.25, "1": 1.0}
     out = folder / "labels.csv"
     assert call("disaggregate", folder / "run", folder / "rows.csv", folder / "same.csv", "--out", out).exit_code == 0
@@ -54,7 +54,7 @@ def test_rates_by_answer_are_those_of_the_estimator(files):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--sampling", "alike"), "--sampling must be like 0=0.1,1=1 or 0.04, each name once, got 'share=alike'"),
+        (("--sampling", "alike"), "--sampling must be like 0=0.1,1=1 or 0.04, each name once; got 'share=alike'"),
         (("--sampling", "0=0.1"), "there is none for 1"),
         (("--class-shares", "0=0.5,1=0.5"), "each of the classes ['0', '1', '2']"),
         (("--class-shares", "0.5,0.5"), "--class-shares must be like ill=0.1,well=0.9"),

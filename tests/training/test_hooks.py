@@ -201,7 +201,7 @@ def test_views_may_change_the_shape_of_rows_but_not_their_number():
     wide = torch.cat([X, X], 1)
     cut = train(lambda: _FirstFour(make()), wide, [seen], SETTINGS, views=lambda rows: rows[:, :4])
     assert_identical(cut, train(lambda: _FirstFour(make()), wide, [seen], SETTINGS))
-    with pytest.raises(ValueError, match=r"views must return a tensor with as many rows as it is given, 24; got .*12"):
+    with pytest.raises(ValueError, match=r"views must return a tensor with as many rows as its input, 24; got .*12"):
         fit(views=lambda rows: rows[::2])
 
 

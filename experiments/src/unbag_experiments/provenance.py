@@ -109,12 +109,6 @@ def machine_seconds(lines: Sequence[Line]) -> list[float]:
     """Return how long each trial had the machine: every moment counts once, in equal parts for all that ran in it.
 
     A trial ran until its date, for as long as it and those beside it took together.
-
-    Examples
-    --------
-    >>> one = {"seconds": 6.0, "date": "2026-01-31T12:00:06"}
-    >>> machine_seconds([one, {"seconds": 2.0, "date": "2026-01-31T12:00:06"}])
-    [5.0, 1.0]
     """
     seconds = [0.0] * len(lines)
     for machine in {run_of(line).hardware for line in lines}:

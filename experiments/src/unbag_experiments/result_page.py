@@ -122,14 +122,7 @@ class View:
 
 
 def view(comparison: Comparison, titles: Mapping[str, str], before: Sequence[Mapping[str, Any]] = ()) -> View:
-    """Turn a comparison into what the pages show.
-
-    Examples
-    --------
-    >>> shown = view(Comparison((), ()), {})
-    >>> [section.title for section in shown.sections][-1]
-    'Beyond the paper: larger and sorted groups, image data'
-    """
+    """Turn a comparison into what the pages show."""
     rows = comparison.rows
     of_table = {name: [row for row in rows if row.key.table == name] for name in TABLES}
     of_table |= {name: list(of_name) for name, of_name in groupby(rows, key=lambda row: row.key.table)}

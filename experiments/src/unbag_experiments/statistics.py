@@ -34,14 +34,7 @@ def standard_error(values: Sequence[float], overlap: float) -> float:
 
 
 def interval(values: Sequence[float], overlap: float) -> tuple[float, float] | None:
-    """Return the confidence interval of a mean over random splits, by Student's t; None of fewer than two.
-
-    Examples
-    --------
-    >>> low, high = interval([96.0, 97.0, 98.0], overlap=1 / 3)
-    >>> round(low, 2), round(high, 2)
-    (93.49, 100.51)
-    """
+    """Return the confidence interval of a mean over random splits, by Student's t; None of fewer than two."""
     if len(values) < 2:
         return None
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * standard_error(values, overlap)

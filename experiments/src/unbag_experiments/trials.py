@@ -267,7 +267,7 @@ def _score_groups(method: Method, tasks: Sequence[Task], rows: Tensor) -> Predic
     def score(outputs: Tensor) -> Tensor:
         of_members = outputs.flatten(0, 1)[members]
         if method.objective is None:
-            values, _ = held_out[0].aggregate.likelihood_and_posterior(of_members.log_softmax(-1), segments, z)
+            values, _ = held_out[0].aggregate.e_step(of_members.log_softmax(-1), segments, z)
         else:
             values = -method.objective(of_members, segments, z)
         return torch.stack([own.mean() for own in values.double().split(counts)])

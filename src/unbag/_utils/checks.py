@@ -30,6 +30,28 @@ def format_indices(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> 
     return f"{kind}{'s' if len(places) > 1 else ''} {shown}{more}"
 
 
+def raise_if_any(
+    wrong: Tensor,
+    rule: str,
+    explain: Callable[[int], str],
+    name: Callable[[int], str] = str,
+    kind: str = "group",
+) -> None:
+    """Raise an error that states a rule, lists where a mask says that it is violated, and describes the first entry.
+
+    Examples
+    --------
+    >>> raise_if_any(torch.tensor([False, True]), "z must be 0 or 1", lambda first: f"z[{first}] is 7")
+    Traceback (most recent call last):
+    ...
+    ValueError: z must be 0 or 1; this does not hold for group 1: z[1] is 7
+    """
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        places = format_indices(kind, wrong, name)
+        raise ValueError(f"{rule}; this does not hold for {places}: {explain(first)}")
+
+
 def as_tensor(value: Any, name: str, device: torch.device, ids: Sequence[Any] | None = None) -> Tensor:
     """Return an argument as a tensor; a tensor must be on the right device. Errors name the ids of entries."""
     if isinstance(value, Tensor):

@@ -1,20 +1,27 @@
-"""Base class of aggregates: checks, gradients, and the computation of evidence from logits."""
+"""Base class of aggregates: validation, gradients, and the computation of evidence from logits."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from unbag._kernels.logspace import class_major, log_softmax
 from unbag._kernels.segments import Segments
-from unbag._utils.checks import ImpossibleObservation, as_tensor, check_n_classes, describe, format_indices, is_integral
+from unbag._utils.checks import (
+    ImpossibleObservation,
+    as_tensor,
+    check_choice,
+    check_n_classes,
+    describe,
+    format_indices,
+    is_integral,
+    raise_if_any,
+)
 from unbag.aggregates.traits import Traits
 from unbag.data.alignment import match_columns, read_per_group, read_with_columns
 from unbag.data.groups import Groups
@@ -22,11 +29,11 @@ from unbag.data.groups import Groups
 Impossible = Literal["-inf", "raise"]
 
 MOST_MEMBERSHIPS = 2**17
-"""Memberships beyond which groups are inferred one run after the other, each of so many or of a single group."""
+"""Memberships that are computed at once; larger batches are divided between groups."""
 
 
 class Evidence(NamedTuple):
-    """What an observation says of its groups: how likely it is, and the labels it leaves likely."""
+    """Log-likelihood per group and posterior of the labels per membership."""
 
     log_likelihood: Tensor  # (groups,), differentiable
     posterior: Tensor  # (memberships, k), detached; rows sum to one
@@ -35,46 +42,44 @@ class Evidence(NamedTuple):
 class Aggregate(Traits, ABC):
     """One kind of aggregate observation: a function of the labels of a group.
 
-    A subclass says what the observation is (:meth:`observe`), which values it can take (:meth:`check`) and how
-    likely it is. For the last it defines one of two: :meth:`log_prob`, differentiable, from which the posterior
-    follows by a gradient; or :meth:`infer`, which returns both by a closed form or a forward-backward pass.
-    What else there is to know of it are class attributes; see :class:`unbag.aggregates.traits.Traits`.
-    :func:`unbag.testing.check_aggregate` tests the result.
+    A subclass defines the observation (:meth:`observe`), validates its values (:meth:`check`) and computes its
+    likelihood by one of two methods: :meth:`log_prob`, which is differentiable, so that the posterior follows from its
+    gradient; or :meth:`infer`, which returns both by a closed form or a forward-backward pass. Class attributes
+    describe the rest; see :class:`unbag.aggregates.traits.Traits`. :func:`unbag.testing.check_aggregate` tests it.
     """
 
     @abstractmethod
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        """Return the observation of each group, from true labels, one per row."""
+        """Return the observation of each group, from the true label of each row."""
 
     @abstractmethod
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        """Return the observations as the tensor that :meth:`infer` takes, or say what is wrong with them."""
+        """Validate observations, and return the tensor that :meth:`infer` takes."""
 
     def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
-        """Return log p(z | y) of each group, (groups,), from labels, one per row.
+        """Return log p(z | y) of each group, shape ``(groups,)``, from the label of each row.
 
-        Unless a subclass observes with noise, the observation is a function of the labels: 0 where it is z, else -inf.
+        Without noise, the observation is a function of the labels: 0 where it equals z, else -inf.
         """
-        seen = self.check(self.observe(labels, groups, n_classes), groups, n_classes)
-        same = (seen == self.check(z, groups, n_classes)).reshape(len(groups), -1).all(1)
+        observed = self.check(self.observe(labels, groups, n_classes), groups, n_classes)
+        same = (observed == self.check(z, groups, n_classes)).reshape(len(groups), -1).all(1)
         return torch.zeros(len(groups), dtype=torch.float64, device=groups.device).masked_fill(~same, float("-inf"))
 
     def log_prob(self, log_probs: Tensor, segments: Segments, z: Tensor) -> Tensor:
-        """Return log p(z | x) of each group from checked arguments, differentiable in ``log_probs``.
+        """Return log p(z | x) of each group from validated arguments, differentiable in ``log_probs``.
 
-        ``log_probs`` holds the log-probabilities of the classes, one row per membership; ``segments`` says which of
-        these belong to which group. Other aggregates may be asked with the same arguments.
+        ``log_probs`` holds the log-probabilities of the classes, one row per membership; ``segments`` divides these
+        into groups. A subclass may pass the same arguments to other aggregates.
         """
         if type(self).infer is Aggregate.infer:
             raise TypeError(f"{type(self).__name__} must define log_prob or infer")
         return self.checked_evidence(log_probs, segments, z).log_likelihood
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log p(z | x) per group and p(y | z, x) per membership, from checked arguments; no gradients.
+        """Return log p(z | x) per group and p(y | z, x) per membership, from validated arguments; no gradients.
 
-        Unless a subclass knows a faster way, the posterior is ``softmax + d log_prob / d logits``. What it says of a
-        group whose observation is impossible, of likelihood ``-inf``, is not looked at. It may be in float64 where
-        ``log_probs`` are not: large groups hardly change the chances of a member, and what they change is the gradient.
+        By default the posterior is ``softmax + d log_prob / d logits``. It is ignored where the likelihood is ``-inf``.
+        It may be in float64 where ``log_probs`` are not, because the gradient is its small difference from the softmax.
         """
         with torch.enable_grad():
             logits = log_probs.detach().requires_grad_()
@@ -83,68 +88,58 @@ class Aggregate(Traits, ABC):
         return log_likelihood.detach(), log_probs.exp() + slope
 
     def capturable(self, size: int, n_classes: int) -> bool:
-        """Whether :meth:`infer` on groups of one size leaves the device running, without asking it for a number.
+        """Return whether a CUDA graph can capture :meth:`infer` on groups of one size.
 
-        Only then can a step on a GPU be captured as a graph.
+        It must not read values from the device.
         """
         return False
 
     def for_training(self) -> Aggregate:
-        """Return the same observation at less cost, where an approximation is good enough to learn by."""
+        """Return the kind that training uses, which may approximate the likelihood at a lower cost."""
         return self
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         """Return the expected observation of each group, from the log-probabilities of its members.
 
-        Of yes or no it is the probability of yes; a subclass that observes counts returns the expected ones.
+        For binary observations it is the probability of 1; kinds of counts return the expected counts.
         """
         n_classes = log_probs.shape[1]
         if not self.is_binary(groups, n_classes):
             raise ValueError(
-                f"{type(self).__name__} may observe many things; say which with z=, one per group, to get its "
-                "probability"
+                f"{type(self).__name__} has more than two possible observations; pass z=, one observation per group, "
+                "to get its probability"
             )
         yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
-        return self.likelihood_and_posterior(log_probs, groups.segments, yes)[0].exp()
+        return self.e_step(log_probs, groups.segments, yes)[0].exp()
 
     def evidence(
         self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
     ) -> Evidence:
-        """Return likelihood and posterior from one pass; see the methods of those names."""
-        if impossible not in ("-inf", "raise"):
-            raise ValueError(f"impossible must be '-inf' or 'raise', got {impossible!r}")
+        """Compute :meth:`log_likelihood` and :meth:`posterior` in one pass, from the same arguments."""
+        check_choice("impossible", impossible, get_args(Impossible))
         self.check_sizes(groups)
         logits_of_members = member_logits(logits, groups)
         z, columns = read_with_columns(z, groups)
         if classes is not None and columns is not None and self.has_class_columns:
             z = z[:, match_columns(columns, list(classes))]
-        evidence = self.named_evidence(logits_of_members, groups, self.check(z, groups, logits.shape[1]))
+        checked = self.check(z, groups, logits.shape[1])
+        evidence = self.checked_evidence(logits_of_members, groups.segments, checked)
+        raise_if_not_converged(evidence, groups, self)
         if impossible == "raise":
             raise_if_impossible(evidence.log_likelihood, groups, z)
         return evidence
 
-    def named_evidence(self, logits_of_members: Tensor, groups: Groups, z: Tensor) -> Evidence:
-        """Return the same from what :meth:`check` returned; an error names the groups that have no likelihood."""
-        raise_if_undefined(logits_of_members.detach(), groups)
-        evidence = self.checked_evidence(logits_of_members, groups.segments, z)
-        if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
-            raise ArithmeticError(
-                f"no likelihood was found for {format_indices('group', lost, groups.name)}: {self!r} did not converge; "
-                "look for logits beyond 10,000"
-            )
-        return evidence
-
     def checked_evidence(self, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Evidence:
-        """Return the same from arguments that were checked before, as in the steps of a training loop.
+        """Compute likelihood and posterior from validated arguments, as in the steps of a training loop.
 
         Parameters
         ----------
         logits_of_members
             One row per membership, in float32 or float64.
         segments
-            The memberships of each group.
+            Memberships of each group.
         z
-            What :meth:`check` returned.
+            Result of :meth:`check`.
         """
         with full_precision(logits_of_members.device.type):
             return Evidence(*_InferWithGradient.apply(logits_of_members, self, segments, z))
@@ -157,24 +152,21 @@ class Aggregate(Traits, ABC):
         """
         return self.checked_evidence(logits, segments, z).log_likelihood
 
-    def likelihood_and_posterior(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return likelihood and posterior without gradients, from what :meth:`infer` takes; NaN goes unnoticed."""
+    def e_step(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the results of :meth:`infer`, with a posterior of NaN where the observation is impossible.
+
+        Large batches are divided, which limits the memory of kernels.
+        """
         if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_tracing(log_probs):
-            log_likelihood, posterior = self._infer_in_runs(log_probs, segments, z)
+            runs = segments.runs(MOST_MEMBERSHIPS)
+            results = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]
+            log_likelihood, posterior = map(torch.cat, zip(*results, strict=True))
         else:
             log_likelihood, posterior = self.infer(log_probs, segments, z)
-        # Where there is no posterior it is NaN, whatever a kernel left there.
         if not is_tracing(log_likelihood) and log_likelihood.amin().item() > float("-inf"):
             return log_likelihood, posterior
         impossible = log_likelihood == float("-inf")
         return log_likelihood, posterior.masked_fill(segments.expand(impossible)[:, None], float("nan"))
-
-    def _infer_in_runs(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Infer some groups after others, so that what a kernel needs on its way stays small."""
-        runs = segments.runs(MOST_MEMBERSHIPS)
-        inferred = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]
-        log_likelihoods, posteriors = zip(*inferred, strict=True)
-        return torch.cat(log_likelihoods), torch.cat(posteriors)
 
     def log_likelihood(
         self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
@@ -187,16 +179,16 @@ class Aggregate(Traits, ABC):
             One row per instance, shape ``(n, k)``. Half precision is computed in float32. A logit of ``-inf`` rules
             a class out.
         groups
-            Which rows form which group.
+            Rows of each group.
         z
-            One observation per group: a dict from id, or a table or column of pandas with the ids of the groups as its
-            index, in any order; or in the order of the groups.
+            One observation per group: in the order of the groups, or in any order as a dict from ids or a table or
+            column of pandas with the ids as its index.
         impossible
-            Where the logits rule the observation out, the likelihood is ``-inf`` and the posterior, which does not
-            exist, is NaN; ``"raise"`` names the groups instead.
+            ``"-inf"`` is the likelihood of observations that the logits rule out, with a posterior of NaN; ``"raise"``
+            raises an error that names their groups.
         classes
-            The names of the classes in the order of the columns of ``logits``, to match the columns of a table by name.
-            None: the columns of ``z`` are in the order of those of ``logits``.
+            Names of the classes in the order of the columns of ``logits``, to match the columns of a table by name.
+            None: the columns of ``z`` have the order of those of ``logits``.
 
         Returns
         -------
@@ -220,14 +212,14 @@ class Aggregate(Traits, ABC):
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def check_sizes(self, groups: Groups) -> None:
-        """Refuse groups of other sizes than this observation is made of."""
+        """Raise an error for groups of sizes that the observation does not have."""
         _check_groups(groups)
         if self.size is not None and groups.uniform_size != self.size:
-            wrong = groups.sizes != self.size
-            first = int(wrong.nonzero()[0])
-            raise ValueError(
-                f"{type(self).__name__} needs groups of {self.size} members, not so for "
-                f"{format_indices('group', wrong, groups.name)}: group {first} has {int(groups.sizes[first])}"
+            raise_if_any(
+                groups.sizes != self.size,
+                f"{type(self).__name__} needs groups of {self.size} members",
+                lambda first: f"group {first} has {int(groups.sizes[first])}",
+                groups.name,
             )
 
 
@@ -237,7 +229,7 @@ class _InferWithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, aggregate: Aggregate, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = log_softmax(class_major(logits))
-        log_likelihood, posterior = aggregate.likelihood_and_posterior(log_probs, segments, z)
+        log_likelihood, posterior = aggregate.e_step(log_probs, segments, z)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(gradient_in_logits(posterior, log_probs))
             ctx.segments = segments
@@ -252,54 +244,41 @@ class _InferWithGradient(torch.autograd.Function):
 
 
 def gradient_in_logits(weights: Tensor, log_probs: Tensor) -> Tensor:
-    """Return the gradient of ``sum_j weights_j log p_j`` in the logits, for weights that add up to one.
+    """Compute the gradient of ``sum_j weights_j log p_j`` in the logits, for weights that add up to one.
 
-    With the posterior as weights it is that of log p(z | x), by Fisher's identity. Weights in float64 keep the digits
-    of a small difference.
+    With the posterior as weights it is the gradient of log p(z | x), by Fisher's identity. Weights in float64 preserve
+    the digits of a small difference.
     """
     if weights.dtype == log_probs.dtype:
         probs = log_probs.exp()
-        return torch.sub(weights, probs, out=probs)  # further memory would cost as much as the subtraction
+        return torch.sub(weights, probs, out=probs)  # allocating memory would cost as much as the subtraction
     probs = log_probs.to(weights.dtype).exp()
     return (weights - probs.div_(probs.sum(1, keepdim=True))).to(log_probs.dtype)
 
 
-def chain_gradient(of_members: Tensor, grad: Tensor, segments: Segments) -> Tensor:
+def chain_gradient(member_grad: Tensor, grad: Tensor, segments: Segments) -> Tensor:
     """Multiply the gradient of each membership by that of its group.
 
-    A group that does not count has none, even where its observation is impossible and its own gradient is NaN.
+    A group of weight zero has no gradient, even if its observation is impossible and its gradient NaN.
     """
     factor = segments.expand(grad)[:, None]
-    return (of_members * factor).masked_fill_(factor == 0, 0)
-
-
-_recorded = ContextVar("_recorded", default=False)
+    return (member_grad * factor).masked_fill_(factor == 0, 0)
 
 
 def is_tracing(tensor: Tensor) -> bool:
-    """Whether what is done with a tensor becomes part of a CUDA graph, which must not wait for a number."""
-    return _recorded.get() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-@contextmanager
-def tracing() -> Iterator[None]:
-    """Have all that is done be as if it became part of such a graph."""
-    before = _recorded.set(True)
-    try:
-        yield
-    finally:
-        _recorded.reset(before)
+    """Return whether operations on a tensor are captured in a CUDA graph, which must not read values."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def full_precision(device_type: str) -> AbstractContextManager[Any]:
-    """Keep an autocast region from computing the evidence in half precision."""
+    """Disable autocast, which would compute the evidence in half precision."""
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
 
 
 def member_logits(logits: Tensor, groups: Groups) -> Tensor:
-    """Return the logits of each membership in full precision, or say what is wrong with them."""
+    """Validate logits, and return those of each membership in full precision."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim != 2:
         raise TypeError(f"logits must be a floating-point tensor of shape (rows, classes), got {describe(logits)}")
     if logits.shape[1] < 2:
@@ -310,44 +289,47 @@ def member_logits(logits: Tensor, groups: Groups) -> Tensor:
     if logits.device != groups.device:
         raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
     _check_rows(logits, "logits", groups)
-    return groups.gather(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
+    members = groups.gather(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
+    if not bool(torch.isfinite(members.detach().sum())):  # a fast test, which is false for valid -inf, too
+        _raise_if_undefined(members.detach(), groups)
+    return members
 
 
 def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
-    """Return the label of each membership, from one label per row."""
+    """Validate the labels of rows, and return that of each membership."""
     _check_groups(groups)
     check_n_classes(n_classes)
     labels = as_tensor(labels, "labels", groups.device)
     if labels.ndim != 1 or not is_integral(labels):
         raise TypeError(f"labels must be whole numbers, one per row; got {describe(labels)}")
     _check_rows(labels, "labels", groups)
-    if bool((wrong := (labels < 0) | (labels >= n_classes)).any()):
-        first = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"labels must be from 0 to {n_classes - 1}, not so for {format_indices('row', wrong)}: "
-            f"row {first} has {int(labels[first])}"
-        )
+    raise_if_any(
+        (labels < 0) | (labels >= n_classes),
+        f"labels must be from 0 to {n_classes - 1}",
+        lambda first: f"row {first} has {int(labels[first])}",
+        kind="row",
+    )
     return groups.gather(labels).long()
 
 
-def check_binary(z: Any, groups: Groups, n_classes: int) -> Tensor:
-    """Return observations that are 0 or 1, one per group, as booleans."""
-    check_n_classes(n_classes)
+def check_one_per_group(z: Any, groups: Groups) -> Tensor:
+    """Validate that there is one number per group, and return them in the order of the groups."""
     z = read_per_group(z, groups)
     if z.shape != (len(groups),):
         raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
+    return z
+
+
+def check_binary(z: Any, groups: Groups, n_classes: int) -> Tensor:
+    """Validate observations that are 0 or 1, one per group, and return them as booleans."""
+    check_n_classes(n_classes)
+    z = check_one_per_group(z, groups)
     if z.dtype == torch.bool:
         return z
     if not is_integral(z):
         raise TypeError(f"z must be 0 or 1 as whole numbers or booleans, got {z.dtype}; convert it with z.long()")
-    z = z.long()
-    low, high = z.aminmax()
-    if int(low) < 0 or int(high) > 1:
-        wrong = (z != 0) & (z != 1)
-        first = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"z must be 0 or 1, not so for {format_indices('group', wrong, groups.name)}: z[{first}] is {int(z[first])}"
-        )
+    wrong = (z != 0) & (z != 1)
+    raise_if_any(wrong, "z must be 0 or 1", lambda first: f"z[{first}] is {int(z[first])}", groups.name)
     return z.bool()
 
 
@@ -370,7 +352,7 @@ def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
 
 
 def raise_if_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
-    """Name the groups whose observations have a log-likelihood of ``-inf``, if there are any."""
+    """Raise an error that names the groups with a log-likelihood of ``-inf``, if there are any."""
     impossible = log_likelihood.detach() == float("-inf")
     if bool(impossible.any()):
         first = int(impossible.nonzero()[0])
@@ -381,19 +363,24 @@ def raise_if_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
         )
 
 
-def raise_if_undefined(logits_of_members: Tensor, groups: Groups) -> None:
-    """Name the rows whose logits are no distribution over classes, if there are any."""
-    if bool(torch.isfinite(logits_of_members.sum())):  # then there are none; else it is worth a look
-        return
-    rows_with = {
-        "NaN": logits_of_members.isnan().any(1),
-        "+inf": (logits_of_members == float("inf")).any(1),
-        "-inf for every class": (logits_of_members == float("-inf")).all(1),
-    }
-    for what, wrong in rows_with.items():
+def raise_if_not_converged(evidence: Evidence, groups: Groups, aggregate: Aggregate) -> None:
+    """Raise an error that names the groups with a log-likelihood of NaN, if there are any."""
+    if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
+        raise ArithmeticError(
+            f"the likelihood of {format_indices('group', lost, groups.name)} could not be computed: {aggregate!r} did "
+            "not converge; look for logits beyond 10,000"
+        )
+
+
+def _raise_if_undefined(logits_of_members: Tensor, groups: Groups) -> None:
+    for value, wrong in (
+        ("NaN", logits_of_members.isnan().any(1)),
+        ("+inf", (logits_of_members == float("inf")).any(1)),
+        ("-inf for every class", (logits_of_members == float("-inf")).all(1)),
+    ):
         if bool(wrong.any()):
             raise ValueError(
-                f"logits must give every row a distribution over classes, but there is {what} in "
+                f"logits must give every row a distribution over classes, but there is {value} in "
                 f"{format_indices('row', wrong, lambda place: str(int(groups.members[place])))}; "
                 "look for a diverged model or missing features"
             )

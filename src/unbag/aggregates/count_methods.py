@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from unbag._kernels.segments import Segments
+from unbag._utils.checks import raise_if_any
+from unbag.data.groups import Groups
 
 APPROXIMATIONS = ("normal", "saddle_point")
 ERROR_TIMES_SIZE = 0.08
@@ -98,6 +100,16 @@ def infer_parts(
         log_likelihood[part.which] = part_likelihood.to(log_probs.dtype)
         posterior[rows] = part_posterior.double()
     return log_likelihood, posterior
+
+
+def raise_if_out_of_reach(states: Tensor, max_states: int, groups: Groups, alternative: str) -> None:
+    """Raise an error for groups with more count vectors, (groups,), than ``method="exact"`` allows."""
+    raise_if_any(
+        states > max_states,
+        f"method='exact' allows at most max_states={max_states} count vectors per group",
+        lambda first: f"it has {states[first]:.3g}; raise max_states or allow {alternative} with method='auto'",
+        groups.name,
+    )
 
 
 def drop_empty(parts: Sequence[Part]) -> list[Part]:

@@ -1,4 +1,4 @@
-"""Observations of single classes: a count, a threshold, the most frequent."""
+"""Observations of one class of each group: a count, a threshold, the most frequent class."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from torch import Tensor
 from unbag._kernels.logspace import log_softmax, normalise
 from unbag._kernels.poisson_binomial import infer_two_counts
 from unbag._kernels.segments import Segments
-from unbag._utils.checks import check_n_classes, format_indices
-from unbag.aggregates.base import Aggregate, check_labels
+from unbag._utils.checks import check_n_classes, raise_if_any
+from unbag.aggregates.base import Aggregate, check_labels, check_one_per_group
 from unbag.aggregates.fold import FromFold
 from unbag.aggregates.multiple_instance import MultipleInstance
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
 
 class CountOf(Aggregate):
-    """How many members of a group are of one class.
-
-    Exact for groups of any size: whether a member is of the class or of any other is all that counts.
+    """Number of members of one class, exact for groups of any size.
 
     Examples
     --------
@@ -38,44 +35,40 @@ class CountOf(Aggregate):
         self.label = _check_label(label)
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        _check_is_class(self.label, n_classes, self)
-        of_label = check_labels(labels, groups, n_classes) == self.label
-        return groups.segments.sum(of_label.long())
+        _check_is_class(self, n_classes)
+        return groups.segments.sum((check_labels(labels, groups, n_classes) == self.label).long())
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        _check_is_class(self.label, check_n_classes(n_classes), self)
-        z = read_per_group(z, groups)
-        if z.shape != (len(groups),):
-            raise ValueError(f"z must have one entry per group, shape ({len(groups)},); got shape {tuple(z.shape)}")
+        _check_is_class(self, check_n_classes(n_classes))
+        z = check_one_per_group(z, groups)
         if z.is_complex():
             raise TypeError(f"z must be whole numbers, got {z.dtype}")
         counts = z.long()
-        if bool((wrong := (counts != z) | (counts < 0) | (counts > groups.sizes)).any()):
-            first = int(wrong.nonzero()[0])
-            raise ValueError(
-                f"z must be whole numbers from 0 to the size of the group, not so for "
-                f"{format_indices('group', wrong, groups.name)}: z[{first}] is {z[first].item()}, and the group has "
-                f"{int(groups.sizes[first])} members"
-            )
+        raise_if_any(
+            (counts != z) | (counts < 0) | (counts > groups.sizes),
+            "z must be whole numbers from 0 to the size of the group",
+            lambda first: f"z[{first}] is {z[first].item()}, and the group has {int(groups.sizes[first])} members",
+            groups.name,
+        )
         return counts
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         return groups.segments.sum(log_probs[:, self.label].exp())
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        exact = log_softmax(log_probs.double())  # the roundings of many members would add up
+        exact = log_softmax(log_probs.double())  # rounding errors of many members would accumulate
         others = [place for place in range(log_probs.shape[1]) if place != self.label]
         log_other, share_of_others = normalise(exact[:, others])
         log_likelihood, yes = infer_two_counts(log_other, exact[:, self.label], segments, z)
         posterior = torch.empty_like(exact)
         posterior[:, self.label] = yes
-        # The other classes share what is left as they would without the observation.
+        # The observation does not change the ratios of the other classes.
         posterior[:, others] = (1 - yes)[:, None] * share_of_others.nan_to_num(0.0)
         return log_likelihood.to(log_probs.dtype), posterior
 
 
 class AtLeast(FromFold):
-    """Whether at least so many members of a group are of one class.
+    """Whether at least ``count`` members of a group are of one class.
 
     Examples
     --------
@@ -102,21 +95,21 @@ class AtLeast(FromFold):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ValueError(f"count must be a whole number of at least 1, got {count!r}")
         self.count, self.label = count, _check_label(label)
-        super().__init__(0, lambda so_far, met: min(so_far + (met == label), count), lambda so_far: so_far >= count)
+        super().__init__(0, lambda total, member: min(total + (member == label), count), lambda total: total >= count)
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        _check_is_class(self.label, n_classes, self)
+        _check_is_class(self, n_classes)
         return super().observe(labels, groups, n_classes)
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        _check_is_class(self.label, n_classes, self)
+        _check_is_class(self, n_classes)
         return super().check(z, groups, n_classes)
 
 
 class Majority(FromFold):
-    """The class that most members of a group are of; of classes that tie, the one with the lowest number.
+    """The most frequent class of the members of a group; of classes that tie, the one with the lowest number.
 
-    A state is how many of each class were met, so the cost grows steeply with the number of classes.
+    A state is the count of each class so far, so that the cost grows steeply with the number of classes.
 
     Examples
     --------
@@ -130,8 +123,10 @@ class Majority(FromFold):
     column = AnswerColumn(yes=("majority", "most"))
 
     def __init__(self) -> None:
-        # Sorted labels hold just what counts hold, without knowing the number of classes.
-        super().__init__((), lambda met, label: tuple(sorted((*met, label))), lambda met: max(met, key=met.count))
+        # Sorted labels are equivalent to counts, and do not require the number of classes.
+        super().__init__(
+            (), lambda labels, label: tuple(sorted((*labels, label))), lambda labels: max(labels, key=labels.count)
+        )
 
 
 def _check_label(label: int) -> int:
@@ -140,6 +135,6 @@ def _check_label(label: int) -> int:
     return label
 
 
-def _check_is_class(label: int, n_classes: int, aggregate: Aggregate) -> None:
-    if label >= n_classes:
-        raise ValueError(f"{aggregate!r} looks for class {label}, but there are only {n_classes} classes, from 0 on")
+def _check_is_class(aggregate: CountOf | AtLeast, n_classes: int) -> None:
+    if aggregate.label >= n_classes:
+        raise ValueError(f"the label of {aggregate!r} must be one of the {n_classes} classes, 0 to {n_classes - 1}")

@@ -1,4 +1,4 @@
-"""Any observation that can be made by reading labels one after the other."""
+"""Observations that are a fold over the labels of a group."""
 
 from __future__ import annotations
 
@@ -20,37 +20,35 @@ from unbag.aggregates.base import Aggregate, check_labels
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
-# Fits in several threads may share an aggregate. One for all of them: an aggregate with a lock could not be copied.
+# Fits in several threads may share an aggregate. The lock is global because an aggregate with a lock cannot be copied.
 _EXPLORING = threading.RLock()
 
 
 class _Outcomes(NamedTuple):
-    of_states: Tensor  # (states,), the number of the outcome of each state
+    by_state: Tensor  # (states,), the number of the outcome of each state
     possible: frozenset[int]
 
 
 class FromFold(Aggregate):
-    """An aggregate that is a fold over labels: an initial state, a step from state and label to state, and an output.
+    """A fold over the labels of a group: an initial state, a step from state and label to state, and an output.
 
-    The states that labels can reach are found by trying, once for each number of members; likelihood and posterior
-    are then exact, by a forward-backward pass over states instead of a sum over label vectors. The cost is members
-    times states times classes (classes that act alike count once), so a good state holds no more than what matters.
+    Reachable states are enumerated once for each number of members. Likelihood and posterior are then exact, by a
+    forward-backward pass over states. It costs members times states times classes (classes with equal transitions
+    count once), so that states should be small.
 
     Parameters
     ----------
     start
-        The state before the first label.
+        State before the first label.
     step
-        ``step(state, label) -> state``; a state is anything hashable: a number, a string, a tuple.
+        ``step(state, label) -> state``; states must be hashable, for example numbers, strings or tuples.
     finish
         ``finish(state) -> z``, a number or a tuple of numbers.
     max_states
-        The largest number of states after any number of labels.
+        Largest number of states after any number of labels.
 
     Examples
     --------
-    Whether the labels of a group, as numbers, add up to an even sum:
-
     >>> even = FromFold(0, lambda state, label: (state + label) % 2, lambda state: state == 0)
     >>> groups = Groups.from_sizes([2, 3])
     >>> even.observe([1, 1, 0, 2, 1], groups, n_classes=3)
@@ -79,10 +77,10 @@ class FromFold(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         members = check_labels(labels, groups, n_classes).split(groups.sizes.tolist())
-        seen = [_as_key(self.finish(reduce(self.step, one.tolist(), self.start))) for one in members]
-        array = np.array(seen)
+        values = [_as_key(self.finish(reduce(self.step, labels.tolist(), self.start))) for labels in members]
+        array = np.array(values)
         if array.dtype.kind not in "biuf":
-            raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
+            raise TypeError(f"finish must return a number or a tuple of numbers, got {values[0]!r}")
         return torch.from_numpy(array).to(groups.device)
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -91,17 +89,17 @@ class FromFold(Aggregate):
         z = read_per_group(z, groups)
         if len(z.shape) == 0 or len(z) != len(groups):
             raise ValueError(f"z must have one entry per group, {len(groups)} in all; got shape {tuple(z.shape)}")
-        wanted = []
-        for group, (seen, size) in enumerate(zip(z.tolist(), groups.sizes.tolist(), strict=True)):
+        numbers = []
+        for group, (value, size) in enumerate(zip(z.tolist(), groups.sizes.tolist(), strict=True)):
             possible = self._outcomes_after(size, n_classes).possible
-            number = self._numbers.get(_as_key(seen), -1)
-            if number not in possible:
+            numbers.append(self._numbers.get(_as_key(value), -1))
+            if numbers[-1] not in possible:
+                values = [outcome for outcome, number in list(self._numbers.items()) if number in possible]
                 raise ValueError(
-                    f"z[{group}] is {seen}, which no labels of group {groups.name(group)}, of size {size}, give; "
-                    f"possible are {_shorten([value for value, own in list(self._numbers.items()) if own in possible])}"
+                    f"z[{group}] is {value}, which is not possible for group {groups.name(group)} of size {size}; "
+                    f"possible are {_shorten(values)}"
                 )
-            wanted.append(number)
-        return torch.tensor(wanted, device=groups.device)
+        return torch.tensor(numbers, device=groups.device)
 
     def is_binary(self, groups: Groups, n_classes: int) -> bool:
         sizes = groups.sizes.unique().tolist()
@@ -111,23 +109,23 @@ class FromFold(Aggregate):
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         if not self.is_binary(groups, log_probs.shape[1]):
             return super().expect(log_probs, groups)
-        # A number that no state has where no labels are observed as yes.
+        # -1 is the outcome of no state, for groups that cannot have the observation 1.
         yes = torch.full((len(groups),), self._numbers.get(1, -1), device=groups.device)
-        return self.likelihood_and_posterior(log_probs, groups.segments, yes)[0].exp()
+        return self.e_step(log_probs, groups.segments, yes)[0].exp()
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
         with _EXPLORING:
             lattice, classes = self._reachable_states(n_classes).lattice(segments.max_size, device)
         sizes = segments.sizes.unique().tolist()
-        outcomes = {size: self._outcomes_after(size, n_classes).of_states.to(device) for size in sizes}
-        exact = log_softmax(log_probs.double())  # the roundings of many members would add up
-        moves, within = zip(*(normalise(exact[:, alike]) for alike in classes), strict=True)
+        outcomes = {size: self._outcomes_after(size, n_classes).by_state.to(device) for size in sizes}
+        exact = log_softmax(log_probs.double())  # rounding errors of many members would accumulate
+        moves, within = zip(*(normalise(exact[:, equivalent]) for equivalent in classes), strict=True)
         log_likelihood, shares = forward_backward(torch.stack(moves, 1), segments, lattice, Accept(outcomes, z))
         posterior = torch.empty_like(log_probs)
-        for move, alike in enumerate(classes):
-            # Classes that act alike share what their move gets as they would without the observation.
-            posterior[:, alike] = (within[move].nan_to_num(0.0) * shares[:, move, None]).to(log_probs.dtype)
+        for move, equivalent in enumerate(classes):
+            # The observation does not change the ratios of classes with equal transitions.
+            posterior[:, equivalent] = (within[move].nan_to_num(0.0) * shares[:, move, None]).to(log_probs.dtype)
         return log_likelihood.to(log_probs.dtype), posterior
 
     def _reachable_states(self, n_classes: int) -> ReachableStates:
@@ -136,28 +134,28 @@ class FromFold(Aggregate):
         return self._explorations[n_classes]
 
     def _outcomes_after(self, size: int, n_classes: int) -> _Outcomes:
-        """Return what labels of so many members can be observed as."""
+        """Return the possible observations of groups of a size."""
         if (n_classes, size) not in self._outcomes:
             with _EXPLORING:
                 reachable = self._reachable_states(n_classes)
                 reachable.explore(size)
-                seen = [_as_key(self.finish(state)) for state in reachable.levels[size]]
-                if not all(isinstance(value, Hashable) for value in seen):
-                    raise TypeError(f"finish must return a number or a tuple of numbers, got {seen[0]!r}")
-                numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in seen]
+                values = [_as_key(self.finish(state)) for state in reachable.levels[size]]
+                if not all(isinstance(value, Hashable) for value in values):
+                    raise TypeError(f"finish must return a number or a tuple of numbers, got {values[0]!r}")
+                numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in values]
                 self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
         return self._outcomes[n_classes, size]
 
 
 class FromFunction(FromFold):
-    """An aggregate from any function of a whole label vector, for small groups: all label vectors are tried.
+    """Any function of the label vector of a group, for small groups: all label vectors are enumerated.
 
     Parameters
     ----------
     g
         ``g(labels) -> z``, from a tuple of labels to a number or a tuple of numbers.
     max_vectors
-        The largest number of label vectors, classes to the power of members, that is tried.
+        Largest number of label vectors of a group, classes to the power of members.
 
     Examples
     --------
@@ -179,7 +177,7 @@ class FromFunction(FromFold):
         if n_vectors > self.max_vectors:
             largest = int(groups.sizes.argmax())
             raise ValueError(
-                f"group {groups.name(largest)} of {groups.max_size} members and {n_classes} classes means "
+                f"group {groups.name(largest)} of {groups.max_size} members and {n_classes} classes has "
                 f"{n_classes}^{groups.max_size} label vectors, more than max_vectors={self.max_vectors}; write g as a "
                 "fold with FromFold, use smaller groups, or raise max_vectors"
             )
@@ -187,7 +185,7 @@ class FromFunction(FromFold):
 
 
 def _as_key(value: Any) -> Any:
-    """Make what `finish` returned comparable with what a tensor holds: plain numbers and tuples of them."""
+    """Convert a result of ``finish`` to plain numbers and tuples of them, as in the list of a tensor."""
     if isinstance(value, Tensor | np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):

@@ -1,11 +1,11 @@
-"""How many members of a group are of each class."""
+"""Counts of the classes of each group."""
 
 from __future__ import annotations
 
 from copy import copy
 from functools import lru_cache
 from math import log, log2
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,37 +19,40 @@ from unbag._kernels.permanents import infer_permanents
 from unbag._kernels.poisson_binomial import infer_two_counts
 from unbag._kernels.saddle_point import infer_counts_approximately
 from unbag._kernels.segments import Segments
-from unbag._utils.checks import format_indices
+from unbag._utils.checks import check_choice
 from unbag.aggregates.base import Aggregate, check_labels
-from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, split_by
+from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, raise_if_out_of_reach, split_by
 from unbag.aggregates.counts import check_counts
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
-# Up to this size all groups of one size run together whatever their counts: every label is a place of its own.
+Method = Literal["auto", "exact", "saddle_point"]
+
 LARGEST_PERMANENT = 10
-# With more count vectors than these, steps of training take twice to ten times as long as by the saddle point, and what
-# is learned explains left-out groups no better. Not fewer: those of the largest group of places are as many.
+"""Size up to which all groups of one size are computed together, as permanents, whatever their counts."""
 STATES_IN_TRAINING = 2**LARGEST_PERMANENT
+"""Count vectors beyond which training uses the saddle point.
+
+Exact steps take 2 to 10 times as long, and the held-out log-likelihood is not higher. Permanents have up to as many."""
 
 
 class LabelProportions(Aggregate):
-    """Groups of any sizes, and how many of their members are of each class.
+    """Counts of the classes in groups of any sizes.
 
-    Observations are whole-number counts, one column per class, or proportions that are turned into counts. The
-    likelihood is joint over all classes: the sum over all ways to hand the counted labels out to the members.
+    Observations are counts, one column per class, or proportions, which are converted to counts. The likelihood is
+    joint over all classes: the sum over all assignments of the counted labels to the members.
 
-    It is exact for two classes (or two that occur in a group), at a cost that grows with the number of members; and for
-    more classes as long as the number of count vectors on the way, ``prod_j (z_j + 1)``, fits ``max_states``. Beyond
-    that it is the saddle-point approximation. :meth:`plan` says which group gets which.
+    It is exact for two classes (or two that occur in a group), and for more classes if the number of intermediate count
+    vectors, ``prod_j (z_j + 1)``, is at most ``max_states``. Otherwise it is the saddle-point approximation.
+    :meth:`plan` returns the method of each group.
 
     Parameters
     ----------
     method
-        ``"auto"``, or ``"exact"`` to refuse what would be approximated, or ``"saddle_point"`` to approximate all.
+        ``"auto"``, ``"exact"`` to raise an error instead of approximating, or ``"saddle_point"`` to approximate all.
     max_states
-        The largest number of count vectors of one group for which an exact sum is tried.
+        Largest number of count vectors of a group that is computed exactly.
 
     Examples
     --------
@@ -65,9 +68,8 @@ class LabelProportions(Aggregate):
     outcome = "class_counts"
     wording = Wording("Counts of classes", "how many of its rows are of each class")
 
-    def __init__(self, method: Literal["auto", "exact", "saddle_point"] = "auto", max_states: int = 2**17) -> None:
-        if method not in ("auto", "exact", "saddle_point"):
-            raise ValueError(f"method must be 'auto', 'exact' or 'saddle_point', got {method!r}")
+    def __init__(self, method: Method = "auto", max_states: int = 2**17) -> None:
+        check_choice("method", method, get_args(Method))
         if isinstance(max_states, bool) or not isinstance(max_states, int) or max_states < 1:
             raise ValueError(f"max_states must be a whole number of at least 1, got {max_states!r}")
         self.method = method
@@ -80,15 +82,16 @@ class LabelProportions(Aggregate):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         counts = check_counts(z, groups, n_classes)
         if self.method == "exact":
-            self._refuse_out_of_reach(groups, counts)
+            states = _n_states(counts).masked_fill((counts > 0).sum(1) <= 2, 0)
+            raise_if_out_of_reach(states, self.max_states, groups, "the saddle point")
         return counts
 
     def for_training(self) -> LabelProportions:
         if self.method == "exact" or self.max_states <= STATES_IN_TRAINING:
             return self
-        other = copy(self)  # a subclass stays what it is
-        other.max_states = STATES_IN_TRAINING
-        return other
+        cheaper = copy(self)  # also of a subclass
+        cheaper.max_states = STATES_IN_TRAINING
+        return cheaper
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         return groups.segments.sum(log_probs.exp())
@@ -134,19 +137,9 @@ class LabelProportions(Aggregate):
         ]
         return drop_empty(parts)
 
-    def _refuse_out_of_reach(self, groups: Groups, counts: Tensor) -> None:
-        states = _n_states(counts)
-        if bool((beyond := (states > self.max_states) & ((counts > 0).sum(1) > 2)).any()):
-            first = int(beyond.nonzero()[0])
-            raise ValueError(
-                f"method='exact' is out of reach for {format_indices('group', beyond, groups.name)}: group "
-                f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
-                "raise max_states or allow the saddle point with method='auto'"
-            )
-
 
 def _n_states(counts: Tensor) -> Tensor:
-    """Return the number of count vectors on the way to the counts of each group."""
+    """Return the number of intermediate count vectors of each group."""
     return (counts.double() + 1).prod(1)
 
 
@@ -154,7 +147,7 @@ def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) ->
     """Return likelihood and posterior of the groups of one part."""
     if part.method == "permanents":
         return _infer_permanents(log_probs, segments, z)
-    log_probs = log_softmax(log_probs.double())  # the roundings of many members would add up
+    log_probs = log_softmax(log_probs.double())  # rounding errors of many members would accumulate
     if part.method == "two_classes":
         return _infer_two_classes(log_probs, segments, z)
     if part.method == "saddle_point":
@@ -166,7 +159,7 @@ def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tupl
     if log_probs.shape[1] == 2:
         log_likelihood, yes = infer_two_counts(log_probs[:, 0], log_probs[:, 1], segments, z[:, 1])
         return log_likelihood, torch.stack([1 - yes, yes], 1)
-    counts, classes = z.topk(2, 1)  # the two classes that occur, or one and any other
+    counts, classes = z.topk(2, 1)  # the two classes that occur, or one that occurs and any other
     log_yes, log_no = log_probs.gather(1, segments.expand(classes)).unbind(1)
     log_no = log_no.masked_fill(segments.expand(counts[:, 1] == 0), float("-inf"))
     log_likelihood, yes = infer_two_counts(log_no, log_yes, segments, counts[:, 0])
@@ -175,10 +168,10 @@ def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tupl
 
 
 def _infer_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-    # On a GPU, looking whether the fast way lost anything would make the device wait.
-    seat = _sum_permanents_in_log_space if log_probs.is_cuda else _sum_permanents
-    log_total, posterior = seat(log_probs, segments, z)
-    # Places with the same label can be handed out in any order, which makes no other label vector.
+    # On a GPU, testing for underflow of the fast method would synchronise.
+    sum_permanents = _sum_permanents_in_log_space if log_probs.is_cuda else _sum_permanents
+    log_total, posterior = sum_permanents(log_probs, segments, z)
+    # A permanent counts each label vector once for each order of equal labels.
     orders = _log_factorials(z.device).index_select(0, z.view(-1)).view_as(z).sum(1)
     return log_total - orders, posterior
 
@@ -187,10 +180,9 @@ def _sum_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[T
     total, posterior = infer_permanents(log_probs, z)
     log_total = total.double().log_()
     if float(total.min()) < safe_total(total.dtype):
-        lost = total < safe_total(total.dtype)
-        again, rows = lost.nonzero().flatten(), segments.expand(lost)
-        some = Segments.from_sizes(segments.sizes[again])
-        log_total[again], exact = _sum_permanents_in_log_space(log_probs[rows], some, z[again])
+        repeated = (total < safe_total(total.dtype)).nonzero().flatten()
+        rows, inside = segments.take(repeated)
+        log_total[repeated], exact = _sum_permanents_in_log_space(log_probs[rows], inside, z[repeated])
         posterior[rows] = exact.to(posterior.dtype)
     return log_total, posterior
 

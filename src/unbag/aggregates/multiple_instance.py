@@ -1,4 +1,4 @@
-"""Whether a bag holds any positive instance."""
+"""Whether a bag contains a positive instance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unbag.aggregates.base import Aggregate, check_binary, check_labels
 from unbag.aggregates.traits import AnswerColumn, Wording
 from unbag.data.groups import Groups
 
-# Below this, a sum of probabilities and the probability of "at least one" agree to one part in e^40.
 RARE = -40.0
+"""Log of an expected count of positives below which it equals p(at least one) to one part in e^40."""
 
 
 class MultipleInstance(Aggregate):
@@ -47,8 +47,8 @@ class MultipleInstance(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
-        labels = check_labels(labels, groups, n_classes)
-        return (groups.segments.sum(labels) > 0).long()
+        members = check_labels(labels, groups, n_classes)
+        return (groups.segments.sum(members) > 0).long()
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
@@ -58,17 +58,17 @@ class MultipleInstance(Aggregate):
         return True
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        # From the log-odds: a log-probability near zero that was rounded as a difference has no digits left.
+        # Log-odds preserve the digits of a log-probability near zero, which would be lost by rounding.
         odds = log_probs[:, 1] - log_probs[:, 0]
         negative, positive = logsigmoid(-odds), logsigmoid(odds)  # each (memberships,)
         none = segments.sum(negative)  # (groups,)
-        # log(1 - e^none) is exact as long as `none` has not lost positives too rare for 1 - p to show; for those,
-        # "at least one" is the sum of the chances of each.
+        # log(1 - e^none) is exact except for positives so rare that 1 - p rounds to 1; p(at least one) is then the sum
+        # of their probabilities.
         expected = segments.logsumexp(positive)
         some = torch.where(expected < RARE, expected, log1mexp(none))
-        # A positive member makes its bag positive, so its log-probability is never larger; rounding could make it.
-        given_some = (positive - segments.expand(some)).clamp_max(0)
-        in_positive_bag = torch.stack([-torch.expm1(given_some), given_some.exp()], 1)
+        # p(member positive) <= p(bag positive), except for rounding.
+        conditional = (positive - segments.expand(some)).clamp_max(0)
+        in_positive_bag = torch.stack([-torch.expm1(conditional), conditional.exp()], 1)
         in_negative_bag = torch.stack([torch.ones_like(negative), torch.zeros_like(negative)], 1)
         return torch.where(z, some, none), torch.where(segments.expand(z)[:, None], in_positive_bag, in_negative_bag)
 
@@ -76,6 +76,6 @@ class MultipleInstance(Aggregate):
 def _check_two_classes(n_classes: int) -> None:
     if n_classes != 2:
         raise ValueError(
-            f"MultipleInstance knows two classes, negative and positive, but there are {n_classes}; "
+            f"MultipleInstance has two classes, negative and positive, but n_classes is {n_classes}; "
             "for one class against all others use AtLeast(1, label)"
         )

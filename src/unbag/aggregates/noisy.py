@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unbag._kernels.segments import Segments
-from unbag._utils.checks import format_indices
+from unbag._utils.checks import raise_if_any
 from unbag.aggregates.base import Aggregate, Evidence, check_binary
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
@@ -83,13 +83,12 @@ class Noisy(Aggregate):
             raise ValueError('z has an error rate for each answer, so rate="fit" cannot apply; remove one of the two')
         elif z.ndim == 2 and z.shape[1] == 2:
             answers, rates = z[:, 0].long(), z[:, 1:].double().expand(-1, 2)
-            wrong = ~((rates >= 0) & (rates < 1)).all(1) | (answers != z[:, 0])
-            if bool(wrong.any()):
-                first = int(wrong.nonzero()[0])
-                raise ValueError(
-                    f"z must hold an answer, 0 or 1, and a rate of at least 0 and less than 1; this does not hold for "
-                    f"{format_indices('group', wrong, groups.name)}: z[{first}] is {z[first].tolist()}"
-                )
+            raise_if_any(
+                ~((rates >= 0) & (rates < 1)).all(1) | (answers != z[:, 0]),
+                "z must hold an answer, 0 or 1, and a rate of at least 0 and less than 1",
+                lambda first: f"z[{first}] is {z[first].tolist()}",
+                groups.name,
+            )
         else:
             raise ValueError(f"z must be an answer per group, or answer and rate; got shape {tuple(z.shape)}")
         return torch.cat([check_binary(answers, groups, n_classes)[:, None].double(), rates], 1)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag._utils.checks import check_n_classes
-from unbag.aggregates.base import Aggregate, Evidence, member_logits
+from unbag.aggregates.base import Aggregate, Evidence, member_logits, raise_if_not_converged
 from unbag.data.alignment import read_with_columns
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows
@@ -96,7 +96,10 @@ class Observations:
 
     def evidence(self, logits: Tensor) -> Evidence:
         """Return likelihood and posterior from the logits of all rows; see :meth:`unbag.Aggregate.evidence`."""
-        return self.aggregate.named_evidence(member_logits(logits, self.groups), self.groups, self.checked)
+        members = member_logits(logits, self.groups)
+        evidence = self.aggregate.checked_evidence(members, self.groups.segments, self.checked)
+        raise_if_not_converged(evidence, self.groups, self.aggregate)
+        return evidence
 
     def counting(self) -> Observations:
         """Return the observations without groups of weight zero."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from unbag._kernels.logspace import cumulate, normalise
 from unbag._kernels.segments import Segments
-from unbag.aggregates.base import Aggregate, check_binary, check_labels
+from unbag.aggregates.binary import BinaryAggregate
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.data.groups import Groups
 
 Relation = Literal["<", ">", "<=", ">="]
 
@@ -20,11 +19,12 @@ _OPPOSITE: dict[Relation, Relation] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">
 _MIRROR: dict[Relation, Relation] = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-class OrdinalRank(Aggregate):
+class OrdinalRank(BinaryAggregate):
     """Pairs of ordered classes, and 1 where ``y_1 < y_2``, or another relation.
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> pairs = Groups.from_tuples([[0, 1], [1, 0], [0, 0]])
     >>> OrdinalRank().observe([1, 2], pairs, n_classes=3)
     tensor([1, 0, 0])
@@ -33,7 +33,6 @@ class OrdinalRank(Aggregate):
     """
 
     size = 2
-    outcome = "yes_no"
     wording = Wording("Ranks", "whether its two rows stand in a given order", "pair", "pairs", "yes", "no")
     column = AnswerColumn(
         yes=("lower", "less", "smaller", "below"),
@@ -47,25 +46,17 @@ class OrdinalRank(Aggregate):
             raise ValueError(f"relation must be one of {', '.join(_COMPARE)}; got {relation!r}")
         self.relation: Relation = relation
 
-    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self.check_sizes(groups)
-        first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
-        return _COMPARE[self.relation](first, second).long()
-
-    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return check_binary(z, groups, n_classes)
-
-    def capturable(self, size: int, n_classes: int) -> bool:
-        return True
+    def _compare(self, *labels: Tensor) -> Tensor:
+        return _COMPARE[self.relation](*labels)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         pairs = log_probs.view(len(segments), 2, -1)
         up_to, from_on = cumulate(pairs)
 
         def partners(relation: Relation) -> Tensor:
-            """For each member and label, log p(the other's label stands in the relation to it): (groups, 2, k)."""
-            first = _among(relation, up_to[:, 1], from_on[:, 1])
-            second = _among(_MIRROR[relation], up_to[:, 0], from_on[:, 0])
+            """Compute log p(the pair satisfies the relation | label of a member): (groups, 2, k)."""
+            first = _sum_related(relation, up_to[:, 1], from_on[:, 1])
+            second = _sum_related(_MIRROR[relation], up_to[:, 0], from_on[:, 0])
             return torch.stack([first, second], 1)
 
         yes, no = partners(self.relation), partners(_OPPOSITE[self.relation])
@@ -74,8 +65,8 @@ class OrdinalRank(Aggregate):
         return log_likelihood[:, 0], posterior.view_as(log_probs)
 
 
-def _among(relation: Relation, up_to: Tensor, from_on: Tensor) -> Tensor:
-    """Log-probability that a label v satisfies ``j relation v``, for each j of the last dimension."""
+def _sum_related(relation: Relation, up_to: Tensor, from_on: Tensor) -> Tensor:
+    """Compute the log-probability that a label v satisfies ``j relation v``, for each j of the last dimension."""
     nothing = up_to.new_full((*up_to.shape[:-1], 1), float("-inf"))
     if relation == "<":
         return torch.cat([from_on[..., 1:], nothing], -1)

@@ -4,55 +4,46 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from unbag._kernels.logspace import cumulate, normalise
 from unbag._kernels.segments import Segments
-from unbag.aggregates.base import Aggregate, check_binary, check_labels
+from unbag.aggregates.binary import BinaryAggregate
 from unbag.aggregates.traits import Wording
 from unbag.aggregates.triplet import TripletComparison
-from unbag.data.groups import Groups
 
 
-class OrdinalTriplet(Aggregate):
+class OrdinalTriplet(BinaryAggregate):
     """Triplets of ordered classes, and 1 where ``|y_1 - y_2| < |y_1 - y_3|``.
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> triplets = Groups.from_tuples([[0, 1, 2], [2, 0, 1]])
     >>> OrdinalTriplet().observe([0, 1, 4], triplets, n_classes=5)
     tensor([1, 0])
     """
 
     size = 3
-    outcome = "yes_no"
     wording = Wording(
         *("Ordered triplets", "whether its first row is closer to the second than to the third"),
         *("triplet", "triplets", "yes", "no"),
     )
     column = TripletComparison.column
 
-    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self.check_sizes(groups)
-        first, second, third = check_labels(labels, groups, n_classes).view(-1, 3).unbind(1)
-        return ((first - second).abs() < (first - third).abs()).long()
-
-    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return check_binary(z, groups, n_classes)
-
-    def capturable(self, size: int, n_classes: int) -> bool:
-        return True
+    def _compare(self, *labels: Tensor) -> Tensor:
+        first, second, third = labels
+        return (first - second).abs() < (first - third).abs()
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         k, n = log_probs.shape[1], len(segments)
-        # Classes first and groups last, so that picking classes copies whole rows.
+        # With the groups in the last dimension, selecting classes copies whole rows.
         first, second, third = log_probs.view(n, 3, k).permute(1, 2, 0).contiguous()  # each (k, groups)
-        # For label v of the first and j of another member, the remaining one has to lie within the distance r = |v - j|
-        # of v, or beyond it. With the second at j, the third beyond r (z = 1) or not (z = 0); with the third at j, the
-        # second nearer than r (z = 1) or not.
+        # For label v of the first and j of the second member, the third is farther from v than r = |v - j| (z = 1) or
+        # not (z = 0). For label j of the third member, the second is nearer to v than r (z = 1) or not.
         within = _within(torch.where(z, second, third), z)  # (v * j, groups)
         beyond = _beyond(torch.where(z, third, second), z)
         with_second = torch.where(z, beyond, within)
@@ -67,32 +58,32 @@ class OrdinalTriplet(Aggregate):
 
 
 def _within(log_probs: Tensor, nearer: Tensor) -> Tensor:
-    """Log-probability of a label at most r away from v, or where asked for nearer: (k, groups) to (v * j, groups)."""
+    """Log-probability of a distance from v of at most r, or less where ``nearer``: (k, groups) to (v * j, groups)."""
     k = len(log_probs)
     at = _places(k, log_probs.device)
     padded = _with_none(log_probs)
     rings = torch.logaddexp(padded.index_select(0, at.ring_below), padded.index_select(0, at.ring_above))
     none = torch.full_like(log_probs, float("-inf"))
-    # Of radius -1, 0, .., k - 1 around each v.
+    # Radius -1, 0, .., k - 1 around each v.
     discs = torch.cat([none, *accumulate([log_probs, *rings.split(k)], torch.logaddexp)])
     return torch.where(nearer, discs.index_select(0, at.inner_disc), discs.index_select(0, at.disc))
 
 
 def _beyond(log_probs: Tensor, farther: Tensor) -> Tensor:
-    """Log-probability of a label at least r away from v, or where asked for farther: (k, groups) to (v * j, groups)."""
+    """Log-probability of a distance from v of at least r, or more where ``farther``: (k, groups) to (v * j, groups)."""
     k = len(log_probs)
     at = _places(k, log_probs.device)
     up_to, from_on = (_with_none(part.t()) for part in cumulate(log_probs.t()))  # each (k + 1, groups)
     below = torch.where(farther, up_to.index_select(0, at.below), up_to.index_select(0, at.not_above))
     above = torch.where(farther, from_on.index_select(0, at.above), from_on.index_select(0, at.not_below))
     beyond = torch.logaddexp(below, above)
-    # At distance 0 the two ends overlap in v, and every label is that far away.
+    # For r = 0 the two sums overlap in v, and every label has at least this distance.
     beyond[:: k + 1].masked_fill_(~farther, 0)
     return beyond
 
 
 class _Places(NamedTuple):
-    """Rows to pick for each label v and j, flat; row k of cumulated labels stands for "no label"."""
+    """Flat indices of rows to select for each label v and j; row k of cumulated labels is "no label"."""
 
     below: Tensor  # v - r - 1, with r = |v - j|
     above: Tensor  # v + r + 1

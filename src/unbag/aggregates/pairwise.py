@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from unbag._kernels.logspace import log_complement, normalise
 from unbag._kernels.products import infer_products, sum_others
 from unbag._kernels.segments import Segments
-from unbag.aggregates.base import Aggregate, check_binary, check_labels, is_tracing
+from unbag.aggregates.base import is_tracing
+from unbag.aggregates.binary import BinaryAggregate
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.data.groups import Groups
 
 
-class PairwiseSimilarity(Aggregate):
+class PairwiseSimilarity(BinaryAggregate):
     """Pairs, and 1 where both labels are equal.
 
-    ``p(z=1 | x_1, x_2) = sum_j p(y_1=j) p(y_2=j)``. Pairs do not name the classes: any permutation of them fits as
-    well.
+    ``p(z=1 | x_1, x_2) = sum_j p(y_1=j) p(y_2=j)``. Pairs do not identify the classes: any permutation of them has the
+    same likelihood.
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> pairs = Groups.from_tuples([[0, 1], [1, 2]])
     >>> PairwiseSimilarity().observe([4, 4, 0], pairs, n_classes=5)
     tensor([1, 0])
@@ -35,7 +34,6 @@ class PairwiseSimilarity(Aggregate):
     """
 
     size = 2
-    outcome = "yes_no"
     wording = Wording("Pairs", "whether its two rows are of one class", "pair", "pairs", "same", "different")
     column = AnswerColumn(
         yes=("similar", "same", "equal", "alike", "match", "positive"),
@@ -48,27 +46,20 @@ class PairwiseSimilarity(Aggregate):
         symmetric=True,
     )
 
-    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self.check_sizes(groups)
-        first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
-        return (first == second).long()
-
-    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return check_binary(z, groups, n_classes)
-
-    def capturable(self, size: int, n_classes: int) -> bool:
-        return True
+    def _compare(self, *labels: Tensor) -> Tensor:
+        first, second = labels
+        return first == second
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         def weigh(probs: Tensor) -> Tensor:
-            other = probs.flip(0)
-            return torch.where(z, other, sum_others(other))
+            partners = probs.flip(0)
+            return torch.where(z, partners, sum_others(partners))
 
         if not is_tracing(log_probs) and (products := infer_products(log_probs, len(segments), weigh)) is not None:
             return products
-        one = log_probs.view(len(segments), 2, -1)
-        other = one.flip(1)
-        # A label j of one member goes with a label j of the other, or with any but j.
-        joint = one + torch.where(z[:, None, None], other, log_complement(other))
+        pairs = log_probs.view(len(segments), 2, -1)
+        partners = pairs.flip(1)
+        # The partner of a member with label j has label j, or any label but j.
+        joint = pairs + torch.where(z[:, None, None], partners, log_complement(partners))
         log_likelihood, posterior = normalise(joint)
         return log_likelihood[:, 0], posterior.view_as(log_probs)

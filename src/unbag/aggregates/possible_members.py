@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from unbag._kernels.segments import Segments
-from unbag._utils.checks import as_tensor, describe, format_indices
+from unbag._utils.checks import as_tensor, describe, raise_if_any
 from unbag.aggregates.base import Aggregate, check_labels
+from unbag.aggregates.counts import check_statements
 from unbag.aggregates.published_counts import PublishedCounts
-from unbag.aggregates.statements import check_statements
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group, read_with_columns
 from unbag.data.groups import Groups
@@ -103,11 +103,12 @@ class PossibleMembers(Aggregate):
             )
         chances = z[:, :1, fields:].double()
         wrong = _are_members(groups.sizes, chances.shape[2]) & ~((chances[:, 0] >= 0) & (chances[:, 0] <= 1))
-        if bool((flagged := wrong.any(1)).any()):
-            raise ValueError(
-                "chances must be probabilities, from 0 to 1; this does not hold for "
-                f"{format_indices('group', flagged, groups.name)}: got {float(chances[:, 0][wrong][0]):g}"
-            )
+        raise_if_any(
+            wrong.any(1),
+            "chances must be probabilities, from 0 to 1",
+            lambda first: f"got {float(chances[first, 0][wrong[first]][0]):g}",
+            groups.name,
+        )
         others = unknown(len(groups), 1).to(z.device)
         stated = check_statements(torch.cat([z[..., :fields].double(), others], 1), groups, n_classes + 1)
         return torch.cat([stated, chances.expand(-1, n_classes + 1, -1)], 2)

@@ -1,11 +1,11 @@
-"""How many members of a group are of each class, as it was published: exact, in intervals, or with noise."""
+"""Published counts of the classes of each group: exact, in intervals, or with noise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
 from math import lgamma, prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,57 +18,58 @@ from unbag._kernels.segments import Segments
 from unbag._kernels.subsets import infer_subsets
 from unbag._kernels.weighted_counts import infer_weighted_counts
 from unbag._kernels.weighted_states import infer_weighted_states
-from unbag._utils.checks import format_indices
+from unbag._utils.checks import check_choice
 from unbag.aggregates.base import Aggregate
-from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, split_by
+from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, raise_if_out_of_reach, split_by
+from unbag.aggregates.counts import check_statements, n_missing
 from unbag.aggregates.label_proportions import LabelProportions
-from unbag.aggregates.statements import check_statements, n_missing
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 from unbag.noise import Noise, read_noise
 from unbag.published import HIGH, LOW, MISSING, between, exact, log_weight, noisy, rounded
 
-# Up to this size groups may run as sets of members, 3^m pairs of them.
+Method = Literal["auto", "exact", "normal"]
+
 MOST_IN_SETS = 12
-# Of the normal approximation, in members: steps of training need its posterior to three digits.
+"""Size up to which groups may be computed by sets of members, 3^m pairs of them."""
 TOLERANCE_IN_TRAINING = 1e-2
+"""Tolerance of the normal approximation in training, in members; its posterior then has three digits."""
 MAX_RESIDUAL = 0.03
 """Difference of beliefs in one pass of messages up to which the normal approximation is used."""
 NEARLY_CERTAIN = 1 - 1e-4
 """Members with a more certain class are fixed where the classes of the others are summed over exactly."""
-# With more count vectors than these, steps of training take longer than by the normal approximation.
 STATES_IN_TRAINING = 2**12
+"""Count vectors beyond which the normal approximation is faster in training."""
 
 
 class PublishedCounts(Aggregate):
-    """Groups of any sizes, and what was published of how many of their members are of each class.
+    """Published counts of the classes in groups of any sizes.
 
-    Observations are statements that :mod:`unbag.published` makes, (groups, classes, 6): an exact count, an interval, a
-    value with noise, for each class of each group its own. Plain counts are exact statements. The likelihood is the
-    sum over all counts of their probability times the likelihood of what was published.
+    Observations are statements of :mod:`unbag.published`, (groups, classes, 6): an exact count, an interval, or a
+    value with noise for each class of each group. Plain counts are exact statements. The likelihood is the sum over
+    all counts of their probability times the likelihood of the statements.
 
-    It is exact for two classes, at a cost that grows with the number of members; and for more classes as long as the
-    number of count vectors of a group, or of its sets of members, 3^m, fits ``max_states``. Beyond that, counts are
-    approximated by a normal distribution. Groups of which all counts are known are left to
-    :class:`LabelProportions`. :meth:`plan` says which group gets which.
+    It is exact for two classes, and for more classes if the number of count vectors of a group, or of its sets of
+    members, 3^m, is at most ``max_states``. Otherwise counts are approximated by a normal distribution. Groups with
+    exact counts are computed by :class:`LabelProportions`. :meth:`plan` returns the method of each group.
 
     Parameters
     ----------
     method
-        ``"auto"``, or ``"exact"`` to refuse what would be approximated, or ``"normal"`` to approximate all groups of
-        which not all counts are known.
+        ``"auto"``, ``"exact"`` to raise an error instead of approximating, or ``"normal"`` to approximate all groups
+        whose counts are not exact.
     max_states
-        The largest number of count vectors of one group for which an exact sum is tried.
+        Largest number of count vectors of a group that is computed exactly.
     noise
-        For :meth:`observe`: the noise with which counts are published, a :class:`unbag.noise.Noise` or its name and
-        scale, such as ``"laplace:2.5"``.
+        Noise of the counts that :meth:`observe` publishes: a :class:`unbag.noise.Noise` or its name and scale, such as
+        ``"laplace:2.5"``.
     rounded_to
-        For :meth:`observe`, without noise: publish counts rounded to a multiple of this odd number.
+        Odd number; :meth:`observe` rounds counts to a multiple of it.
     suppressed_below
-        For :meth:`observe`, without noise: publish of counts below this number only that.
+        Number below which :meth:`observe` does not publish counts.
     seed
-        For :meth:`observe`: of the noise.
+        Seed of the noise of :meth:`observe`.
 
     Examples
     --------
@@ -85,7 +86,7 @@ class PublishedCounts(Aggregate):
 
     def __init__(
         self,
-        method: Literal["auto", "exact", "normal"] = "auto",
+        method: Method = "auto",
         max_states: int = 2**17,
         *,
         noise: Noise | str | None = None,
@@ -93,11 +94,10 @@ class PublishedCounts(Aggregate):
         suppressed_below: int | None = None,
         seed: int = 0,
     ) -> None:
-        if method not in ("auto", "exact", "normal"):
-            raise ValueError(f"method must be 'auto', 'exact' or 'normal', got {method!r}")
-        self._of_counts = LabelProportions("exact" if method == "exact" else "auto", max_states)
+        check_choice("method", method, get_args(Method))
+        self._exact = LabelProportions("exact" if method == "exact" else "auto", max_states)
         if noise is not None and (rounded_to or suppressed_below):
-            raise ValueError("observe takes noise, or rounded_to and suppressed_below, not both")
+            raise ValueError("noise cannot be combined with rounded_to or suppressed_below; remove one of them")
         if rounded_to is not None and (rounded_to < 1 or rounded_to % 2 == 0):
             raise ValueError(f"rounded_to must be an odd number of at least 1, got {rounded_to!r}")
         self.method, self.max_states = method, max_states
@@ -108,21 +108,23 @@ class PublishedCounts(Aggregate):
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         counts = LabelProportions().observe(labels, groups, n_classes)
         if self.noise is not None:
-            how = read_noise(self.noise)
-            drawn = how.sample(tuple(counts.shape), torch.Generator().manual_seed(self.seed)).to(counts.device)
-            return noisy(counts + drawn, how).to(counts.device)
+            noise = read_noise(self.noise)
+            drawn = noise.sample(tuple(counts.shape), torch.Generator().manual_seed(self.seed)).to(counts.device)
+            return noisy(counts + drawn, noise).to(counts.device)
         z = exact(counts)
         if self.rounded_to is not None:
             z = rounded((counts / self.rounded_to).round() * self.rounded_to, self.rounded_to)
         if self.suppressed_below is not None:
-            few = (counts < self.suppressed_below)[..., None]
-            z = torch.where(few, between(0, self.suppressed_below - 1).to(z.device), z)
+            suppressed = (counts < self.suppressed_below)[..., None]
+            z = torch.where(suppressed, between(0, self.suppressed_below - 1).to(z.device), z)
         return z
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         z = check_statements(z, groups, n_classes)
         if self.method == "exact":
-            self._refuse_out_of_reach(z, groups)
+            sizes = groups.sizes + n_missing(z)
+            states = n_states(z, sizes).minimum(3.0**sizes).masked_fill(_are_exact(z) | (n_classes == 2), 0)
+            raise_if_out_of_reach(states, self.max_states, groups, "the normal approximation")
         return z
 
     def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
@@ -132,21 +134,21 @@ class PublishedCounts(Aggregate):
     def for_training(self) -> PublishedCounts:
         if self.method == "exact":
             return self
-        other = copy(self)
-        other.max_states = min(self.max_states, STATES_IN_TRAINING)
-        other._of_counts, other._tolerance = self._of_counts.for_training(), TOLERANCE_IN_TRAINING
-        return other
+        cheaper = copy(self)
+        cheaper.max_states = min(self.max_states, STATES_IN_TRAINING)
+        cheaper._exact, cheaper._tolerance = self._exact.for_training(), TOLERANCE_IN_TRAINING
+        return cheaper
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         """Return the expected counts, (groups, classes)."""
-        return self._of_counts.expect(log_probs, groups)
+        return self._exact.expect(log_probs, groups)
 
     def information(self, z: Tensor, groups: Groups, n_classes: int) -> float:
-        """Return at most how many bits the counts would hold, were they known."""
-        return self._of_counts.information(z, groups, n_classes)
+        """Return an upper bound, the information of the exact counts."""
+        return self._exact.information(z, groups, n_classes)
 
     def plan(self, groups: Groups, z: Any) -> Plan:
-        """Return the method that computes each group; exact counts are computed as by ``LabelProportions``."""
+        """Return the method that computes each group, for exact counts that of ``LabelProportions``."""
         self.check_sizes(groups)
         z = read_per_group(z, groups)
         z = self.check(z, groups, z.shape[1])
@@ -155,8 +157,8 @@ class PublishedCounts(Aggregate):
         plan = Plan.from_parts(parts, groups.sizes)
         if known := [part for part in parts if part.method == "counts"]:
             which = known[0].which
-            of_counts = self._of_counts.plan(Groups.from_sizes(segments.sizes[which]), z[which, :, LOW].long())
-            for group, method in zip(which.tolist(), of_counts.methods, strict=True):
+            exact_plan = self._exact.plan(Groups.from_sizes(segments.sizes[which]), z[which, :, LOW].long())
+            for group, method in zip(which.tolist(), exact_plan.methods, strict=True):
                 plan.methods[group] = method
         return plan
 
@@ -165,13 +167,13 @@ class PublishedCounts(Aggregate):
         if bool((missing == 0).all()):
             return self._infer_whole(log_probs, segments, z)
         whole = Segments.from_sizes(segments.sizes + missing)
-        # Members without a row follow those with one, with the shares of classes as their probabilities.
+        # Members without a row follow those with a row; the shares of classes are their probabilities.
         shares = (z[..., MISSING] / z[..., MISSING].sum(1, keepdim=True)).log().to(log_probs.dtype)
-        own = torch.arange(len(log_probs), device=z.device) + segments.expand(missing.cumsum(0) - missing)
-        everyone = whole.expand(shares)
-        everyone[own] = log_probs
-        log_likelihood, posterior = self._infer_whole(everyone, whole, z)
-        return log_likelihood, posterior[own]
+        rows = torch.arange(len(log_probs), device=z.device) + segments.expand(missing.cumsum(0) - missing)
+        members = whole.expand(shares)
+        members[rows] = log_probs
+        log_likelihood, posterior = self._infer_whole(members, whole, z)
+        return log_likelihood, posterior[rows]
 
     def _infer_whole(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         log_likelihood, posterior = infer_parts(self._parts(segments, z), self._infer_part, log_probs, segments, z)
@@ -179,11 +181,11 @@ class PublishedCounts(Aggregate):
 
     def _infer_part(self, part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         if part.method == "counts":
-            log_likelihood, posterior = self._of_counts.infer(log_probs, segments, z[..., LOW].long())
+            log_likelihood, posterior = self._exact.infer(log_probs, segments, z[..., LOW].long())
             return log_likelihood + log_weight(z, z[..., LOW]).sum(1).to(log_likelihood.dtype), posterior
         if part.method == "subsets":
             return _infer_subsets(log_probs, segments, z)
-        log_probs = log_softmax(log_probs.double())  # the roundings of many members would add up
+        log_probs = log_softmax(log_probs.double())  # rounding errors of many members would accumulate
         if part.method == "two_classes":
             return _infer_two_classes(log_probs, segments, z)
         if part.method == "normal":
@@ -202,9 +204,9 @@ class PublishedCounts(Aggregate):
         residual = pass_messages(log_probs, segments, weights, effect).residual
         failed = ~((total <= bound) & (residual <= MAX_RESIDUAL))
         if bool(failed.any()):
-            again = failed.nonzero().flatten()
-            rows, some = segments.take(again)
-            total[again], posterior[rows] = self._sum_uncertain(log_probs[rows], some, weights[again])
+            repeated = failed.nonzero().flatten()
+            rows, inside = segments.take(repeated)
+            total[repeated], posterior[rows] = self._sum_uncertain(log_probs[rows], inside, weights[repeated])
             total = total.minimum(bound)
         return total, move_into_bounds(posterior, segments, weights)
 
@@ -227,17 +229,19 @@ class PublishedCounts(Aggregate):
             places = counts[group][:, None] + torch.arange(len(inside) + 1)  # (k, counts)
             most = weights.shape[2] - 1
             shifted = weights[group].gather(1, places.clamp_max(most)).masked_fill(places > most, float("-inf"))
-            own = Segments.from_sizes([len(inside)])
-            of_group, exact = _infer_states(log_probs[inside], own, shifted[None], free[group][None], largest)
-            if bool(of_group.isfinite()):
+            alone = Segments.from_sizes([len(inside)])
+            log_sum, exact_posterior = _infer_states(
+                log_probs[inside], alone, shifted[None], free[group][None], largest
+            )
+            if bool(log_sum.isfinite()):
                 fixed = rows[sure[rows]]
-                total[group] = of_group[0] + log_probs[fixed, label[fixed]].sum()
-                posterior[inside] = exact
+                total[group] = log_sum[0] + log_probs[fixed, label[fixed]].sum()
+                posterior[inside] = exact_posterior
         return total, posterior
 
     def _parts(self, segments: Segments, z: Tensor) -> list[Part]:
         everything = torch.arange(len(segments), device=z.device)
-        known = (z[..., LOW] == z[..., HIGH]).all(1)
+        known = _are_exact(z)
         parts = [Part("counts", everything[known])]
         if self.method == "normal" or z.shape[1] == 2:
             method = "normal" if self.method == "normal" else "two_classes"
@@ -251,35 +255,28 @@ class PublishedCounts(Aggregate):
         parts += [Part("normal", which) for which in _by_size(segments.sizes, ~(known | in_sets | in_states))]
         return drop_empty(parts)
 
-    def _refuse_out_of_reach(self, z: Tensor, groups: Groups) -> None:
-        sizes = groups.sizes + n_missing(z)
-        states = n_states(z, sizes).minimum(3.0**sizes)
-        known = (z[..., LOW] == z[..., HIGH]).all(1)
-        if bool((beyond := (states > self.max_states) & ~known & (z.shape[1] > 2)).any()):
-            first = int(beyond.nonzero()[0])
-            raise ValueError(
-                f"method='exact' is out of reach for {format_indices('group', beyond, groups.name)}: group "
-                f"{groups.name(first)} needs {states[first]:.3g} count vectors, max_states is {self.max_states}; "
-                "raise max_states or allow the normal approximation with method='auto'"
-            )
+
+def _are_exact(z: Tensor) -> Tensor:
+    """Return which groups have exact counts of all classes."""
+    return (z[..., LOW] == z[..., HIGH]).all(1)
 
 
 def n_states(z: Tensor, sizes: Tensor) -> Tensor:
-    """Return a bound of the number of count vectors on the way to what is possible in each group."""
+    """Return an upper bound of the number of intermediate count vectors of each group."""
     m, k = sizes.double(), torch.tensor(z.shape[1]).to(z)
-    of_simplex = torch.lgamma(m + k + 1) - torch.lgamma(m + 1) - torch.lgamma(k + 1)
-    return (z[..., HIGH] + 1).prod(1).minimum(of_simplex.exp())
+    log_simplex = torch.lgamma(m + k + 1) - torch.lgamma(m + 1) - torch.lgamma(k + 1)
+    return (z[..., HIGH] + 1).prod(1).minimum(log_simplex.exp())
 
 
 def n_count_vectors(largest: tuple[int, ...], m: int) -> float:
-    """Return a bound of the number of count vectors of ``m`` members with these largest counts."""
+    """Return an upper bound of the number of count vectors of ``m`` members with these largest counts."""
     k = len(largest)
-    of_simplex = lgamma(m + k + 1) - lgamma(m + 1) - lgamma(k + 1)
-    return min(prod(count + 1 for count in largest), 2.0 ** min(of_simplex / 0.693, 1000))
+    log_simplex = lgamma(m + k + 1) - lgamma(m + 1) - lgamma(k + 1)
+    return min(prod(count + 1 for count in largest), 2.0 ** min(log_simplex / 0.693, 1000))
 
 
 def log_weights(z: Tensor, most: int) -> Tensor:
-    """Return the log-likelihood of what was published, given counts from 0 to ``most``: (groups, classes, counts)."""
+    """Return the log-likelihood of statements for counts from 0 to ``most``: (groups, classes, counts)."""
     return log_weight(z[:, :, None], torch.arange(most + 1, device=z.device))
 
 
@@ -290,20 +287,20 @@ def round_up(counts: Tensor) -> Tensor:
 
 
 def _by_size(sizes: Tensor, chosen: Tensor) -> list[Tensor]:
-    """Split groups by their size up to a factor of two, so that no small group is padded to a large one."""
+    """Divide groups by the logarithm of their size, which limits padding to a factor of two."""
     return list(split_by(sizes.double().log2().ceil().long(), chosen))
 
 
 def _boxes(z: Tensor, sizes: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
-    """Put groups with similar largest counts together, so that they run side by side."""
+    """Divide groups into parts with similar largest counts, which are computed together."""
     ordered = z[which][..., HIGH].long().sort(1, descending=True).values
-    kinds, kind_of_group = round_up(ordered).unique(dim=0, return_inverse=True)
-    for number, kind in enumerate(kinds.tolist()):
-        own = kind_of_group == number
-        largest = tuple(count for count in kind if count)
-        if n_count_vectors(largest, int(sizes[which[own]].max())) > max_states:
-            largest = tuple(count for count in ordered[own].amax(0).tolist() if count)
-        yield Part("count_states", which[own], largest)
+    boxes, box_of_group = round_up(ordered).unique(dim=0, return_inverse=True)
+    for number, box in enumerate(boxes.tolist()):
+        inside = box_of_group == number
+        largest = tuple(count for count in box if count)
+        if n_count_vectors(largest, int(sizes[which[inside]].max())) > max_states:
+            largest = tuple(count for count in ordered[inside].amax(0).tolist() if count)
+        yield Part("count_states", which[inside], largest)
 
 
 def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -323,11 +320,11 @@ def _infer_subsets(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Te
     top = weights.amax(2, keepdim=True)
     total, posterior = infer_subsets(log_probs, weights - top)
     log_total = total.double().log() + top.sum((1, 2))
-    if bool((lost := total < safe_total(total.dtype)).any()):
-        again, rows = lost.nonzero().flatten(), segments.expand(lost)
-        some, largest = Segments.from_sizes(segments.sizes[again]), (segments.max_size,) * z.shape[1]
-        log_probs = log_softmax(log_probs[rows].double())
-        log_total[again], exact = _infer_states(log_probs, some, weights[again], z[again][..., HIGH], largest)
+    repeated = (total < safe_total(total.dtype)).nonzero().flatten()
+    if len(repeated):
+        (rows, inside), largest = segments.take(repeated), (segments.max_size,) * z.shape[1]
+        log_probs, high = log_softmax(log_probs[rows].double()), z[repeated][..., HIGH]
+        log_total[repeated], exact = _infer_states(log_probs, inside, weights[repeated], high, largest)
         posterior[rows] = exact.to(posterior.dtype)
     return log_total, posterior
 
@@ -336,8 +333,7 @@ def _infer_states(
     log_probs: Tensor, segments: Segments, weights: Tensor, high: Tensor, largest: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     columns = high.topk(len(largest), 1).indices
-    left_out = torch.ones(high.shape, dtype=torch.bool, device=high.device).scatter_(1, columns, False)
-    constant = weights[..., 0].masked_fill(~left_out, 0.0).sum(1)  # of classes that cannot occur
+    constant = weights[..., 0].scatter(1, columns, 0.0).sum(1)  # of classes that cannot occur
     weights = weights.gather(1, columns[:, :, None].expand(-1, -1, weights.shape[2]))
     top = weights.amax(2, keepdim=True)
     log_total, posterior = infer_weighted_states(log_probs, segments, columns, weights - top, largest)

@@ -1,4 +1,4 @@
-"""Aggregates by name, and by what is written on a command line: ``majority``, ``at_least(2)``, ``my_module:MyKind``."""
+"""Aggregates by name, and by their text on a command line: ``majority``, ``at_least(2)``, ``my_module:MyKind``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from unbag.aggregates.base import Aggregate
@@ -24,22 +24,14 @@ from unbag.aggregates.triplet import TripletComparison
 AGGREGATES: dict[str, type[Aggregate]] = {
     kind.name: kind
     for kind in (
-        LabelProportions,
-        MultipleInstance,
-        PairwiseSimilarity,
-        OrdinalRank,
-        TripletComparison,
-        OrdinalTriplet,
-        AtLeast,
-        CountOf,
-        Majority,
-        PublishedCounts,
+        *(LabelProportions, MultipleInstance, PairwiseSimilarity, OrdinalRank, TripletComparison, OrdinalTriplet),
+        *(AtLeast, CountOf, Majority, PublishedCounts),
     )
 }
-"""Those that can be made from a name and plain values, and nothing else; of several that fit, the first is meant."""
+"""Kinds that can be created from a name and plain values; where several match a column, the first is used."""
 
-_WITH_FURTHER_ARGUMENTS: tuple[type[Aggregate], ...] = (Noisy, PossibleMembers)
-"""Kinds that are saved like the others, but cannot be made from a name and plain values."""
+_SAVED_ONLY: dict[str, type[Aggregate]] = {kind.name: kind for kind in (Noisy, PossibleMembers)}
+"""Kinds that can be saved, but not created from a name and plain values."""
 
 K = TypeVar("K", bound=type[Aggregate])
 
@@ -47,11 +39,11 @@ K = TypeVar("K", bound=type[Aggregate])
 def register_aggregate(kind: K) -> K:
     """Register a kind of observation whose arguments are plain values, so that it has a name and can be saved.
 
-    A saved classifier holds the name and the arguments; the module that registers the kind has to be imported before
+    A saved classifier contains the name and the arguments. Import the module that registers the kind before
     :func:`unbag.load`.
     """
     if AGGREGATES.setdefault(kind.name, kind) is not kind:
-        raise ValueError(f"there is an aggregate {kind.name!r} already; give {kind.__name__} another name")
+        raise ValueError(f"an aggregate named {kind.name!r} already exists; give {kind.__name__} another name")
     return kind
 
 
@@ -63,25 +55,22 @@ def describe_aggregate(aggregate: Any) -> dict[str, Any] | None:
     >>> describe_aggregate(OrdinalRank(">"))
     {'kind': 'ordinal_rank', 'arguments': {'relation': '>'}}
     """
-    name = type(aggregate).name if isinstance(aggregate, Aggregate) else ""
-    if _savable_kinds().get(name) is not type(aggregate):
+    if not isinstance(aggregate, Aggregate) or _saved_kinds().get(type(aggregate).name) is not type(aggregate):
         return None
     arguments = {name: getattr(aggregate, name) for name in parameters(type(aggregate))}
-    for name, value in arguments.items():
-        if isinstance(value, Aggregate):
-            arguments[name] = describe_aggregate(value)
-            if arguments[name] is None:
-                return None
-    return {"kind": type(aggregate).name, "arguments": arguments}
+    nested = {name: describe_aggregate(value) for name, value in arguments.items() if isinstance(value, Aggregate)}
+    if None in nested.values():
+        return None
+    return {"kind": type(aggregate).name, "arguments": arguments | nested}
 
 
 def is_registered(kind: str) -> bool:
-    """Return whether there is a kind of observation of a name that can be restored."""
-    return kind in _savable_kinds()
+    """Return whether a kind of observation with this name can be restored."""
+    return kind in _saved_kinds()
 
 
 def restore_aggregate(kind: str, /, **arguments: Any) -> Aggregate:
-    """Return the aggregate that :func:`describe_aggregate` has described; only registered kinds are made.
+    """Create an aggregate from the result of :func:`describe_aggregate`; only registered kinds are created.
 
     Examples
     --------
@@ -89,35 +78,30 @@ def restore_aggregate(kind: str, /, **arguments: Any) -> Aggregate:
     OrdinalRank(relation='>')
     """
     try:
-        return _savable_kinds()[kind](**arguments)
+        return _saved_kinds()[kind](**arguments)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"the arguments of the aggregate {kind!r} are not valid: {error}") from error
 
 
-def _savable_kinds() -> dict[str, type[Aggregate]]:
-    return {**AGGREGATES, **{kind.name: kind for kind in _WITH_FURTHER_ARGUMENTS}}
+def _saved_kinds() -> dict[str, type[Aggregate]]:
+    return AGGREGATES | _SAVED_ONLY
 
 
-_WRITTEN = re.compile(r"(?:(?P<module>[\w.]+):)?(?P<name>\w+)\s*(?:\((?P<arguments>.*)\))?", re.DOTALL)
+_PATTERN = re.compile(r"(?:(?P<module>[\w.]+):)?(?P<name>\w+)\s*(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 
 def parameters(kind: type[Aggregate]) -> Mapping[str, inspect.Parameter]:
-    """Return what a kind of observation is made with, by name."""
+    """Return the parameters of a kind of observation by name."""
     return inspect.signature(kind).parameters
 
 
 def needs_arguments(kind: type[Aggregate]) -> bool:
-    """Whether a kind of observation cannot be made by its name alone."""
-    return any(one.default is one.empty for one in parameters(kind).values())
-
-
-def _names() -> list[str]:
-    """Return the kinds for which a name is enough."""
-    return [name for name, kind in AGGREGATES.items() if not needs_arguments(kind)]
+    """Return whether a kind of observation has parameters without defaults."""
+    return any(parameter.default is parameter.empty for parameter in parameters(kind).values())
 
 
 def find_aggregate(aggregate: Any) -> Aggregate:
-    """Return the aggregate of a name, or one that is an aggregate already.
+    """Return an aggregate, or create it from its name.
 
     Examples
     --------
@@ -126,86 +110,88 @@ def find_aggregate(aggregate: Any) -> Aggregate:
     """
     if isinstance(aggregate, Aggregate):
         return aggregate
-    if isinstance(aggregate, str) and aggregate in _names():
+    names = [name for name, kind in AGGREGATES.items() if not needs_arguments(kind)]
+    if isinstance(aggregate, str) and aggregate in names:
         return AGGREGATES[aggregate]()
     got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else repr(aggregate)
     raise ValueError(
-        f"aggregate must be one of {', '.join(_names())}, or an instance such as unbag.OrdinalRank('>'); got {got}"
+        f"aggregate must be one of {', '.join(names)}, or an instance such as unbag.OrdinalRank('>'); got {got}"
     )
 
 
-def is_built_in(written: str) -> bool:
-    """Whether an aggregate of this package is meant; otherwise it is code of the caller's, or nothing.
+def is_built_in(text: str) -> bool:
+    """Return whether a text is an aggregate of this package, instead of code of the caller or nothing.
 
     Examples
     --------
     >>> is_built_in("at_least(2)"), is_built_in("my_module:MyKind"), is_built_in("median")
     (True, False, False)
     """
-    match = _WRITTEN.fullmatch(written)
+    match = _PATTERN.fullmatch(text)
     return match is not None and match["module"] is None and match["name"] in AGGREGATES
 
 
-def find_kind(written: str) -> type[Aggregate]:
-    """Return the class that is meant; one of another module is imported, also from the current folder.
+def find_kind(text: str) -> type[Aggregate]:
+    """Return the class of an aggregate; modules are imported, also from the current folder.
 
     Examples
     --------
     >>> find_kind("at_least(2, label=1)").__name__
     'AtLeast'
     """
-    match = _WRITTEN.fullmatch(written)
-    if match is None or (match["module"] is None and match["name"] not in AGGREGATES):
-        raise ValueError(f"there is no aggregate {written!r}; choose one of {', '.join(AGGREGATES)}")
-    if match["module"] is None:
-        return AGGREGATES[match["name"]]
+    if is_built_in(text):
+        return AGGREGATES[text.partition("(")[0].strip()]
+    match = _PATTERN.fullmatch(text)
+    if match is None or match["module"] is None:
+        raise ValueError(f"there is no aggregate {text!r}; choose one of {', '.join(AGGREGATES)}")
     if "" not in sys.path:
-        sys.path.append("")  # the current folder; behind all others, so that it hides no module
+        sys.path.append("")  # the current folder, at the end, so that it hides no other module
     try:
         kind = getattr(importlib.import_module(match["module"]), match["name"], None)
     except ImportError as error:
-        raise ValueError(f"the aggregate {written!r} could not be imported: {error}") from error
+        raise ValueError(f"the aggregate {text!r} could not be imported: {error}") from error
     if not isinstance(kind, type) or not issubclass(kind, Aggregate):
         raise ValueError(f"{match['name']} in {match['module']} is no subclass of unbag.Aggregate")
     return kind
 
 
-def make_aggregate(written: str, classes: Sequence[str], **others: Any) -> Aggregate:
-    """Return the aggregate that is meant, with its arguments: whole numbers, names of classes, other words.
+def make_aggregate(text: str, classes: Sequence[str], **options: Any) -> Aggregate:
+    """Create an aggregate from its text, with arguments that are numbers, names of classes or other words.
 
     Parameters
     ----------
-    written
-        A name, with arguments in parentheses where there are any, as in ``at_least(2, label=ill)``.
+    text
+        A name, and arguments in parentheses, as in ``at_least(2, label=ill)``.
     classes
-        What the classes are called: an argument ``label`` is the name of one.
-    others
-        Arguments that are told elsewhere, for kinds that have such a parameter.
+        Names of the classes; the argument ``label`` is one of them.
+    options
+        Arguments from other options, for kinds that have such a parameter.
 
     Examples
     --------
     >>> make_aggregate("at_least(2, label=ill)", ["well", "ill"])
     AtLeast(count=2, label=1)
     """
-    kind = find_kind(written)
-    words = [word.strip() for word in written.partition("(")[2].removesuffix(")").split(",") if word.strip()]
-    parts = [re.fullmatch(r"(?:(\w+)\s*=\s*)?(.+)", word) for word in words]
-    in_order = [part[2] for part in parts if part and part[1] is None]
-    named = {part[1]: part[2] for part in parts if part and part[1] is not None}
-    if len(in_order) + len(named) < len(words):
-        raise ValueError(f"{written!r} has an argument twice, or a line break in one")
+    kind = find_kind(text)
+    words = [word.strip() for word in text.partition("(")[2].removesuffix(")").split(",") if word.strip()]
+    matches = [match for word in words if (match := re.fullmatch(r"(?:(\w+)\s*=\s*)?(.+)", word))]
+    positional = [match[2] for match in matches if match[1] is None]
+    named = {match[1]: match[2] for match in matches if match[1] is not None}
+    if len(positional) + len(named) < len(words):
+        raise ValueError(f"{text!r} has an argument twice, or a line break in an argument")
     try:
-        given = inspect.signature(kind).bind(*in_order, **named).arguments
+        arguments = inspect.signature(kind).bind(*positional, **named).arguments
     except TypeError as error:
-        takes = ", ".join(str(one.replace(annotation=one.empty)) for one in parameters(kind).values())
-        raise ValueError(f"{written!r} does not fit {kind.name}({takes}): {error}") from error
-    if "label" in given and given["label"] not in classes:
-        raise ValueError(f"{written!r} looks for class {given['label']!r}, but the classes are {', '.join(classes)}")
-    if twice := [name for name in others if name in given]:
-        raise ValueError(f"{written!r} tells the {twice[0]}, which has an option of its own: --{twice[0]}")
-    read: dict[str, Callable[[str], Any]] = {"label": classes.index}
-    values = {name: read.get(name, _plain)(word) for name, word in given.items()}
-    return kind(**values, **{name: value for name, value in others.items() if name in parameters(kind)})
+        signature = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters(kind).values())
+        raise ValueError(f"{text!r} does not fit {kind.name}({signature}): {error}") from error
+    if "label" in arguments and arguments["label"] not in classes:
+        raise ValueError(
+            f"the label of {text!r} must be one of the classes {', '.join(classes)}, got {arguments['label']!r}"
+        )
+    if repeated := [name for name in options if name in arguments]:
+        raise ValueError(f"{text!r} contains the {repeated[0]}; use the option --{repeated[0]} instead")
+    values = {name: classes.index(word) if name == "label" else _plain(word) for name, word in arguments.items()}
+    return kind(**values, **{name: value for name, value in options.items() if name in parameters(kind)})
 
 
 def _plain(word: str) -> int | float | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import log
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from unbag._kernels.segments import Segments
 from unbag.aggregates import Aggregate
+from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
 
 Symmetry = Literal["none", "reversal", "any"] | tuple[tuple[int, ...], ...]
-"""Permutations that fit as well: none, the reverse order, any, or any within each of several sets of classes."""
+"""Permutations with the same likelihood: none, reversal, any, or any within each of several sets of classes."""
 
-# A symmetry that holds for random predictions and so many groups, taken from everywhere, is no accident.
 GROUPS_TO_TRY = 200
+"""Number of groups with random predictions on which symmetries are tested."""
 MEMBERSHIPS_AT_ONCE = 2**17
 MAX_CLASSES = 64
 """With more classes, only tables of counts are searched for interchangeable ones."""
@@ -29,37 +30,14 @@ CHANCE = 0.001
 """Probability at most, over all pairs of classes, that counts of unrelated classes agree so often."""
 
 
-class Checked(Protocol):
-    """Observations that were checked, such as :class:`unbag.training.Observations`."""
-
-    @property
-    def aggregate(self) -> Aggregate: ...
-    @property
-    def groups(self) -> Groups: ...
-    @property
-    def checked(self) -> Tensor: ...
-    @property
-    def n_classes(self) -> int: ...
-
-
-class CheckedSet(NamedTuple):
-    """The same, for those who have checked them."""
-
-    aggregate: Aggregate
-    groups: Groups
-    checked: Tensor
-    n_classes: int
-
-
-def find_symmetry(observations: Sequence[Checked]) -> Symmetry:
-    """Return which permutations of the classes leave the likelihood of all observations as it is.
+def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
+    """Return which permutations of the classes do not change the likelihood of the observations.
 
     Classes whose counts are equal in all groups, or in all but a few, are interchangeable.
 
     Examples
     --------
     >>> from unbag import LabelProportions, OrdinalRank, OrdinalTriplet, PairwiseSimilarity
-    >>> from unbag.training import Observations
     >>> pairs = Groups.from_tuples([[0, 1], [1, 2]])
     >>> find_symmetry([Observations(PairwiseSimilarity(), pairs, [1, 0], 3)])
     'any'
@@ -72,11 +50,11 @@ def find_symmetry(observations: Sequence[Checked]) -> Symmetry:
     """
     k = observations[0].n_classes
     numbers = list(range(k))
-    # A swap and a rotation together make all permutations.
-    if all(_fits_as_well(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
+    # A swap and a rotation generate all permutations.
+    if all(_is_symmetry(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
         return "any"
-    counted = any(map(has_counts, observations))  # whose classes have no order
-    if not counted and _fits_as_well(observations, numbers[::-1]):
+    # Counts do not order classes: the reversal of three then is an interchange of two.
+    if not any(map(has_counts, observations)) and _is_symmetry(observations, numbers[::-1]):
         return "reversal"
     blocks = _find_interchangeable(observations)
     if len(blocks) == 1 and len(blocks[0]) == k:
@@ -85,7 +63,7 @@ def find_symmetry(observations: Sequence[Checked]) -> Symmetry:
 
 
 def symmetry_of(aggregate: Aggregate, n_classes: int) -> Symmetry:
-    """Return the same for a kind of observation, by what it observes of labels drawn at random.
+    """Return the symmetry of a kind of observation, from its observations of random labels.
 
     Examples
     --------
@@ -96,121 +74,111 @@ def symmetry_of(aggregate: Aggregate, n_classes: int) -> Symmetry:
     size = aggregate.size or 3
     labels = torch.randint(n_classes, (GROUPS_TO_TRY * size,), generator=torch.Generator().manual_seed(0))
     groups = Groups.from_sizes([size] * GROUPS_TO_TRY)
-    z = aggregate.check(aggregate.observe(labels, groups, n_classes), groups, n_classes)
-    return find_symmetry([CheckedSet(aggregate, groups, z, n_classes)])
+    z = aggregate.observe(labels, groups, n_classes)
+    return find_symmetry([Observations(aggregate, groups, z, n_classes)])
 
 
-def count_differences(one: Checked, first: int, second: int) -> tuple[int, int]:
-    """Return in how many groups the counts of two classes differ, and in how many either class occurs."""
-    codes, absent = _number_counts(one)
+def count_differences(observations: Observations, first: int, second: int) -> tuple[int, int]:
+    """Return the number of groups in which the counts of two classes differ, and in which either class occurs."""
+    codes, absent = _encode_counts(observations)
     a, b = codes[:, first], codes[:, second]
     relevant = (a != absent) | (b != absent)
     return int((a != b)[relevant].sum()), int(relevant.sum())
 
 
-def has_counts(one: Checked) -> bool:
-    """Return whether a column of what was observed describes how many members are of a class."""
-    return one.aggregate.outcome in ("class_counts", "published_counts")
+def has_counts(observations: Observations) -> bool:
+    """Return whether observations have a column per class that describes its count."""
+    return observations.aggregate.outcome in ("class_counts", "published_counts")
 
 
-def _find_interchangeable(observations: Sequence[Checked]) -> tuple[tuple[int, ...], ...]:
-    """Return sets of at least two classes that can be interchanged with each other."""
+def _find_interchangeable(observations: Sequence[Observations]) -> tuple[tuple[int, ...], ...]:
+    """Return sets of at least two interchangeable classes."""
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 (slow to import)
 
     k = observations[0].n_classes
-    counted = [one for one in observations if has_counts(one)]
-    others = [one for one in observations if not has_counts(one)]
+    others = [s for s in observations if not has_counts(s)]
     if others and k > MAX_CLASSES:
         return ()
-    alike = ~np.eye(k, dtype=bool)
-    for one in counted:
-        alike &= _have_equal_counts(one)
-    for one in others:
-        alike &= _have_equal_posteriors(one)
+    candidates = ~np.eye(k, dtype=bool)
+    for s in observations:
+        candidates &= _have_equal_counts(s) if has_counts(s) else _have_equal_posteriors(s)
     linked = np.zeros((k, k), dtype=bool)
-    for first, second in np.argwhere(np.triu(alike)).tolist():
+    for first, second in np.argwhere(np.triu(candidates)).tolist():
         order = list(range(k))
         order[first], order[second] = second, first
-        linked[first, second] = _fits_as_well(others, order)
-    part = connected_components(linked, directed=False)[1]
-    blocks = [tuple(np.flatnonzero(part == number).tolist()) for number in range(part.max() + 1)]
+        linked[first, second] = _is_symmetry(others, order)
+    block_of_class = connected_components(linked, directed=False)[1]
+    blocks = [tuple(np.flatnonzero(block_of_class == block).tolist()) for block in range(block_of_class.max() + 1)]
     return tuple(block for block in blocks if len(block) > 1)
 
 
-def _number_counts(one: Checked) -> tuple[np.ndarray, int]:
-    """Return a number for each distinct observation of a class, (groups, classes), and that of a class that is absent.
+def _encode_counts(observations: Observations) -> tuple[np.ndarray, int]:
+    """Return a code for each distinct observation of a class, (groups, classes), and the code of an absent class.
 
-    Published counts have no number for absence: -1.
+    It is -1 for published counts if no unique statement means absence.
     """
-    checked = one.checked.cpu().numpy()
-    if one.aggregate.outcome == "class_counts":
+    checked = observations.checked.cpu().numpy()
+    if observations.aggregate.outcome == "class_counts":
         return checked.astype(np.int64), 0
     values, codes = np.unique(checked.reshape(-1, checked.shape[-1]), axis=0, return_inverse=True)
     absent = np.flatnonzero((values[:, :2] == 0).all(1) & ~values[:, 2:].any(1))
     return codes.reshape(checked.shape[:2]), int(absent[0]) if len(absent) == 1 else -1
 
 
-def _have_equal_counts(one: Checked) -> np.ndarray:
-    """Return which pairs of classes have counts that are equal in all groups, or nearly all, (classes, classes)."""
+def _have_equal_counts(observations: Observations) -> np.ndarray:
+    """Return which pairs of classes have equal counts in (nearly) all groups, (classes, classes)."""
     from scipy.stats import binom  # noqa: PLC0415 (slow to import)
 
-    codes, absent = _number_counts(one)
+    codes, absent = _encode_counts(observations)
     k = codes.shape[1]
     _, codes = np.unique(np.append(codes.ravel(), absent), return_inverse=True)
     codes, absent = codes[:-1].reshape(-1, k), int(codes[-1])
     shares = np.stack([np.bincount(column, minlength=codes.max() + 1) / len(codes) for column in codes.T])  # (k, codes)
     present = codes != absent
-    alike = np.zeros((k, k), dtype=bool)
+    equal_counts = np.zeros((k, k), dtype=bool)
     for first in range(k):
         relevant = (present[:, [first]] | present).sum(0)
         differ = (codes[:, [first]] != codes).sum(0)
-        # How often counts would be equal if they were unrelated, where either class occurs.
+        # Probability of equal counts of unrelated classes, where either class occurs.
         both_absent = shares[first, absent] * shares[:, absent]
         equal = (shares @ shares[first] - both_absent) / np.maximum(1 - both_absent, 1e-12)
         limit = MAX_DIFFERING * relevant + SAMPLING_ERRORS * np.sqrt(MAX_DIFFERING * relevant)
         log_chance = binom.logcdf(differ, np.maximum(relevant, 1), np.clip(1 - equal, 0, 1)) + 2 * log(k)
         nearly = (differ <= limit) & (log_chance < log(CHANCE))
-        alike[first] = (relevant > 0) & ((differ == 0) | nearly)
-    return alike & ~np.eye(k, dtype=bool)
+        equal_counts[first] = (relevant > 0) & ((differ == 0) | nearly)
+    return equal_counts & ~np.eye(k, dtype=bool)
 
 
-def _have_equal_posteriors(one: Checked) -> np.ndarray:
-    """Return which pairs of classes have the same posterior if predictions are uniform, as those interchangeable do."""
-    alike = np.ones((one.n_classes, one.n_classes), dtype=bool)
-    for run, z in _some_groups(one):
-        with torch.no_grad():
-            uniform = torch.zeros(run.total, one.n_classes, dtype=torch.float64)
-            posterior = one.aggregate.checked_evidence(uniform, run, z).posterior.nan_to_num().numpy()
-        for first in range(one.n_classes):
-            alike[first] &= (np.abs(posterior - posterior[:, [first]]) < 1e-6).all(0)
-    return alike
+def _have_equal_posteriors(observations: Observations) -> np.ndarray:
+    """Return which pairs of classes have equal posteriors under uniform predictions, as interchangeable ones have."""
+    k = observations.n_classes
+    equal = np.ones((k, k), dtype=bool)
+    for run, z in _sample_groups(observations):
+        uniform = torch.zeros(run.total, k, dtype=torch.float64)
+        posterior = observations.aggregate.checked_evidence(uniform, run, z).posterior.nan_to_num().numpy()
+        for first in range(k):
+            equal[first] &= (np.abs(posterior - posterior[:, [first]]) < 1e-6).all(0)
+    return equal
 
 
-def _fits_as_well(observations: Sequence[Checked], order: list[int]) -> bool:
-    return all(_set_fits_as_well(one, order) for one in observations)
-
-
-def _set_fits_as_well(one: Checked, order: list[int]) -> bool:
-    random = torch.Generator().manual_seed(0)
-    for run, z in _some_groups(one):
-        logits = torch.randn(run.total, one.n_classes, generator=random, dtype=torch.float64)
-        as_named, renamed = (_log_likelihood(one.aggregate, own, run, z) for own in (logits, logits[:, order]))
-        if not torch.allclose(as_named, renamed, rtol=1e-6, atol=1e-6):
-            return False
+def _is_symmetry(observations: Sequence[Observations], order: list[int]) -> bool:
+    """Return whether a permutation of the classes does not change the likelihood of random predictions."""
+    for s in observations:
+        random = torch.Generator().manual_seed(0)
+        for run, z in _sample_groups(s):
+            logits = torch.randn(run.total, s.n_classes, generator=random, dtype=torch.float64)
+            original, permuted = (s.aggregate.checked_evidence(x, run, z)[0] for x in (logits, logits[:, order]))
+            if not torch.allclose(original, permuted, rtol=1e-6, atol=1e-6):
+                return False
     return True
 
 
-def _some_groups(one: Checked) -> Iterator[tuple[Segments, Tensor]]:
-    """Yield the smallest of some groups, which mostly is enough to refute a symmetry, then the others in parts."""
-    n = len(one.groups)
-    some = torch.arange(0, n, max(1, n // GROUPS_TO_TRY))
-    some = some[one.groups.sizes.cpu()[some].argsort(stable=True)]
-    for part in (some[:1], some[1:])[: len(some)]:
-        groups, checked = one.groups.to("cpu").take(part), one.checked.cpu()[part]
+def _sample_groups(observations: Observations) -> Iterator[tuple[Segments, Tensor]]:
+    """Yield a small group, which usually suffices to reject a symmetry, then others in parts."""
+    n = len(observations.groups)
+    sample = torch.arange(0, n, max(1, n // GROUPS_TO_TRY))
+    sample = sample[observations.groups.sizes.cpu()[sample].argsort(stable=True)]
+    for part in (sample[:1], sample[1:])[: len(sample)]:
+        groups, checked = observations.groups.to("cpu").take(part), observations.checked.cpu()[part]
         for which, _, run in groups.segments.runs(MEMBERSHIPS_AT_ONCE):
             yield run, checked[which]
-
-
-def _log_likelihood(aggregate: Aggregate, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Tensor:
-    with torch.no_grad():
-        return aggregate.checked_evidence(logits_of_members, segments, z).log_likelihood

@@ -1,4 +1,4 @@
-"""What a kind of observation says of itself: its name, what its observations are, its words and its columns."""
+"""Metadata of a kind of observation: its name, its values, its wording in reports and its columns in files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 from unbag.data.groups import Groups
 
 Outcome = Literal["yes_no", "class_counts", "published_counts", "class", "number"]
-"""What an observation is: 0 or 1; a count for each class, or what was published of it; a class; or any other number,
+"""Values of an observation: 0 or 1; a count, or a statement about a count, for each class; a class; any other number,
 or tuple of numbers."""
 
 
 @dataclass(frozen=True)
 class Wording:
-    """How a report speaks of a kind of observation."""
+    """Wording of a kind of observation in reports."""
 
     title: str
     observed: str
@@ -32,44 +32,42 @@ class Wording:
 
 @dataclass(frozen=True)
 class AnswerColumn:
-    """How people call a column of answers, by which it is found and 1 is understood."""
+    """Names of columns of binary observations, which identify the column and the meaning of 1."""
 
     yes: tuple[str, ...]
     contrary: tuple[str, ...] = ()
-    """Names of a column that answers the contrary question."""
+    """Names of columns with the opposite observation."""
     doubtful: tuple[str, ...] = ()
-    """Names from which nobody can tell."""
+    """Names with an ambiguous meaning."""
     meanings: tuple[str, str, str, str] = ("yes", "no", "no", "yes")
-    """What 1 means in a column of the first words, of the contrary ones, and of both behind a "not"."""
+    """Meaning of 1 in a column with a name of ``yes``, of ``contrary``, and with "not" before each of them."""
     symmetric: bool = False
-    """Whether the answer is about all rows alike, so that a name cannot say which of them is meant."""
+    """Whether the observation does not depend on the order of the rows."""
     contrary_order: tuple[int, ...] | None = None
-    """The order of the members of which the contrary answer is the answer; None: it is the other answer."""
+    """Order of the members in which the observation equals the opposite one; None: the opposite one is its negation."""
 
 
 class Traits:
-    """The facts of a kind of observation. A subclass states those that differ; all have a default."""
+    """Metadata of a kind of observation, with defaults."""
 
     name: ClassVar[str]
-    """As on the command line; by default the name of the class in lower case, with underscores."""
+    """Name on the command line; by default the name of the class in snake case."""
     size: int | None = None
-    """The number of members that every group must have, or None for any."""
+    """Required size of the groups; None: any."""
     outcome: ClassVar[Outcome] = "number"
-    """What its observations are."""
     is_noisy: bool = False
-    """Whether observations are drawn, from a seed, and not a function of the labels alone."""
+    """Whether observations are drawn at random, from a seed."""
     n_classes: ClassVar[int | None] = None
-    """How many classes there must be, or None for any number."""
+    """Required number of classes; None: any."""
     weights: ClassVar[Literal["current", "remembered"]] = "remembered"
-    """Which outputs the weights of training are made from, unless the caller says so."""
+    """Outputs from which training computes weights by default."""
     pooled: ClassVar[bool] = False
-    """Whether what is observed is a label of the whole group, which its pooled columns may tell beside its members."""
+    """Whether an observation is a label of the whole group, which its pooled columns may predict."""
     describes_all_rows: ClassVar[bool] = False
-    """Whether groups only express what is known of all rows together, so that none are held out."""
+    """Whether groups express knowledge of all rows together, so that none are held out."""
     wording: ClassVar[Wording]
     """By default with the name of the class."""
     column: ClassVar[AnswerColumn | None] = None
-    """What a column of observations is called in a file."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -84,13 +82,13 @@ class Traits:
         return self.outcome in ("class_counts", "published_counts")
 
     def is_binary(self, groups: Groups, n_classes: int) -> bool:
-        """Whether all that can be observed of these groups is 0 or 1."""
+        """Return whether all possible observations of the groups are 0 or 1."""
         return self.outcome == "yes_no"
 
     def information(self, z: Tensor, groups: Groups, n_classes: int) -> float | None:
-        """Return how many bits all observations hold at most, from what ``check`` returned.
+        """Return an upper bound of the bits in all observations, from the result of ``check``.
 
-        By default their entropy, as often as they occur. None of groups of a fixed size, which are small.
+        By default it is their empirical entropy, and None for groups of a fixed size, which are small.
         """
         if self.size is not None:
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,26 +10,26 @@ from torch import Tensor
 from unbag._kernels.logspace import log_complement, log_sum_others, logsumexp, normalise
 from unbag._kernels.products import infer_products, sum_others
 from unbag._kernels.segments import Segments
-from unbag.aggregates.base import Aggregate, check_binary, check_labels, is_tracing
+from unbag.aggregates.base import is_tracing
+from unbag.aggregates.binary import BinaryAggregate
 from unbag.aggregates.traits import AnswerColumn, Wording
-from unbag.data.groups import Groups
 
 
-class TripletComparison(Aggregate):
+class TripletComparison(BinaryAggregate):
     """Triplets, and 1 where ``d(y_1, y_2) < d(y_1, y_3)`` with d = 0 for equal labels and 1 for different ones.
 
     That is, 1 where the first two labels are equal and the third differs:
-    ``p(z=1 | x) = sum_j p(y_1=j) p(y_2=j) (1 - p(y_3=j))``. Triplets do not name the classes.
+    ``p(z=1 | x) = sum_j p(y_1=j) p(y_2=j) (1 - p(y_3=j))``. Triplets do not identify the classes.
 
     Examples
     --------
+    >>> from unbag import Groups
     >>> triplets = Groups.from_tuples([[0, 1, 2], [0, 2, 1]])
     >>> TripletComparison().observe([3, 3, 1], triplets, n_classes=4)
     tensor([1, 0])
     """
 
     size = 3
-    outcome = "yes_no"
     wording = Wording(
         "Triplets", "whether its first row is like the second and unlike the third", "triplet", "triplets", "yes", "no"
     )
@@ -47,16 +46,9 @@ class TripletComparison(Aggregate):
         contrary_order=(0, 2, 1),
     )
 
-    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        self.check_sizes(groups)
-        first, second, third = check_labels(labels, groups, n_classes).view(-1, 3).unbind(1)
-        return ((first == second) & (first != third)).long()
-
-    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return check_binary(z, groups, n_classes)
-
-    def capturable(self, size: int, n_classes: int) -> bool:
-        return True
+    def _compare(self, *labels: Tensor) -> Tensor:
+        first, second, third = labels
+        return (first == second) & (first != third)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         weigh = partial(_weigh, yes=z)
@@ -66,10 +58,10 @@ class TripletComparison(Aggregate):
         a, b, c = triples.unbind(1)  # each (groups, k)
         not_a, not_b, not_c = log_complement(triples).unbind(1)
         ab = a + b
-        alike = ab + not_c
-        yes = torch.stack([alike, alike, c + log_sum_others(ab)], 1)
-        # The other outcome is a sum of its own two cases, so that nothing is subtracted from one:
-        # the first two labels differ, or all three are equal.
+        equal = ab + not_c
+        yes = torch.stack([equal, equal, c + log_sum_others(ab)], 1)
+        # z = 0 is the sum of two cases, the first two labels differ or all three are equal, because subtraction from 1
+        # would lose precision.
         differ = logsumexp(a + not_b)
         no = triples + torch.logaddexp(
             torch.stack([not_b, not_a, differ.expand_as(c)], 1), torch.stack([b + c, a + c, ab], 1)

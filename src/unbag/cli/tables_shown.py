@@ -90,7 +90,8 @@ def show_fit(console: Console, fitted: Any) -> None:
     console.print(make_table(("model", "log-likelihood per held-out group", "weight"), candidates))
     sentences = [
         f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same for every row"
+        "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same "
+        "for every row"
         + ("; shares of the group are those of its counts, for each of its rows." if with_shares else "."),
         *describe_error_rates(summary),
     ]

@@ -1,4 +1,4 @@
-"""Tables of Arrow, with columns of a few plain types."""
+"""Arrow tables with columns of a few basic types."""
 
 from __future__ import annotations
 
@@ -14,44 +14,41 @@ from unbag._utils.problems import fail
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that was read, and the file it came from."""
+    """An Arrow table and its file."""
 
     path: Path
     data: pa.Table
 
     @property
     def file(self) -> str:
-        """What to call the file in a sentence."""
+        """Name of the file, for messages."""
         return str(self.path)
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
+        """Names of the columns."""
         return list(self.data.column_names)
 
     def __len__(self) -> int:
         return int(self.data.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """Return a column in one piece."""
+        """Return a column as one array."""
         return self.data.column(name).combine_chunks()
 
     def first(self, name: str) -> pa.Array:
-        """Return a column of the first row alone."""
+        """Return the first row of a column."""
         return self.data.column(name).slice(0, 1).combine_chunks()
 
 
 def plain_types(data: pa.Table, file: str) -> pa.Table:
-    """Return a table of the few types that all else works with: dictionaries become text, empty text is missing."""
-    columns = [_plain(data.column(place), name, file) for place, name in enumerate(data.column_names)]
+    """Convert columns to basic types: dictionaries become text, and empty text becomes missing."""
+    columns = [_convert(data.column(number), name, file) for number, name in enumerate(data.column_names)]
     return pa.table(columns, names=data.column_names)
 
 
 def as_categories(column: pa.Array) -> pa.Array:
-    """Return categories as text; whole numbers without a point, so that 1 and 1.0 are the same.
-
-    Each number by itself, so that a piece of a column reads as the whole does.
-    """
+    """Convert categories to text, with 1 and 1.0 as the same category; the text of a number depends on it alone."""
     text = column.cast(pa.string())
     if not pa.types.is_floating(column.type):
         return text
@@ -62,29 +59,25 @@ def as_categories(column: pa.Array) -> pa.Array:
 
 
 def is_missing(values: pa.Array) -> np.ndarray:
-    """Return where there is no value: (n,)."""
+    """Return a mask of missing values, NaN included."""
     return np.asarray(pc.is_null(values, nan_is_null=True).to_numpy(zero_copy_only=False))
 
 
 def whole_numbers(indices: pa.Array) -> np.ndarray:
-    """Return places as numpy has them, -1 for those that are missing."""
+    """Convert indices to int64, with -1 for missing ones."""
     return indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
+def _convert(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
     kind = column.type
-    if pa.types.is_dictionary(kind):  # whatever its values are, they are names of categories
+    if pa.types.is_dictionary(kind):  # values of any type are names of categories
         try:
-            chunks = [as_categories(one.dictionary).take(one.indices) for one in column.chunks]
+            chunks = [as_categories(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
         except pa.ArrowNotImplementedError:
-            raise fail(
-                f"the categories of the column are of type {kind.value_type}; make text of them (intervals of pandas: "
-                f"X[{name!r}].astype(str))",
-                file,
-                None,
-                name,
-            ) from None
-        return _plain(pa.chunked_array(chunks, pa.string()), name, file)
+            advice = f"convert them to text (intervals of pandas: X[{name!r}].astype(str))"
+            message = f"the categories of the column are of type {kind.value_type}; {advice}"
+            raise fail(message, file, None, name) from None
+        return _convert(pa.chunked_array(chunks, pa.string()), name, file)
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return column.cast(pa.float64())
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -93,7 +86,7 @@ def _plain(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
         return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not (numeric or is_array(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind)):
-        raise fail(f"the column is of type {kind}, which is no single number or word; leave it out", file, None, name)
+        raise fail(f"the column is of type {kind}, which is neither a number nor text; leave it out", file, None, name)
     return column
 
 
@@ -111,22 +104,24 @@ def is_array(kind: pa.DataType) -> bool:
 
 
 def read_arrays(column: pa.Array, width: int | None, file: str, first_row: int, name: str) -> np.ndarray:
-    """Return lists of one length as a matrix, ``(rows, width)``, or raise an error with the first row that has none.
+    """Return lists of equal length as a matrix, ``(rows, width)``, or raise an error that names the first bad row.
 
-    ``first_row`` rows of the file precede the column; a width of None is that of the first row.
+    ``first_row`` is the number of rows of the file before the column; without a width, the first row decides.
     """
     if not is_array(column.type):
-        raise fail(f"every row needs a list of numbers, but the column is of type {column.type}", file, None, name)
+        raise fail(f"each row needs a list of numbers, but the column is of type {column.type}", file, None, name)
     lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
     width = max(1, int(lengths[0])) if width is None else width
     if (wrong := lengths != width).any():
         row = int(wrong.argmax())
         got = "none" if lengths[row] < 0 else f"one of {lengths[row]}"
-        raise fail(f"every row needs a list of {width} numbers, got {got}", file, first_row + row + 1, name)
+        raise fail(f"each row needs a list of {width} numbers, got {got}", file, first_row + row + 1, name)
     rows = np.asarray(pc.list_flatten(column).to_numpy(zero_copy_only=False)).reshape(-1, width)
     with np.errstate(over="ignore"):  # numbers too large for float32 become infinite
-        good = np.isfinite(rows.astype(np.float32, copy=False)).all(1)
-    if not good.all():
-        row = int((~good).argmax())
-        raise fail("a number in the list is missing, infinite or too large; mend it", file, first_row + row + 1, name)
+        finite = np.isfinite(rows.astype(np.float32, copy=False)).all(1)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise fail(
+            "a number in the list is missing, infinite or too large; correct it", file, first_row + row + 1, name
+        )
     return rows

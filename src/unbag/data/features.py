@@ -1,9 +1,10 @@
-"""Feature encoding: from the columns of a table to a matrix; fitted on training rows, saved with the model."""
+"""Encoding of the columns of a table as a matrix of numbers, fitted to training rows and saved with the model."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,46 +15,46 @@ import pyarrow.compute as pc
 from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
 from unbag.data.columns import Table, as_categories, is_array, is_missing, read_arrays, whole_numbers
 
-MOST_CATEGORIES = 1000
+MAX_CATEGORIES = 1000
 LARGEST = float(np.finfo(np.float32).max)
 
 NUMERIC_TEXT = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
-"""Text that is a number, as people write it."""
+"""Text that is a number."""
 FORMATTED_NUMBER = (
     r"^\s*[-+\x{2212}]?\s*[€$£¥]?\s*[0-9]{1,3}(([ '.,\x{2019}\x{a0}\x{202f}][0-9]{3})+|[0-9]*)"
     r"([.,][0-9]+)?\s*[%€$£¥]?\s*$"
 )
-"""Text that is a number with a unit or with thousands set apart."""
+"""Text that is a number with a unit or with a separator of thousands."""
 DATE_TEXT = (
     r"^\s*([0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2}|[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2}))"
     r"([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?)?\s*$"
 )
-"""Text that is a date, perhaps with a time."""
-MOSTLY = 0.5
-"""Share of numbers, or dates, from which a column of text is reported."""
+"""Text that is a date, with or without a time."""
+MIN_SHARE = 0.5
+"""Share of numbers, or of dates, above which a column of text is reported."""
 
-MICROSECONDS_A_DAY = 86_400_000_000
+MICROSECONDS_PER_DAY = 86_400_000_000
 
 Kind = Literal["number", "boolean", "date", "category", "array"]
 
 
 @dataclass(frozen=True)
 class Feature:
-    """How one column is turned into numbers.
+    """The encoding of one column of a table.
 
     Parameters
     ----------
     name
-        Of the column.
+        Name of the column.
     kind
-        ``"number"``, ``"boolean"`` and ``"date"``, in days since 1970, become one column, ``"category"`` one of 0 and 1
-        for each of its values, ``"array"``, a list of numbers in each row, one for each of them.
+        ``"number"``, ``"boolean"`` and ``"date"``, in days since 1970, become one column. ``"category"`` becomes one
+        indicator column per value, and ``"array"``, a list of numbers in each row, one column per number.
     has_missing
-        Whether a number is missing in a training row. Missing numbers stay NaN, which all models read.
+        Whether a number is missing in a training row. Missing numbers remain NaN, which all models accept.
     values
-        The categories of the training rows, as text; None among them where some are missing.
+        Categories of the training rows, as text; includes None if values are missing.
     width
-        How many numbers an array has.
+        Length of the arrays.
     """
 
     name: str
@@ -64,9 +65,9 @@ class Feature:
 
     @property
     def encoded_names(self) -> list[str]:
-        """What the columns of numbers are called."""
+        """Names of the columns of the matrix."""
         if self.kind == "array":
-            return [f"{self.name}[{place}]" for place in range(self.width)]
+            return [f"{self.name}[{number}]" for number in range(self.width)]
         if self.kind == "category":
             return [f"{self.name} is missing" if value is None else f"{self.name} = {value}" for value in self.values]
         return [self.name]
@@ -74,41 +75,32 @@ class Feature:
 
 @dataclass
 class Tally:
-    """What was met when encoding that training rows did not have, by column."""
+    """Numbers of encoded values that do not occur in training rows, by column."""
 
-    unknown: dict[str, int] = field(default_factory=dict)
-    """Categories that no training row has: all columns of the feature are 0."""
-    filled: dict[str, int] = field(default_factory=dict)
-    """Missing numbers in a column in which training rows had none, so that models could not learn what that means."""
-
-    def count(self, which: dict[str, int], name: str, number: int) -> None:
-        """Add to a count."""
-        if number:
-            which[name] = which.get(name, 0) + number
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Categories of no training row: all columns of the feature are 0."""
+    filled: Counter[str] = field(default_factory=Counter)
+    """Missing numbers in a column without missing numbers in training rows, to which no model can have adapted."""
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            dict(Counter(self.unknown) + Counter(other.unknown)), dict(Counter(self.filled) + Counter(other.filled))
-        )
+        return Tally(self.unknown + other.unknown, self.filled + other.filled)
 
     def as_problems(self, file: str) -> list[Problem]:
-        """Return what was met, as notes."""
-        unknown = [
-            Problem("note", f"{count:,} values are categories that training rows did not have", file, None, name)
-            for name, count in self.unknown.items()
+        """Return the counts as notes."""
+        meanings = {
+            "categories that training rows did not have": self.unknown,
+            "missing, but no training row had a missing value here": self.filled,
+        }
+        return [
+            Problem("note", f"{count:,} values are {meaning}", file, None, name)
+            for meaning, counts in meanings.items()
+            for name, count in counts.items()
         ]
-        filled = [
-            Problem(
-                "note", f"{count:,} values are missing, but no training row had a missing value here", file, None, name
-            )
-            for name, count in self.filled.items()
-        ]
-        return [*unknown, *filled]
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How the columns of a table are turned into a matrix of numbers.
+    """The encoding of a table as a matrix of numbers.
 
     Examples
     --------
@@ -127,50 +119,48 @@ class Preparation:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the table that are read."""
-        return [one.name for one in self.features]
+        """Names of the encoded columns of the table."""
+        return [feature.name for feature in self.features]
 
     @property
     def encoded_names(self) -> list[str]:
-        """The columns of the matrix."""
-        return [name for one in self.features for name in one.encoded_names]
+        """Names of the columns of the matrix."""
+        return [name for feature in self.features for name in feature.encoded_names]
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of the matrix: float64, but for arrays alone float32, in which these usually are."""
-        return np.dtype(np.float32 if all(one.kind == "array" for one in self.features) else np.float64)
+        """Type of the matrix: float32 if all features are arrays, else float64."""
+        return np.dtype(np.float32 if all(feature.kind == "array" for feature in self.features) else np.float64)
 
     @property
     def csv_types(self) -> dict[str, pa.DataType]:
-        """The types in which a CSV file is to be read, so that no part of it is understood differently."""
+        """Types of the columns of a CSV file, so that all parts of a file are read with the same types."""
         kinds = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.string(), "category": pa.string()}
-        return {one.name: kinds[one.kind] for one in self.features if one.kind in kinds}
+        return {feature.name: kinds[feature.kind] for feature in self.features if feature.kind in kinds}
 
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
         """Return the matrix of a table, ``(rows, columns)``.
 
-        The tally counts what training rows did not have; ``first_row`` rows of the file came before.
+        The tally counts values that training rows did not have. ``first_row`` is the number of rows of the file before
+        those of the table.
         """
         tally = tally or Tally()
         X = np.zeros((len(table), len(self.encoded_names)), self.dtype)
         start = 0
-        for one in self.features:
-            width = len(one.encoded_names)
-            _encode(one, table, X[:, start : start + width], tally, first_row)
-            start += width
+        for feature in self.features:
+            end = start + len(feature.encoded_names)
+            _encode(feature, table, X[:, start:end], tally, first_row)
+            start = end
         return X
 
 
 def fit_preparation(table: Table, names: Sequence[str], rows: np.ndarray | None = None) -> Preparation:
-    """Learn from training rows how to turn columns into numbers, in which :func:`feature_problems` finds no error.
-
-    ``rows`` are those that are trained on, None for all.
-    """
+    """Fit the encoding of columns without errors of :func:`feature_problems` to training rows; None means all rows."""
     return Preparation(tuple(_fit(table, name, rows) for name in names))
 
 
 def kind_of(column: pa.Array | pa.Field) -> Kind:
-    """Return how a column is to be read.
+    """Return the kind of feature for the type of a column.
 
     Examples
     --------
@@ -189,11 +179,11 @@ def kind_of(column: pa.Array | pa.Field) -> Kind:
 
 
 def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -> Iterator[Problem]:
-    """Yield what keeps a column from being learned from; ``leave_out`` is how to go on without it."""
+    """Yield errors that prevent the use of a column as a feature; ``leave_out`` is the advice on how to omit it."""
     column = table.column(name)
     if pa.types.is_time(column.type) or pa.types.is_duration(column.type):
-        message = f"the column holds times ({column.type}), which are no feature as they are; {leave_out}, or make "
-        yield Problem("error", f"{message}numbers of them, such as hours or days", table.file, None, name)
+        message = f"the column holds times ({column.type}), which cannot be a feature; {leave_out}, or convert them "
+        yield Problem("error", f"{message}to numbers, such as hours or days", table.file, None, name)
     elif is_array(column.type):
         try:
             read_arrays(column, None, table.file, 0, name)
@@ -202,35 +192,24 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
     elif pa.types.is_null(column.type) or bool(is_missing(column).all()):
         yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
     elif kind_of(column) == "category":
-        distinct = pc.count_distinct(column).as_py()
-        if distinct <= MOST_CATEGORIES:
+        if (distinct := pc.count_distinct(column).as_py()) <= MAX_CATEGORIES:
             return
-        if (numbers := find_number_texts(table, name, leave_out)) is not None:
-            yield replace(numbers, severity="error")
-            return
-        yield Problem(
-            "error",
-            f"the column holds {distinct:,} different texts, for example {column.drop_null()[0].as_py()!r}: an id or "
-            f"free text, not categories; {leave_out}",
-            table.file,
-            None,
-            name,
-        )
+        example = column.drop_null()[0].as_py()
+        message = f"the column holds {distinct:,} different texts, for example {example!r}: ids or free text"
+        text = Problem("error", f"{message}, not categories; {leave_out}", table.file, None, name)
+        yield replace(find_number_texts(table, name, leave_out) or text, severity="error")
     else:
         values = as_numbers(column)
         yield from in_rows(
             np.abs(values) > LARGEST,  # NaN is missing, and not larger
-            lambda row: f"{values[row]} is infinite, or too large to compute with; mend it, or leave it empty",
+            lambda row: f"{values[row]} is infinite or too large; correct it, or leave it empty",
             file=table.file,
             column=name,
         )
 
 
 def find_number_texts(table: Table, name: str, keep: str) -> Problem | None:
-    """Return a warning if most texts of a column are numbers or dates, so that few others make it categorical.
-
-    ``keep`` is how to say that the column is one of categories.
-    """
+    """Return a warning if most texts of a column are numbers or dates; ``keep`` is the advice if it is categorical."""
     text = table.column(name)
     if not pa.types.is_string(text.type) or text.null_count == len(text):
         return None
@@ -241,32 +220,31 @@ def find_number_texts(table: Table, name: str, keep: str) -> Problem | None:
         for pattern in (NUMERIC_TEXT, FORMATTED_NUMBER, DATE_TEXT)
     )
     numbers = plain | formatted
-    good, what, form = numbers, "numbers", "numbers as in 1234.5"
+    matches, kind, form = numbers, "numbers", "numbers as in 1234.5"
     if cells[dates].sum() > cells[numbers].sum():
-        good, what, form = dates, "dates", "dates as in 2020-12-31"
-    share = cells[good].sum() / cells.sum()
-    if share < MOSTLY or pc.all(pc.match_substring_regex(values, "^[0-9]+$")).as_py():  # codes, written as text
+        matches, kind, form = dates, "dates", "dates as in 2020-12-31"
+    share = cells[matches].sum() / cells.sum()
+    if share < MIN_SHARE or pc.all(pc.match_substring_regex(values, "^[0-9]+$")).as_py():  # codes, written as text
         return None
-    example = values[int((good & ~plain if (good & ~plain).any() else good).argmax())].as_py()
-    others, row = "", None
+    example = values[int((matches & ~plain if (matches & ~plain).any() else matches).argmax())].as_py()
+    others, row, percent = "", None, 100
     if share < 1:
-        count, bad = int(cells[~good].sum()), values.filter(pa.array(~good))
-        row = pc.index(pc.is_in(text, value_set=bad), True).as_py() + 1
+        count, bad = int(cells[~matches].sum()), values.filter(pa.array(~matches))
+        row, percent = pc.index(pc.is_in(text, value_set=bad), True).as_py() + 1, min(round(100 * share), 99)
         others = f", but not those of {count:,} {'cell' if count == 1 else 'cells'}: {list_some(bad.to_pylist())}"
-        form += " and leave cells without one empty"
-    percent = min(round(100 * share), 99) if others else 100
+        form += " and leave other cells empty"
     message = (
-        f"the column is read as categories, although {percent}% of its values are {what} such as {example!r}{others}"
+        f"the column is read as categories, although {percent}% of its values are {kind} such as {example!r}{others}"
     )
     return Problem("warning", f"{message}; write {form}, or {keep}", table.file, row, name)
 
 
 def as_numbers(column: pa.Array) -> np.ndarray:
-    """Return numbers, NaN where they are missing; dates in days since 1970."""
+    """Return a column as numbers, with NaN for missing values; dates in days since 1970."""
     if kind_of(column) == "date":
         zone = getattr(column.type, "tz", None)
-        passed = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
-        return np.asarray(passed.cast(pa.float64()).to_numpy(zero_copy_only=False)) / MICROSECONDS_A_DAY
+        elapsed = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
+        return np.asarray(elapsed.cast(pa.float64()).to_numpy(zero_copy_only=False)) / MICROSECONDS_PER_DAY
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if column.type != pa.float64():
@@ -286,62 +264,57 @@ def _fit(table: Table, name: str, rows: np.ndarray | None) -> Feature:
     return Feature(name, kind, has_missing=bool(is_missing(column).any()))
 
 
-def _encode(one: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
-    column = table.column(one.name)
-    if one.kind == "array":
-        out[:] = read_arrays(column, one.width, table.file, first_row, one.name)
+def _encode(feature: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
+    """Write the columns of a feature."""
+    column = table.column(feature.name)
+
+    def fail_in_row(row: int, message: str) -> TableError:
+        return fail(message, table.file, first_row + row + 1, feature.name)
+
+    if feature.kind == "array":
+        out[:] = read_arrays(column, feature.width, table.file, first_row, feature.name)
         return
     if is_array(column.type) and column.null_count == len(column):
         column = pa.nulls(len(column), pa.string())
-    if one.kind == "category" and not is_array(column.type):
-        place = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(one.values, pa.string())))
-        known = place >= 0
-        out[np.flatnonzero(known), place[known]] = 1
-        tally.count(tally.unknown, one.name, int((~known).sum()))
+    if feature.kind == "category" and not is_array(column.type):
+        number = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(feature.values, pa.string())))
+        known = number >= 0
+        out[np.flatnonzero(known), number[known]] = 1
+        tally.unknown += Counter({feature.name: int((~known).sum())})
         return
-    if one.kind == "date" and pa.types.is_string(column.type):
+    if feature.kind == "date" and pa.types.is_string(column.type):
         column = _parse_dates(column)
-    fits = kind_of(column) == "date" if one.kind == "date" else not pa.types.is_temporal(column.type)
-    if pa.types.is_string(column.type) or is_array(column.type) or not fits:
+    is_date = kind_of(column) == "date"
+    readable = is_date if feature.kind == "date" else not pa.types.is_temporal(column.type)
+    if pa.types.is_string(column.type) or is_array(column.type) or not readable:
         present = np.flatnonzero(~is_missing(column))
         if len(present):
-            row, held = int(present[0]), {"date": "dates", "category": "text"}.get(one.kind, "numbers")
-            raise fail(
-                f"the column held {held} when the model was fitted, but {column[row].as_py()!r} here; write {held}",
-                table.file,
-                first_row + row + 1,
-                one.name,
+            row, kind = int(present[0]), {"date": "dates", "category": "text"}.get(feature.kind, "numbers")
+            value = column[row].as_py()
+            raise fail_in_row(
+                row, f"the column held {kind} when the model was fitted, but {value!r} here; write {kind}"
             )
         column = pa.nulls(len(column), pa.float64())
     numbers = as_numbers(column)
-    wrong = np.abs(numbers) > LARGEST
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise fail(
-            f"{numbers[row]} is infinite, or too large; mend it, or leave it empty",
-            table.file,
-            first_row + row + 1,
-            one.name,
-        )
+    if (too_large := np.abs(numbers) > LARGEST).any():
+        row = int(too_large.argmax())
+        raise fail_in_row(row, f"{numbers[row]} is infinite or too large; correct it, or leave it empty")
     out[:, 0] = numbers
-    if not one.has_missing:
-        tally.count(tally.filled, one.name, int(np.isnan(numbers).sum()))
+    if not feature.has_missing:
+        tally.filled += Counter({feature.name: int(np.isnan(numbers).sum())})
 
 
 def _parse_dates(text: pa.Array) -> pa.Array:
-    """Return dates that are written by ISO 8601; where one is not, the first such text, the others missing."""
+    """Parse dates in ISO 8601; if that fails, return the first text that is not a date, with the others missing."""
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        try:
+        with suppress(pa.ArrowInvalid):
             return text.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    bad = next(row for row, one in enumerate(text) if not _is_date(one))
-    return pa.array([None] * bad + [text[bad].as_py()] + [None] * (len(text) - bad - 1), pa.string())
+    first = next(row for row, value in enumerate(text) if not _is_date(value))
+    return pc.if_else(pa.array(np.arange(len(text)) == first), text, None)
 
 
 def _is_date(value: pa.Scalar) -> bool:
-    try:
+    with suppress(pa.ArrowInvalid):
         value.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return False
-    return True
+        return True
+    return False

@@ -1,4 +1,4 @@
-"""Tables of pandas, polars and Arrow, turned into numbers by what fit has learned of their columns."""
+"""Encoding of pandas, polars and Arrow tables that are passed to an estimator."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from unbag._utils.problems import NAMED
 from unbag.data.columns import Table, plain_types
 from unbag.data.features import Preparation, Tally, feature_problems, find_number_texts, fit_preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, gather_rows
+from unbag.data.row_source import gather_rows
 
 X_FILE = Path("X")
-"""What a table is called in sentences; its rows are counted from 1."""
+"""Name of the table in messages; its rows are counted from 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Rows of a table that a preparation has turned into numbers, in memory or on disk; the estimator accepts them.
+    """Encoded rows of a table, in memory or on disk, which an estimator accepts as X.
 
     Parameters
     ----------
     rows
-        The numbers, shape ``(rows, columns)``; NaN where one is missing.
+        Numbers, shape ``(rows, columns)``, with NaN for missing values.
     preparation
-        The encoding. A classifier that was fitted to encoded rows predicts tables by it.
+        The encoding, which a classifier that is fitted to these rows uses for tables that it predicts.
     """
 
     rows: Any
@@ -45,64 +45,65 @@ class EncodedRows:
         return len(self.rows)
 
     def take(self, which: np.ndarray) -> EncodedRows:
-        """Return some of the rows, in memory."""
+        """Return selected rows, in memory."""
         return EncodedRows(gather_rows(self.rows, torch.from_numpy(which)), self.preparation)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame(Table):
-    """A table of pandas, polars or Arrow, and its columns of a categorical type."""
+    """A table with the names of its columns of a categorical type."""
 
     categorical: frozenset[str]
 
 
 def read_frame(X: Any) -> Frame | None:
-    """Return a table of pandas, polars or Arrow with columns of plain types; None for arrays, tensors and lists."""
+    """Convert a pandas, polars or Arrow table; return None for arrays, tensors and lists."""
     if type(X).__name__ == "LazyFrame":
-        raise ValueError("X is a polars LazyFrame, which has no rows yet; pass X.collect()")
+        raise ValueError("X is a polars LazyFrame, whose rows are not computed yet; pass X.collect()")
     shape = getattr(X, "shape", ())
-    if not hasattr(X, "__arrow_c_stream__") or len(shape) != 2 or 0 in shape:  # an empty table is refused as an array
+    if not hasattr(X, "__arrow_c_stream__") or len(shape) != 2 or 0 in shape:  # an empty table is an error as an array
         return None
     try:
         if hasattr(X, "iloc"):
-            if (again := X.columns[X.columns.duplicated()]).size:
-                raise ValueError(f"X has more than one column named {again[0]!r}; rename all but one")
+            if (repeated := X.columns[X.columns.duplicated()]).size:
+                raise ValueError(f"X has more than one column named {repeated[0]!r}; rename all but one")
             data = pa.Table.from_pandas(X, preserve_index=False)
         else:
             data = pa.table(X)
-    except (pa.ArrowException, TypeError, OverflowError) as error:  # in pandas, a column may hold anything
+    except (pa.ArrowException, TypeError, OverflowError) as error:  # a column of pandas may hold any objects
         raise ValueError(_describe_unreadable(X, error)) from error
     categorical = {field.name for field in data.schema if pa.types.is_dictionary(field.type)}
     return Frame(X_FILE, plain_types(data, str(X_FILE)), frozenset(categorical))
 
 
 def _describe_unreadable(X: Any, error: Exception) -> str:
-    """Name the column that Arrow cannot read, and the types of its values."""
-    for place, name in enumerate(X.columns):
-        values = X.iloc[:, place]
+    """Describe the column that Arrow cannot read, and the types of its values."""
+    for number, name in enumerate(X.columns):
+        values = X.iloc[:, number]
         try:
             pa.Array.from_pandas(values)
         except (pa.ArrowException, TypeError, OverflowError):
             kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-            advice = "make all of them numbers of at most 64 bits, or all text"
-            return f"the values of column {name!r} of X cannot be read together: they are of type {kinds}; {advice}"
-    return f"X cannot be read: {error}; make every column one of numbers, or of text"
+            advice = "convert all of them to numbers of at most 64 bits, or to text"
+            return f"the values of column {name!r} of X have no common type, they are of type {kinds}; {advice}"
+    return f"X cannot be read: {error}; convert each column to numbers or to text"
 
 
 def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups], *, checked: bool) -> Tensor:
-    """Learn from the rows in groups how to turn columns into numbers, and return all rows as such.
+    """Fit the encoding of a table to the rows in groups, and return all rows encoded.
 
-    Columns that cannot be learned from are refused, unless they are checked.
+    Columns that cannot be features raise an error, unless they were checked before.
     """
     validate_data(estimator, X, reset=True, skip_check_array=True)
-    firsts = (next(feature_problems(table, name), None) for name in ([] if checked else table.names))
-    if errors := list(islice(filter(None, firsts), NAMED)):
+    unchecked = [] if checked else table.names
+    problems = (next(feature_problems(table, name), None) for name in unchecked)
+    if errors := list(islice(filter(None, problems), NAMED)):
         raise ValueError("; ".join(map(str, errors)))
-    for name in table.names if not checked else []:
-        keep = f"make it categorical, as X[{name!r}].astype('category') does"
+    for name in unchecked:
+        keep = f"make it categorical with X[{name!r}].astype('category')"
         if name not in table.categorical and (problem := find_number_texts(table, name, keep)) is not None:
             warnings.warn(str(problem), UnbagWarning, stacklevel=4)
-    members = np.unique(np.concatenate([one.members.numpy(force=True) for one in groups]))
+    members = np.unique(np.concatenate([g.members.numpy(force=True) for g in groups]))
     estimator.preparation_ = fit_preparation(table, table.names, members)
     rows = torch.from_numpy(estimator.preparation_.encode(table))
     estimator.input_shape_ = tuple(rows.shape[1:])
@@ -110,14 +111,14 @@ def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups], *,
 
 
 def encode_frame(estimator: Any, X: Any) -> Tensor:
-    """Return new rows as numbers; an array is taken for a table with the columns of fit."""
+    """Encode new rows; an array is a table with the columns of fit."""
     names, tally = estimator.preparation_.names, Tally()
     if (table := read_frame(X)) is None:
         array = validate_data(estimator, X, reset=False, dtype=None, ensure_all_finite=False)
         data = plain_types(pa.table([pa.array(column) for column in array.T], names=names), str(X_FILE))
     else:
         validate_data(estimator, X, reset=False, skip_check_array=True)
-        data = table.data.rename_columns(names)  # where scikit-learn lets other names pass, it goes by the order
+        data = table.data.rename_columns(names)  # scikit-learn has accepted other names, by order
     rows = torch.from_numpy(estimator.preparation_.encode(Table(X_FILE, data), tally))
     for problem in tally.as_problems(str(X_FILE)):
         warnings.warn(str(problem), UnbagWarning, stacklevel=5)

@@ -1,4 +1,4 @@
-"""Which rows form which group."""
+"""Groups of rows."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from unbag.data.ids import has_default_index, index_of, number_ids
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of rows, held flat: the members of group ``g`` are ``members[offsets[g]:offsets[g + 1]]``.
+    """Groups of rows, stored flat: the members of group ``g`` are ``members[offsets[g]:offsets[g + 1]]``.
 
-    A row may belong to several groups, to one, or to none. A group has at least one member. The order of
-    members inside a group is kept: it carries meaning for triplets and ranks.
+    A row may belong to several groups, to one, or to none. A group has at least one member. The order of members is
+    kept, because it has a meaning for triplets and ranks.
 
     Parameters
     ----------
     members
         Row numbers, group after group, shape ``(memberships,)``.
     offsets
-        Where each group starts, and the end of the last, shape ``(groups + 1,)``.
+        Start of each group and the end of the last, shape ``(groups + 1,)``.
     n_rows
-        How many rows the table has, where known; logits with another number of rows are then refused.
+        Number of rows of the table, if known; logits with another number of rows then raise an error.
     ids
-        What the caller calls the groups: for error messages, and to find the observation of each by.
+        Ids of the groups, by which observations are matched and errors name a group.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Groups:
             if not isinstance(value, Tensor) or value.ndim != 1 or value.dtype != torch.int64:
                 raise TypeError(f"{name} must be a one-dimensional int64 tensor, got {describe(value)}")
         if members.device != offsets.device:
-            raise ValueError(f"members are on {members.device}, but offsets are on {offsets.device}; move one")
+            raise ValueError(f"members are on {members.device}, but offsets are on {offsets.device}; move one of them")
         if len(offsets) < 2:
             raise ValueError("there are no groups: offsets needs at least a start and an end")
         if self.ids is not None and len(self.ids) != len(self):
@@ -66,7 +66,7 @@ class Groups:
         if bool((shrinking := offsets.diff() < 0).any()):
             raise ValueError(f"offsets must not decrease; they do in {format_indices('group', shrinking)}")
         if bool((empty := offsets.diff() == 0).any()):
-            raise ValueError(f"{format_indices('group', empty, self.name)} without members; leave empty groups out")
+            raise ValueError(f"{format_indices('group', empty, self.name)} without members; leave out empty groups")
         if bool((negative := members < 0).any()):
             raise ValueError(f"row number {int(members.min())} is negative; see {self.format_groups_holding(negative)}")
         if self.n_rows is not None and bool((beyond := members >= self.n_rows).any()):
@@ -91,77 +91,75 @@ class Groups:
 
     @classmethod
     def from_sizes(cls, sizes: Any) -> Groups:
-        """Make groups of consecutive rows; the index of a column of pandas is their ids.
+        """Make groups of consecutive rows; the index of a pandas series becomes the ids.
 
         Examples
         --------
         >>> Groups.from_sizes([3, 1]).offsets.tolist()
         [0, 3, 4]
         """
-        ids = _ids_of(sizes)
-        sizes = _row_numbers(sizes, "sizes", ndim=1)
+        ids = _read_ids(sizes)
+        sizes = _read_integers(sizes, "sizes", ndim=1)
         if bool((wrong := sizes < 1).any()):
             raise ValueError(
-                f"sizes must be at least 1: empty groups are refused; got less for {format_indices('group', wrong)}"
+                f"sizes must be at least 1, got less for {format_indices('group', wrong)}; leave out empty groups"
             )
-        n_rows = int(sizes.sum())
-        return cls(
-            torch.arange(n_rows, device=sizes.device), Segments.from_sizes(sizes).offsets, n_rows=n_rows, ids=ids
-        )
+        members = torch.arange(int(sizes.sum()), device=sizes.device)
+        return cls(members, Segments.from_sizes(sizes).offsets, n_rows=len(members), ids=ids)
 
     @classmethod
     def from_tuples(cls, tuples: Any, n_rows: int | None = None) -> Groups:
-        """Make groups of equal size from row numbers of shape ``(groups, size)``: pairs, triplets, sets.
+        """Make groups of equal size from row numbers of shape ``(groups, size)``, such as pairs and triplets.
 
-        The index of a table of pandas is their ids.
+        The index of a pandas table becomes the ids.
 
         Examples
         --------
         >>> Groups.from_tuples([[0, 4], [4, 2]]).members.tolist()
         [0, 4, 4, 2]
         """
-        ids = _ids_of(tuples)
-        tuples = _row_numbers(tuples, "tuples", ndim=2)
+        ids = _read_ids(tuples)
+        tuples = _read_integers(tuples, "tuples", ndim=2)
         count, size = tuples.shape
         offsets = torch.arange(0, count * size + 1, size, device=tuples.device)
         return cls(tuples.reshape(-1), offsets, n_rows=n_rows, ids=ids)
 
     @classmethod
     def from_offsets(cls, offsets: Any, members: Any = None) -> Groups:
-        """Make groups from the start of each and the end of the last; consecutive rows unless members are given.
+        """Make groups from the start of each and the end of the last; without members, of consecutive rows.
 
         Examples
         --------
         >>> Groups.from_offsets([0, 2, 5]).sizes.tolist()
         [2, 3]
         """
-        offsets = _row_numbers(offsets, "offsets", ndim=1)
+        offsets = _read_integers(offsets, "offsets", ndim=1)
         if members is not None:
-            return cls(_row_numbers(members, "members", ndim=1).to(offsets.device), offsets)
+            return cls(_read_integers(members, "members", ndim=1).to(offsets.device), offsets)
         n_rows = max(int(offsets[-1]), 0)
         return cls(torch.arange(n_rows, device=offsets.device), offsets, n_rows=n_rows)
 
     @classmethod
     def from_mask(cls, mask: Any) -> Groups:
-        """Make groups from a padded batch: ``mask[g, i]`` is true where slot ``i`` of group ``g`` is a real member.
+        """Make groups from a padded batch: ``mask[g, i]`` is true where position ``i`` of group ``g`` is a member.
 
-        Row numbers count the slots of the whole batch, so that the logits of a padded batch of shape
-        ``(groups, width, k)`` fit after ``.reshape(-1, k)``; padding is in no group.
+        Row numbers count all positions of the batch, as in its logits of shape ``(groups, width, k)`` after
+        ``.reshape(-1, k)``. Padding belongs to no group.
 
         Examples
         --------
         >>> Groups.from_mask([[True, False], [True, True]]).members.tolist()
         [0, 2, 3]
         """
-        mask = _tensor(mask, "mask")
+        mask = _to_tensor(mask, "mask")
         if mask.ndim != 2 or mask.dtype != torch.bool:
             raise TypeError(f"mask must be a two-dimensional boolean tensor, got {describe(mask)}")
         return cls(mask.reshape(-1).nonzero().flatten(), Segments.from_sizes(mask.sum(1)).offsets, n_rows=mask.numel())
 
     def to_ids(self) -> Tensor:
-        """Return the group number of every row, the inverse of :meth:`from_ids`; each row must be in one group."""
+        """Return the group number of each row, the inverse of :meth:`from_ids`; each row must be in one group."""
         if self.n_rows is None or not torch.equal(self.members.sort().values, self._arange(self.n_rows)):
-            raise ValueError("to_ids needs groups in which every row of a known number of rows occurs exactly once")
+            raise ValueError("to_ids needs groups in which each row of a known number of rows occurs exactly once")
         ids = torch.empty_like(self.members)
         ids[self.members] = self.segment
         return ids
@@ -173,7 +171,7 @@ class Groups:
         return self.members.view(len(self), self.uniform_size)
 
     def to_mask(self) -> Tensor:
-        """Return a padded mask of shape ``(groups, largest size)``, members first, as :meth:`from_mask` reads it."""
+        """Return a padded mask of shape ``(groups, largest size)``, members first; see :meth:`from_mask`."""
         return self._arange(self.max_size) < self.sizes[:, None]
 
     def to(self, device: torch.device | str) -> Groups:
@@ -181,7 +179,7 @@ class Groups:
         return self._unchecked(self.members.to(device), self.offsets.to(device), self.ids)
 
     def take(self, which: Tensor) -> Groups:
-        """Return the chosen groups, by number in the order chosen or by a mask; row numbers stay as they are.
+        """Select groups by numbers or by a mask; row numbers do not change.
 
         Examples
         --------
@@ -190,16 +188,16 @@ class Groups:
         """
         which = self._arange(len(self))[which]
         if len(which) == 0:
-            raise ValueError("which chooses no groups; at least one is needed")
-        memberships, chosen = self.segments.take(which)
-        ids = None if self.ids is None else [self.ids[place] for place in which.tolist()]
-        return self._unchecked(self.members[memberships], chosen.offsets, ids)
+            raise ValueError("which selects no groups; select at least one")
+        memberships, selected = self.segments.take(which)
+        ids = None if self.ids is None else [self.ids[number] for number in which.tolist()]
+        return self._unchecked(self.members[memberships], selected.offsets, ids)
 
     def local(self) -> tuple[Tensor, Groups]:
-        """Return the rows that are in any group, each once, and the same groups as groups of these.
+        """Return the distinct rows of the groups, and the same groups over these rows.
 
-        What a step of a training loop needs: ``rows, local = groups.take(batch).local()``, then run the model on
-        ``X[rows]`` alone and hand its logits in together with ``local``.
+        For a step of a training loop, ``rows, local = groups.take(batch).local()``: the logits of ``X[rows]`` belong to
+        ``local``.
 
         Examples
         --------
@@ -211,13 +209,13 @@ class Groups:
         return rows, self._unchecked(members, self.offsets, self.ids, len(rows))
 
     def name(self, group: int) -> str:
-        """Name a group for an error: its number, and its id where it has one of its own."""
+        """Return the number of a group, and its id where that differs, for an error."""
         if self.ids is None or self.ids[group] == group:
             return str(group)
         return f"{group} (id {self.ids[group]!r})"
 
     def format_groups_holding(self, flags: Tensor) -> str:
-        """Name the groups that hold a flagged membership, for an error."""
+        """List the groups that contain a flagged membership, for an error."""
         holding = torch.zeros_like(self.sizes, dtype=torch.bool).index_fill_(0, self.segment[flags], True)
         return format_indices("group", holding, self.name)
 
@@ -226,12 +224,12 @@ class Groups:
 
     @property
     def device(self) -> torch.device:
-        """Where members and offsets are."""
+        """Device of members and offsets."""
         return self.members.device
 
     @cached_property
     def segments(self) -> Segments:
-        """The memberships of each group, without the rows that they are of: what aggregates and kernels see."""
+        """The memberships of each group without row numbers, the form that aggregates and kernels use."""
         return Segments(self.offsets)
 
     @property
@@ -256,7 +254,7 @@ class Groups:
 
     @property
     def segment(self) -> Tensor:
-        """Group number of every membership, shape ``(memberships,)``."""
+        """Group number of each membership, shape ``(memberships,)``."""
         return self.segments.index
 
     @cached_property
@@ -266,11 +264,11 @@ class Groups:
 
     @cached_property
     def in_row_order(self) -> bool:
-        """Whether the members are simply the rows 0, 1, 2, ..."""
+        """Whether the members are the rows 0, 1, 2, ..."""
         return torch.equal(self.members, self._arange(len(self.members)))
 
     def gather(self, table: Tensor) -> Tensor:
-        """Return one row of a table per membership; the table itself where that is the same."""
+        """Return the row of each membership; the table itself where that is equal."""
         return table if self.in_row_order and len(table) == len(self.members) else table[self.members]
 
     def _arange(self, end: int) -> Tensor:
@@ -279,26 +277,24 @@ class Groups:
     def _unchecked(
         self, members: Tensor, offsets: Tensor, ids: Sequence[Any] | None, n_rows: int | None = None
     ) -> Groups:
-        """Skip the checks, which wait for the device, where the pieces come from checked groups."""
+        """Make groups from parts of validated groups without checks, which would synchronise with the device."""
         groups = object.__new__(Groups)
         groups.__dict__.update(members=members, offsets=offsets, n_rows=n_rows or self.n_rows, ids=ids)
         return groups
 
 
-def _ids_of(value: Any) -> list[Any] | None:
-    """Return the index that a caller gave a table of groups; one with repetitions tells no group from another."""
-    labels = index_of(value)
-    if labels is None or has_default_index(value) or len(set(labels)) < len(labels):
-        return None
-    return labels
+def _read_ids(value: Any) -> list[Any] | None:
+    """Return the index of a table as ids of groups; None if it is the default index or not unique."""
+    index = index_of(value)
+    return None if index is None or has_default_index(value) or len(set(index)) < len(index) else index
 
 
-def _tensor(value: Any, name: str) -> Tensor:
+def _to_tensor(value: Any, name: str) -> Tensor:
     return value if isinstance(value, Tensor) else as_tensor(value, name, torch.device("cpu"))
 
 
-def _row_numbers(value: Any, name: str, ndim: int) -> Tensor:
-    tensor = _tensor(value, name)
+def _read_integers(value: Any, name: str, ndim: int) -> Tensor:
+    tensor = _to_tensor(value, name)
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty: there are no groups")
     if tensor.ndim != ndim or not is_integral(tensor) or tensor.dtype == torch.bool:

@@ -1,4 +1,4 @@
-"""From what callers call their groups, one id per row, to numbers."""
+"""Ids of groups and of rows, as numbers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
         raise ValueError("ids is empty: there are no rows to group")
     missing = torch.tensor([is_missing(value) for value in ids.tolist()])
     if bool(missing.any()):
-        raise ValueError(
-            f"ids has no value for {format_indices('row', missing)}; give every row a group or leave it out"
-        )
+        rows = format_indices("row", missing)
+        raise ValueError(f"ids has no value for {rows}; give each row a group, or leave the row out")
     if isinstance(ids, Tensor):
         distinct, number = torch.unique(ids, return_inverse=True)
         return distinct.tolist(), number
@@ -38,13 +37,13 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
         unique, inverse = np.unique(ids, return_inverse=True)
     except TypeError as error:
         raise TypeError(
-            f"ids cannot be sorted: {error}; make them all of one type, for example with [str(i) for i in ids]"
+            f"ids cannot be sorted: {error}; convert them to one type, for example with [str(i) for i in ids]"
         ) from error
     return unique.tolist(), torch.from_numpy(inverse.astype(np.int64))
 
 
 def as_array(ids: Any) -> np.ndarray:
-    """Return ids as an array, each as it is."""
+    """Return ids as an array, without conversion of single ids."""
     if hasattr(ids, "to_pylist"):  # a column of pyarrow, whose arrays of text have no NumPy view
         ids = ids.to_pylist()
     if hasattr(ids, "to_numpy"):  # a column of pandas or polars
@@ -53,17 +52,16 @@ def as_array(ids: Any) -> np.ndarray:
         return ids
     if not isinstance(ids, Iterable):
         raise TypeError(f"ids must hold one id per row, got {describe(ids)}")
-    # Through dtype=object: numpy would turn [1, "1"] into two equal strings without a word.
-    return np.fromiter(ids, dtype=object)
+    return np.fromiter(ids, dtype=object)  # another type would convert [1, "1"] into two equal strings
 
 
 def index_of(value: Any) -> list[Any] | None:
-    """Return what pandas calls the rows of a table or the entries of a column; None for anything else."""
+    """Return the index of a pandas table or column; None for anything else."""
     index = getattr(value, "index", None)
     return as_array(index).tolist() if hasattr(index, "tolist") else None  # the index of a list is a method
 
 
 def has_default_index(value: Any) -> bool:
-    """Whether an index is 0, 1, 2, ..., as pandas makes it where none is given."""
+    """Return whether an index is 0, 1, 2, ..., the default of pandas."""
     index = value.index
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None

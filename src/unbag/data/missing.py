@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 
 
 def find_missing(parts: Iterable[Tensor]) -> Tensor:
-    """Return the numbers of the columns with a missing value, from consecutive parts of a table.
+    """Return the numbers of the columns with a missing value, from consecutive parts of a table; none for images.
 
     Examples
     --------
     >>> find_missing([torch.tensor([[1.0, float("nan")], [0.0, 2.0]])])
     tensor([1])
     """
-    found: Tensor | None = None
-    for part in parts:
-        if part.ndim != 2:
-            return torch.empty(0, dtype=torch.int64)
-        here = part.isnan().any(0)
-        found = here if found is None else found | here
-    return torch.empty(0, dtype=torch.int64) if found is None else found.nonzero().flatten().cpu()
+    flags = [part.isnan().any(0) for part in takewhile(lambda part: part.ndim == 2, parts)]
+    return torch.stack(flags).any(0).nonzero().flatten().cpu() if flags else torch.empty(0, dtype=torch.int64)
 
 
 def fill_missing(X: Tensor, columns: Tensor) -> Tensor:
-    """Replace missing values by 0, the mean of a scaled column, and append an indicator for each of some columns.
+    """Replace missing values by 0, the mean of a scaled column, and append indicator columns.
 
     Parameters
     ----------
     X
         Scaled rows; rows that are not a table, such as images, keep their shape.
     columns
-        Numbers of the columns that had missing values in the training data, from :func:`find_missing`.
+        Columns that get an indicator: those with missing values in the training data, from :func:`find_missing`.
 
     Examples
     --------

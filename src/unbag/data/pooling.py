@@ -1,4 +1,4 @@
-"""Pooled columns of groups: what a bag looks like as a whole."""
+"""Summaries of the rows of each group, for classifiers of whole bags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unbag.data.groups import Groups
 
 
 def pool(rows: Tensor, groups: Groups) -> Tensor:
-    """Return the mean, least and largest value of every column in each group, ``(groups, 3 columns)``, in float32.
+    """Compute the mean, minimum and maximum of each column in each group, float32, shape ``(groups, 3 columns)``.
 
     Examples
     --------
@@ -18,7 +18,8 @@ def pool(rows: Tensor, groups: Groups) -> Tensor:
             [1., 1., 1.]])
     """
     groups = groups.to("cpu")
-    # In float64, or else the mean of a constant column would vary by rounding, and be scaled up.
-    members, sizes = groups.gather(rows.cpu()).double(), groups.sizes
-    kinds = ("mean", "min", "max")
-    return torch.cat([torch.segment_reduce(members, kind, lengths=sizes) for kind in kinds], 1).float()
+    # In float32, rounding would make the mean of a constant column vary, and scaling would enlarge the differences.
+    members = groups.gather(rows.cpu()).double()
+    return torch.cat(
+        [torch.segment_reduce(members, kind, lengths=groups.sizes) for kind in ("mean", "min", "max")], 1
+    ).float()

@@ -1,4 +1,4 @@
-"""Where rows come from, and what a step makes of them before the model sees them."""
+"""Sources of rows, in memory or elsewhere, and views of rows."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch import Tensor
 from unbag._utils.checks import describe
 
 Views = Callable[[Tensor], Tensor]
-"""From gathered rows, (n, ...), of all replicas, to the inputs of the step, (n, ...): augmentation, noise, crops."""
+"""From the rows of a step, ``(n, ...)``, of all replicas, to the inputs of the model, ``(n, ...)``: augmentation."""
 
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Rows that need not be in memory; a tensor of all rows is the plain case.
+    """Rows that need not be in memory; a tensor of all rows is the simplest case.
 
-    A source may have ``rows_of_block``, how many neighbouring rows are best read together: the order of an epoch then
-    goes by blocks of them, see :mod:`unbag.training.batches`.
+    A source may have ``rows_of_block``, the number of neighbouring rows that are best read together: an epoch then
+    visits rows by blocks, see :mod:`unbag.training.batches`.
     """
 
     device: torch.device
     dtype: torch.dtype
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         ...
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return the rows of these numbers, (n,), in their order, (n, ...), on the device of the source."""
+        """Return rows by their numbers, ``(n,)``, in this order, ``(n, ...)``, on the device of the source."""
         ...
 
 
@@ -46,33 +46,29 @@ def gather_rows(X: Rows, rows: Tensor) -> Tensor:
     tensor([[[3.],
              [1.]]])
     """
-    if isinstance(X, Tensor):  # on a processor, a fraction of the time of an index with two dimensions
+    if isinstance(X, Tensor):  # on a CPU several times as fast as an index with two dimensions
         return X.index_select(0, rows.flatten()).view(*rows.shape, *X.shape[1:])
     gathered = X.gather(rows.flatten())
-    if (
-        not isinstance(gathered, Tensor)
-        or gathered.ndim < 2
-        or len(gathered) != rows.numel()
-        or gathered.device != rows.device
-    ):
+    is_tensor = isinstance(gathered, Tensor)
+    if not is_tensor or gathered.ndim < 2 or len(gathered) != rows.numel() or gathered.device != rows.device:
         raise ValueError(
             f"gather must return a tensor with a row for each of {rows.numel()} numbers, on {rows.device}; "
-            f"got {describe(gathered)}{f' on {gathered.device}' if isinstance(gathered, Tensor) else ''}"
+            f"got {describe(gathered)}{f' on {gathered.device}' if is_tensor else ''}"
         )
     return gathered.view(*rows.shape, *gathered.shape[1:])
 
 
-def put_on(X: Rows, device: torch.device | str) -> Rows:
-    """Return rows that are on a device when they are read; a source without ``to`` must put them there by itself."""
+def rows_on(X: Rows, device: torch.device | str) -> Rows:
+    """Return rows that are on a device when they are read; a source without ``to`` must be on it."""
     if isinstance(X, Tensor) or hasattr(X, "to"):
         return X.to(device)
     if X.device != torch.device(device):
-        raise ValueError(f"X puts its rows on {X.device}, but device={str(device)!r}; let both be the same")
+        raise ValueError(f"X returns rows on {X.device}, but device={str(device)!r}; use the same device for both")
     return X
 
 
-class TakenRows:
-    """Some rows of a source, or all: a source, whose rows can also be read part by part like those of a tensor."""
+class RowSubset:
+    """Some or all rows of a source, as a source that can be read in consecutive parts like a tensor."""
 
     def __init__(self, source: RowSource, rows: Tensor | None = None) -> None:
         self.source = source
@@ -85,35 +81,23 @@ class TakenRows:
         return len(self.rows)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return rows by their numbers among the taken ones."""
+        """Return rows by their numbers in the subset."""
         return gather_rows(self.source, self.rows[rows])
 
-    def split(self, at_once: int) -> Iterator[Tensor]:
-        """Yield the rows in their order, so many at a time."""
-        return (gather_rows(self.source, part) for part in self.rows.split(at_once))
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Yield consecutive parts of the rows."""
+        return (gather_rows(self.source, part) for part in self.rows.split(size))
 
 
 def row_shape(X: Rows) -> tuple[int, ...]:
-    """Return the shape of one row."""
-    if isinstance(X, Tensor):
-        return tuple(X.shape[1:])
-    return tuple(gather_rows(X, torch.zeros(1, dtype=torch.int64, device=X.device)).shape[1:])
-
-
-def some_of(numbers: Tensor, most: int) -> Tensor:
-    """Return some numbers, at random, in their order; all where these are no more than that."""
-    if len(numbers) <= most:
-        return numbers
-    chosen = torch.randperm(len(numbers), generator=torch.Generator().manual_seed(0))[:most]
-    return numbers[chosen.sort().values.to(numbers.device)]
+    """Return the shape of a row."""
+    first = X[:1] if isinstance(X, Tensor) else gather_rows(X, torch.zeros(1, dtype=torch.int64, device=X.device))
+    return tuple(first.shape[1:])
 
 
 def make_views(views: Views, gathered: Tensor) -> Tensor:
-    """Return the inputs of a step from gathered rows of each replica, (replicas, n, ...)."""
-    made = views(gathered.flatten(0, 1))
-    if not isinstance(made, Tensor) or made.ndim < 2 or len(made) != gathered.shape[:2].numel():
-        raise ValueError(
-            f"views must return a tensor with as many rows as it is given, {gathered.shape[:2].numel()}; "
-            f"got {describe(made)}"
-        )
-    return made.view(*gathered.shape[:2], *made.shape[1:])
+    """Return the inputs of a step from the rows of each replica, shape ``(replicas, n, ...)``."""
+    inputs, n = views(gathered.flatten(0, 1)), gathered.shape[:2].numel()
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or len(inputs) != n:
+        raise ValueError(f"views must return a tensor with as many rows as its input, {n}; got {describe(inputs)}")
+    return inputs.view(*gathered.shape[:2], *inputs.shape[1:])

@@ -1,19 +1,19 @@
-"""Groups and their observations as one row per instance, the form in which scikit-learn slices and hands them on.
+"""Groups and their observations as one row per instance, the form that scikit-learn can split.
 
-scikit-learn takes ``y`` apart by rows, and gives ``groups=`` to the splitter alone, never to ``fit``. A target carries
-both in ``y`` itself, with enough beside them to notice a split that went through a group.
+scikit-learn splits ``y`` by rows and passes ``groups=`` to the splitter only, never to ``fit``. A target stores the
+group, the observation and the size of the group in every row of ``y``, so that a split through a group is detected.
 
-- ``cross_validate``, ``GridSearchCV`` and the like need a splitter that keeps groups whole (``GroupKFold``,
-  ``GroupShuffleSplit``, ``LeaveOneGroupOut``, or a list of splits made by one of them), and ``groups=ids``. A search
-  inside ``cross_validate`` gets its own by ``params={"groups": ids}``.
+- ``cross_validate``, ``GridSearchCV`` and similar tools need ``groups=ids`` and a splitter that keeps groups whole:
+  ``GroupKFold``, ``GroupShuffleSplit``, ``LeaveOneGroupOut``, or a list of splits made by one of these. A search inside
+  ``cross_validate`` receives its ids from ``params={"groups": ids}``.
 - ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve`` split by rows,
-  whatever ``groups=`` says. :func:`read_target` refuses what they leave of the groups.
-- What looks for classes in ``y`` cannot read a target, and :class:`Target` says so: a number as ``cv``, which would
-  mean ``StratifiedKFold``, and scores of labels by name, such as "accuracy". Where scikit-learn makes a plain array of
-  ``y`` first, it takes every row for a class of its own: ``StratifiedKFold()`` itself says "n_splits=5 cannot be
-  greater than the number of members in each class". Some replace each row by a number, which ``fit`` refuses:
-  ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier``, ``OneVsOneClassifier``.
-- ``permutation_test_score`` with ``groups=`` shuffles inside groups, where all share one observation: it tests nothing.
+  whatever ``groups=`` is. :func:`read_target` rejects the incomplete groups that result.
+- Whatever looks for classes in ``y`` cannot read a target, and :class:`Target` raises an error that says so: an integer
+  ``cv``, which means ``StratifiedKFold``, and metrics of labels such as "accuracy". Where scikit-learn converts ``y``
+  to a plain array first, every row becomes a class: ``StratifiedKFold()`` says "n_splits=5 cannot be greater than the
+  number of members in each class". ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier`` and
+  ``OneVsOneClassifier`` replace each row by a number, which ``fit`` rejects.
+- ``permutation_test_score`` with ``groups=`` permutes within groups, whose rows share an observation: it tests nothing.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from unbag.data.ids import number_ids
 
 FIELDS = ("group", "size", "place", "z")
 
-ONE = "where targets were joined, make one of all ids together: each numbers its groups from 0"
+CONCATENATED = "if targets were concatenated, make one target from all ids: each target numbers its groups from 0"
 
 
 class Target(np.ndarray):
-    """What :func:`target` returns: an array of rows that are no labels, and that says so where labels are looked for.
+    """The array that :func:`target` returns; conversion to an array of labels raises an error with an explanation.
 
-    scikit-learn looks whether ``y`` can be made into an array just before it looks for classes in it.
+    scikit-learn checks whether ``y`` can be converted to an array just before it looks for classes in it.
     """
 
     @property
     def __array__(self) -> Any:
-        if self.dtype.names != FIELDS:  # one of the fields
+        if self.dtype.names != FIELDS:  # a single field
             return super().__array__
         raise TypeError(
-            "y is what unbag.target returns, which holds groups and their observations, and no labels to stratify or "
-            "score by; split by group, with cv=GroupKFold() or GroupShuffleSplit() and groups=ids, and leave scoring= "
-            "out: the score is then the log-likelihood of held-out groups"
+            "y is a target made by unbag.target, which holds groups and their observations and no labels to stratify "
+            "or score by; split by group, with cv=GroupKFold() or GroupShuffleSplit() and groups=ids, and omit "
+            "scoring=: the score is then the log-likelihood of held-out groups"
         )
 
 
@@ -58,20 +58,19 @@ def target(ids: Any, z: Any) -> np.ndarray:
     Parameters
     ----------
     ids
-        What the group of each row is called, one id per row, in any order. Groups that share rows, as pairs and
-        triplets often do, do not fit in here: they go to ``fit(X, z, groups=groups)``.
+        The id of the group of each row, in any order. Groups that share rows, as pairs and triplets often do, have no
+        such form: pass them to ``fit(X, z, groups=groups)``.
     z
-        One observation per group, a number or as many numbers for each: a dict from id to observation, or a table or
-        column of pandas with the ids as its index, in any order; or, without ids of their own, in the order of
-        ``sorted(set(ids))``. The index 0, 1, 2, ... that pandas makes by itself counts as none, unless an id is one of
-        these numbers. The names of the columns of a table go along with the target, for ``fit`` and ``score`` to match
-        them with the names of the classes.
+        One observation per group, a number or a row of numbers: a dict from id to observation, a pandas object with the
+        ids as its index, or values in the order of ``sorted(set(ids))``. The default index of pandas, 0, 1, 2, ..., is
+        ignored unless an id is one of its numbers. The names of the columns of a table are stored, and ``fit`` and
+        ``score`` match them with the names of the classes.
 
     Returns
     -------
     ndarray
-        One row per id: ``group``, its number in ``sorted(set(ids))``; ``size``, how many rows the group has; ``place``,
-        which of them this is; and ``z``, the observation of the group.
+        One row per id with the fields ``group``, the number of the group in ``sorted(set(ids))``, ``size``, the number
+        of its rows, ``place``, the position of the row in the group, and ``z``, the observation of the group.
 
     Examples
     --------
@@ -81,25 +80,24 @@ def target(ids: Any, z: Any) -> np.ndarray:
     """
     if isinstance(ids, Groups) or getattr(ids, "ndim", 1) != 1:
         raise TypeError(
-            f"ids must hold one id per row, got {_describe(ids)}; groups that share rows, as pairs and triplets "
-            "often do, cannot be written row by row: use fit(X, z, groups=groups)"
+            f"ids must hold one id per row, got {_describe(ids)}; groups that share rows, as pairs and triplets often "
+            "do, cannot be written row by row: use fit(X, z, groups=groups)"
         )
     names, number = number_ids(ids)
     group = number.cpu().numpy()
-    observed, columns = _per_group(z, names)
+    observed, columns = _read_observations(z, names)
     size = np.bincount(group, minlength=len(names))  # (groups,)
-    # A title stays with a field however an array is sliced, copied, pickled or saved.
+    # The title of a field is kept when an array is sliced, copied, pickled or saved.
     z_name = "z" if columns is None else (repr(columns), "z")
     fields = [*((name, np.int64) for name in FIELDS[:3]), (z_name, observed.dtype, observed.shape[1:])]
     y = np.empty(len(group), fields).view(Target)
     y["group"], y["size"], y["z"] = group, size[group], observed[group]
-    in_order = np.argsort(group, kind="stable")
-    y["place"][in_order] = np.arange(len(group)) - np.repeat(size.cumsum() - size, size)
+    y["place"][np.argsort(group, kind="stable")] = np.arange(len(group)) - np.repeat(size.cumsum() - size, size)
     return y
 
 
 def is_target(y: Any) -> bool:
-    """Whether something is rows of what :func:`target` returns.
+    """Return whether an object consists of rows of a target.
 
     Examples
     --------
@@ -123,10 +121,10 @@ def columns_of_target(y: np.ndarray) -> list[Any] | None:
 
 
 def read_target(y: Any) -> tuple[Groups, np.ndarray]:
-    """Return the groups in rows of a target, and one observation per group; refuse groups that are not whole.
+    """Return the groups in rows of a target, and one observation per group; raise an error if a group is incomplete.
 
-    Row numbers are places in ``y``. Members come in the order that they had when the target was made, whatever the
-    order of the rows; groups come in the order of their numbers, and are called by them.
+    Row numbers are positions in ``y``. Members are in the order they had when the target was made, whatever the order
+    of the rows. Groups are in the order of their numbers, which are their ids.
 
     Examples
     --------
@@ -136,67 +134,57 @@ def read_target(y: Any) -> tuple[Groups, np.ndarray]:
     ([2, 0, 1], [0, 2, 3], [1, 2], [0, 1])
     """
     if not is_target(y):
-        raise TypeError(f"y must be rows of what unbag.target returns, got {_describe(y)}")
+        raise TypeError(f"y must consist of rows of a target made by unbag.target, got {_describe(y)}")
     y = np.asarray(y)
     if len(y) == 0:
         raise ValueError("y has no rows: there are no groups in it")
-    members = np.lexsort((y["place"], y["group"]))  # by group, and inside it by place
+    members = np.lexsort((y["place"], y["group"]))
     rows = y[members]
     numbers, start, count = np.unique(rows["group"], return_index=True, return_counts=True)
-    _refuse_mixed(rows, start, count)
-    _refuse_repeated(rows, start)
-    _refuse_parts(rows[start], count)
+    _check_groups(rows, start, count)
     offsets = torch.from_numpy(np.append(start, len(rows)))
-    groups = Groups(torch.from_numpy(members), offsets, n_rows=len(y), ids=numbers.tolist())
-    return groups, rows["z"][start]
+    return Groups(torch.from_numpy(members), offsets, n_rows=len(y), ids=numbers.tolist()), rows["z"][start]
 
 
-def _refuse_mixed(rows: np.ndarray, start: np.ndarray, count: np.ndarray) -> None:
-    first = rows[np.repeat(start, count)]  # for every row, the first of its group
-    differ = (rows["z"] != first["z"]).reshape(len(rows), -1).any(1) | (rows["size"] != first["size"])
-    if differ.any():
+def _check_groups(rows: np.ndarray, start: np.ndarray, count: np.ndarray) -> None:
+    """Raise an error unless the rows, sorted by group and place, are whole groups with one observation each."""
+
+    def name_groups(flags: np.ndarray) -> str:
+        holding = torch.from_numpy(np.logical_or.reduceat(flags, start))
+        return format_indices("group", holding, lambda number: str(rows["group"][start[number]]))
+
+    first = rows[np.repeat(start, count)]  # the first row of the group of each row
+    different = (rows["z"] != first["z"]).reshape(len(rows), -1).any(1) | (rows["size"] != first["size"])
+    if different.any():
         raise ValueError(
-            "rows of one group must agree in z and size, but those of "
-            f"{_name_groups(rows, start, differ)} do not; {ONE}"
+            f"the rows of a group must have the same z and size, but those of {name_groups(different)} do not; "
+            f"{CONCATENATED}"
+        )
+    repeated = np.append(False, (np.diff(rows["group"]) == 0) & (np.diff(rows["place"]) == 0))
+    if repeated.any():
+        raise ValueError(
+            f"each row must occur once, but {repeated.sum()} of {len(rows)} are repetitions, in "
+            f"{name_groups(repeated)}; draw whole groups, not rows with replacement; {CONCATENATED}"
+        )
+    incomplete = np.repeat(count, count) != rows["size"]
+    if incomplete.any():
+        group, size = rows[["group", "size"]][incomplete.argmax()]
+        raise ValueError(
+            f"groups must be whole, but {name_groups(incomplete)} are incomplete: {(rows['group'] == group).sum()} of "
+            f"{size} rows of group {group} are in y; split by group, with cv=GroupKFold() or GroupShuffleSplit() and "
+            "groups=ids"
         )
 
 
-def _refuse_repeated(rows: np.ndarray, start: np.ndarray) -> None:
-    again = np.append(False, (np.diff(rows["group"]) == 0) & (np.diff(rows["place"]) == 0))
-    if again.any():
-        raise ValueError(
-            f"each row must occur once, but {again.sum()} of {len(rows)} are repetitions, in "
-            f"{_name_groups(rows, start, again)}; draw whole groups, not rows with replacement; {ONE}"
-        )
-
-
-def _refuse_parts(first: np.ndarray, count: np.ndarray) -> None:
-    """Refuse what a split by rows leaves of groups, because an observation is one of the whole group."""
-    partial = count != first["size"]
-    if partial.any():
-        one = int(partial.argmax())
-        raise ValueError(
-            f"groups must be whole, but of {_name_groups(first, np.arange(len(first)), partial)} only a part is here: "
-            f"{count[one]} of {first['size'][one]} rows of group {first['group'][one]}; "
-            "split by group, with cv=GroupKFold() or GroupShuffleSplit() and groups=ids"
-        )
-
-
-def _name_groups(rows: np.ndarray, start: np.ndarray, flags: np.ndarray) -> str:
-    """Name the groups that hold a flagged row, by their numbers in the whole target."""
-    holding = np.logical_or.reduceat(flags, start)
-    return format_indices("group", torch.from_numpy(holding), lambda place: str(rows["group"][start[place]]))
-
-
-def _per_group(z: Any, names: list[Any]) -> tuple[np.ndarray, list[Any] | None]:
-    """Return the observations in the order of the names of their groups, and the names of their columns."""
+def _read_observations(z: Any, names: list[Any]) -> tuple[np.ndarray, list[Any] | None]:
+    """Return the observations in the order of the ids of their groups, and the names of their columns."""
     z, columns = split_columns(align(z, names, len(names)))
     observed = z.numpy(force=True) if isinstance(z, Tensor) else as_numbers(z, "z", names)
     if observed.dtype.kind not in "biuf":
-        words = [f", among them {str(one)!r}" for one in observed.flat if not str(one).isnumeric()]
+        text = next((f", for example {str(value)!r}" for value in observed.flat if not str(value).isnumeric()), "")
         raise TypeError(
-            f"z must be numbers, got {_describe(observed)}{words[0] if words else ''}; make ids the index of a table, "
-            "write yes and no as 1 and 0, and read counts such as '<5' with unbag.read_tables"
+            f"z must be numbers, got {_describe(observed)}{text}; make ids the index of a table, write yes and no as 1 "
+            "and 0, and read counts such as '<5' with unbag.read_tables"
         )
     if observed.ndim == 0 or len(observed) != len(names):
         raise ValueError(
@@ -204,8 +192,8 @@ def _per_group(z: Any, names: list[Any]) -> tuple[np.ndarray, list[Any] | None]:
             "from one observation per row, make a dict with dict(zip(ids, z))"
         )
     if (missing := np.isnan(observed).reshape(len(names), -1).any(1)).any():
-        named = format_indices("group", torch.from_numpy(missing), lambda place: f"{place} (id {names[place]!r})")
-        raise ValueError(f"z is NaN for {named}; leave the rows of groups without an observation out")
+        named = format_indices("group", torch.from_numpy(missing), lambda number: f"{number} (id {names[number]!r})")
+        raise ValueError(f"z is NaN for {named}; leave out the rows of groups without an observation")
     return observed, columns
 
 

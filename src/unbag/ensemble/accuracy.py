@@ -22,7 +22,7 @@ class Estimate:
     high: float
 
 
-def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
+def estimate_accuracy(problem: Problem, out_of_fold: Tensor, folds: Tensor) -> Estimate | None:
     """Estimate how often the most likely class of a row of a new group is the right one.
 
     The probability that a prediction is right is the posterior probability of the predicted class given the observation
@@ -36,26 +36,40 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor) -> Estimate | None:
     out_of_fold
         Log-probabilities of each membership by models that did not see its group, shape ``(memberships, classes)``; NaN
         where there are none.
+    folds
+        The fold that predicts each membership, -1 where none does. Rows that other folds predict in other groups were
+        seen in training, and do not count.
 
     Returns
     -------
     Estimate or None
-        None where fewer than :data:`MIN_GROUPS` groups were held out.
+        None where fewer than :data:`MIN_GROUPS` groups with unseen rows were held out.
     """
     judged = problem.unroll(out_of_fold.isfinite().all(1))
-    if judged is None or judged.n_groups < MIN_GROUPS:
+    if judged is None:
         return None
+    unseen = _find_unseen(problem, folds)[judged.rows]
     sums, sizes = [], []
     for s in judged.sets:
         predicted = out_of_fold[judged.rows[s.groups.members]].double()
         posterior = s.aggregate.checked_evidence(predicted, s.groups.segments, s.checked).posterior
         correct = posterior.gather(1, predicted.argmax(1, keepdim=True))[:, 0]
-        weights = s.weight * s.weights
-        sums.append(weights * s.groups.segments.sum(correct.double()))
-        sizes.append(weights * s.groups.sizes)
+        weights, counted = s.weight * s.weights, unseen[s.groups.members].double()
+        sums.append(weights * s.groups.segments.sum(correct.double() * counted))
+        sizes.append(weights * s.groups.segments.sum(counted))
     total, size = torch.cat(sums), torch.cat(sizes)
-    defined = total.isfinite()
-    return _ratio(total[defined], size[defined])
+    defined = total.isfinite() & (size > 0)
+    return _ratio(total[defined], size[defined]) if int(defined.sum()) >= MIN_GROUPS else None
+
+
+def _find_unseen(problem: Problem, folds: Tensor) -> Tensor:
+    """Return a flag for each membership whose row is in no group that another fold holds out."""
+    predicted = folds >= 0
+    members, of_members = problem.members[predicted], folds[predicted]
+    n = len(problem.rows)
+    first = torch.full((n,), len(folds)).scatter_reduce_(0, members, of_members, "amin")
+    last = torch.full((n,), -1).scatter_reduce_(0, members, of_members, "amax")
+    return (first == last)[problem.members]
 
 
 def _ratio(totals: Tensor, sizes: Tensor) -> Estimate:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,10 +73,14 @@ def fit_ensemble(
     further
         Candidates that were fitted elsewhere.
     """
-    return fit_mixture([*further, *fit_candidates(problem, schedule, align)], problem)
+    end = math.inf if schedule.time_limit is None else schedule.clock() + schedule.time_limit
+    candidates = fit_candidates(problem, schedule, align)
+    return fit_mixture([*further, *candidates], problem, lambda: schedule.clock() > end)
 
 
-def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
+def fit_mixture(
+    candidates: Sequence[Candidate], problem: Problem, time_is_up: Callable[[], bool] = lambda: False
+) -> Mixture:
     """Maximise the held-out likelihood under a Dirichlet prior on weights and a normal one on log temperatures.
 
     Parameters
@@ -84,6 +89,8 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
         Fitted on the folds of ``problem``; groups with a membership that no fold predicts are not used.
     problem
         All rows and observations.
+    time_is_up
+        Ends the search with its next step.
     """
     labels = problem.labels
     judged = problem.unroll(candidates[0].out_of_fold.isfinite().all(1))
@@ -104,9 +111,13 @@ def fit_mixture(candidates: Sequence[Candidate], problem: Problem) -> Mixture:
         value.backward()
         return value.item(), parameters.grad.numpy()  # type: ignore[union-attr]
 
+    def stop(values: np.ndarray) -> None:
+        if time_is_up():
+            raise StopIteration
+
     bounds = [(-10.0, 10.0)] * n + [(-MAX_LOG_SHARPNESS, MAX_LOG_SHARPNESS)] * n
     options = {"maxiter": MAX_ITERATIONS, "ftol": MIN_RELATIVE_DECREASE}
-    found = minimize(loss, np.zeros(2 * n), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimize(loss, np.zeros(2 * n), jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=stop)
     weights = torch.from_numpy(found.x[:n]).softmax(0).float()
     kept = (weights >= min(MIN_WEIGHT, float(weights.max()))).nonzero().flatten()
     weights = weights[kept] / weights[kept].sum()

@@ -55,16 +55,18 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
     ----------
     problem
         Instances and labels of bags.
-    out_of_fold
-        Log-probabilities of each membership by models that did not see its bag.
+    mixture
+        The models of instances, with predictions of each bag by models that did not see it.
     make_schedule
         Resolves what is fitted to the pooled columns.
     """
     out_of_fold, bags = mixture.out_of_fold, problem.sets[0]
-    is_table = isinstance(problem.X, Tensor) and problem.X.ndim == 2
-    if not is_table or len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
+    X = problem.X
+    if not isinstance(X, Tensor) or X.ndim != 2:
         return None
-    columns = pool(problem.X, bags.groups)
+    if len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
+        return None
+    columns = pool(X, bags.groups)
     scaling = fit_scaling(columns, "standard")
     one_hot = torch.nn.functional.one_hot(bags.checked.long(), 2)
     labels = Observations(

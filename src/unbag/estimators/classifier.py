@@ -201,7 +201,8 @@ class AggregateClassifier(Predictor):
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed)
         problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
         self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
-        self._set_folds(data, problem, schedule.assign_folds(problem))
+        self._set_folds(data, problem, folds := schedule.assign_folds(problem))
+        self.estimated_accuracy_ = estimate_accuracy(problem, self.mixture_.out_of_fold, folds)
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
         fitted = describe_fit(self, data, problem, context.sets, time.monotonic() - begun)
         self.diagnosis_ += self._report(run_checks("fit", replace(context, **fitted)))
@@ -231,7 +232,6 @@ class AggregateClassifier(Predictor):
         ]
         self.history_ = best.history
         self.feature_statistics_ = data.feature_statistics()
-        self.estimated_accuracy_ = estimate_accuracy(problem, mixture.out_of_fold)
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
         """Store the fold that predicts each membership, and the fold that held out each group; -1 without such a fold.

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from unbag._utils.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.aggregates import Aggregate
-from unbag.aggregates.class_shares import count_of_shares
+from unbag.aggregates.class_shares import count_shares
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.alignment import align, is_numbering, match_columns, split_columns
 from unbag.data.frames import EncodedRows, encode_frame
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, RowSource, TakenRows, row_shape
+from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
 from unbag.data.scaling import check_finite
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_of_groups
@@ -146,7 +146,7 @@ def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
             raise ValueError(f"{name_of(estimator.model)} needs rows in memory; for rows on disk, choose a network")
         estimator.n_features_in_ = estimator.input_shape_[0]
         vars(estimator).pop("feature_names_in_", None)
-        for part in TakenRows(X).split(ROWS_AT_ONCE):
+        for part in RowSubset(X).split(ROWS_AT_ONCE):
             check_finite(part, missing=part.ndim == 2)
     return X
 
@@ -255,7 +255,7 @@ def choose_classes(
     names = None if classes is None else _as_names(classes)
     by_source = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
     by_source += [("classes", None if names is None else check_n_classes(len(names)))]
-    by_source += [("class_shares", count_of_shares(class_shares))]
+    by_source += [("class_shares", count_shares(class_shares))]
     by_source += [(type(s.aggregate).__name__, s.n_classes) for s in sets]
     counts = [(count, name) for name, count in by_source if count is not None]
     if len({count for count, _ in counts}) > 1:

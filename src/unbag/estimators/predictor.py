@@ -23,7 +23,7 @@ from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.features import Preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, TakenRows
+from unbag.data.row_source import Rows, RowSubset
 from unbag.data.scaling import Scaling
 from unbag.data.targets import is_target
 from unbag.diagnostics.shift import Moments, find_shift
@@ -216,7 +216,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = self._read_rows(X)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        parts = [rows] if isinstance(rows, Tensor) else TakenRows(rows).split(MAX_ROWS)
+        parts = [rows] if isinstance(rows, Tensor) else RowSubset(rows).split(MAX_ROWS)
         moments = reduce(add, (Moments.of(part.numpy(force=True)) for part in parts))
         return [*find_shift(self.feature_statistics_, moments, self._column_names())]
 
@@ -273,7 +273,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             rows = rows if which is None else rows[which]
             n, parts = len(rows), iter(rows.split(MAX_ROWS))
         else:
-            taken = TakenRows(rows, which)
+            taken = RowSubset(rows, which)
             n, parts = len(taken.rows), taken.split(MAX_ROWS)
         log_probs = (predict(scale(self.scaling_, part)) for part in parts)
         return join((part.double().log_softmax(1) for part in log_probs), n)[:, self.class_order_]

@@ -15,7 +15,7 @@ from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, RowSource, TakenRows, row_shape
+from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
@@ -88,7 +88,7 @@ class TrainingData:
     @property
     def shares_identify_classes(self) -> bool:
         """Return whether known class shares tell apart classes that the observations leave unnamed."""
-        return self.class_shares is not None and self.class_shares.tell(self.symmetry, len(self.rows))
+        return self.class_shares is not None and self.class_shares.identify_classes(self.symmetry, len(self.rows))
 
     @property
     def classes_are_named(self) -> bool:
@@ -109,7 +109,7 @@ class TrainingData:
         if isinstance(self.rows, Tensor):
             rows: Any = self.rows if len(members) == len(self.rows) else self.rows[members]
         else:
-            rows = TakenRows(self.rows, members)
+            rows = RowSubset(self.rows, members)
         return fit_scaling(rows, name)  # type: ignore[arg-type]  # the name was checked
 
     def problem(self, scaling: Scaling) -> Problem:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, RowSource, Views, put_on, row_shape
+from unbag.data.row_source import Rows, RowSource, Views, row_shape, rows_on
 from unbag.learners.architectures import MakeModel
 from unbag.learners.base import split_rows
 from unbag.learners.network import Architecture, NetworkModel
@@ -157,7 +157,7 @@ class _UntilTimeIsUp:
 
 def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Observations]]:
     """Return rows without missing values, and the observations, on a device."""
-    rows = put_on(problem.X, device)
+    rows = rows_on(problem.X, device)
     rows = fill_missing(rows, missing) if isinstance(rows, Tensor) else _FilledRows(rows, missing)
     return rows, [s.to(device) for s in problem.sets]
 

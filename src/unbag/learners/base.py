@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from unbag.data.row_source import Rows, TakenRows
+from unbag.data.row_source import Rows, RowSubset
 from unbag.learners.problem import Problem
 
 SEEDS_OF_FOLDS = 1_000_003
@@ -119,7 +119,7 @@ class Restarted:
 
 def split_rows(X: Rows, size: int = ROWS_AT_ONCE) -> Iterator[Tensor]:
     """Yield consecutive rows, ``size`` at a time."""
-    yield from X.split(size) if isinstance(X, Tensor) else TakenRows(X).split(size)
+    yield from X.split(size) if isinstance(X, Tensor) else RowSubset(X).split(size)
 
 
 def map_rows(function: Callable[[Tensor], Tensor], X: Rows) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, gather_rows, put_on, row_shape
+from unbag.data.row_source import Rows, gather_rows, row_shape, rows_on
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows
@@ -154,7 +154,7 @@ class Network:
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
         """Yield the averaged network after each M-step."""
         missing = find_missing(split_rows(problem.X))
-        X = put_on(problem.X, self.device)
+        X = rows_on(problem.X, self.device)
         if isinstance(X, Tensor):
             X = fill_missing(X, missing)
         random = RandomState(seed, torch.device(self.device))
@@ -163,8 +163,8 @@ class Network:
             shape = (shape[0] + len(missing),)
         with random.in_place():
             module = self.architecture.maker(shape, n_outputs)().to(self.device).train()
-        average, weights = deepcopy(module).requires_grad_(False), list(module.parameters())
-        averaged, share = list(average.parameters()), 1.0
+        average, share = deepcopy(module).requires_grad_(False), 1.0
+        weights, averaged = ([*net.parameters()] for net in (module, average))
         optimiser = torch.optim.AdamW(weights, self.learning_rate, weight_decay=self.weight_decay, fused=True)
         drawing = random.in_place if may_draw(module, self.loss) else nullcontext
         batches = _draw_batches(len(problem.rows), self.batch_size, torch.Generator().manual_seed(seed))
@@ -183,7 +183,7 @@ class Network:
                     risk.backward()
                     optimiser.step()
                     with torch.no_grad():
-                        torch._foreach_lerp_(averaged, weights, share)
+                        torch._foreach_lerp_(averaged, weights, share)  # type: ignore[arg-type]
                     share = 1 - self.averaging
             for buffer, current in zip(average.buffers(), module.buffers(), strict=True):
                 buffer.copy_(current)

@@ -19,7 +19,7 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, TakenRows, gather_rows
+from unbag.data.row_source import Rows, RowSubset, gather_rows
 from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
@@ -189,9 +189,10 @@ class Problem:
 
     def log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the log-likelihood of every group, differentiable, shape ``(groups of all sets,)``."""
-        return torch.cat(
-            [t.aggregate.checked_evidence(outputs[t.members], t.segments, t.z).log_likelihood for t in self.terms]
-        )
+        values = []
+        for aggregate, members, segments, z, _ in self.terms:
+            values.append(aggregate.checked_evidence(outputs[members], segments, z).log_likelihood)
+        return torch.cat(values)
 
     def smooth_log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the total log-likelihood by each kind's cheapest smooth approximation, differentiable, a scalar.
@@ -265,7 +266,7 @@ class Problem:
             for s in chosen
         ]
         subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
-        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else TakenRows(self.X, rows)
+        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else RowSubset(self.X, rows)
         return replace(self, X=X, sets=tuple(local), rows=self.rows[rows], subjects=subjects)
 
     def unroll(self, members: Tensor) -> Problem | None:

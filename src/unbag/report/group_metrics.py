@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import Wording
-from unbag.data.histograms import histogram, histogram_of_sizes, span
+from unbag.data.histograms import histogram_of_sizes
 from unbag.published import MISSING, describe_statement, estimate
 from unbag.report.scored_groups import ScoredGroups
 from unbag.training import Observations
@@ -52,14 +52,14 @@ def _compare_likelihood(scored: ScoredGroups) -> dict[str, Any]:
     model, constant = (values[scored.chosen].numpy() for values in (scored.log_likelihood, scored.constant))
     weights, possible = scored.observations.weights[scored.chosen].numpy(), model > -np.inf
     gain = (model - constant)[possible]
-    edges = span(gain, n_bins=min(20, 4 + len(gain) // 8))
+    counts, edges = np.histogram(gain, min(20, 4 + len(gain) // 8))
     means = [np.average(v[possible], weights=weights[possible]) if possible.any() else None for v in (model, constant)]
     return {
         **dict(zip(("model", "trivial"), means, strict=True)),
         "impossible": (~possible).sum(),
         "better": np.average((model > constant) & possible, weights=weights),
         "edges": edges,
-        "counts": histogram(gain, edges),
+        "counts": counts,
     }
 
 
@@ -85,7 +85,7 @@ def _compare_outcome(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]
     likelihood = scored.log_likelihood[scored.chosen].exp().numpy()
     if chosen.aggregate.is_binary(chosen.groups, chosen.n_classes):
         return _compare_answers(chosen, likelihood)
-    return {"form": "other", "edges": TENTHS, "counts": histogram(likelihood, TENTHS)}
+    return {"form": "other", "edges": TENTHS, "counts": np.histogram(likelihood, TENTHS)[0]}
 
 
 def _compare_counts(chosen: Observations, probs: Tensor, classes: list[str]) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def _compare_answers(chosen: Observations, likelihood: np.ndarray) -> dict[str, 
     return {
         "form": "answers",
         "edges": TENTHS,
-        "no": histogram(predicted[~yes], TENTHS),
-        "yes": histogram(predicted[yes], TENTHS),
+        "no": np.histogram(predicted[~yes], TENTHS)[0],
+        "yes": np.histogram(predicted[yes], TENTHS)[0],
         "bins": reliability(predicted, yes),
         "right": mean((predicted > 0.5) == yes),
         "most_common": max(mean(yes), 1 - mean(yes)),
@@ -159,8 +159,8 @@ def _compare_confidence(scored: ScoredGroups) -> dict[str, Any]:
     before, after = (probs.max(1).values.numpy().clip(0, 1) for probs in (scored.log_probs.exp(), defined))
     return {
         "edges": SHARES,
-        "before": histogram(before, SHARES),
-        "after": histogram(after, SHARES),
+        "before": np.histogram(before, SHARES)[0],
+        "after": np.histogram(after, SHARES)[0],
         "mean_before": before.mean(),
         "mean_after": after.mean() if len(after) else None,
         "without": len(scored.posterior) - len(defined),

@@ -26,7 +26,7 @@ from pydantic_core import to_json
 from unbag._utils.files import atomic_file, locked, raise_if_input, read_regular, remove_drafts, write_atomic
 from unbag._utils.problems import Problem, fail
 from unbag.data.columns import Table, as_categories
-from unbag.data.features import MOST_CATEGORIES, Preparation, fit_preparation
+from unbag.data.features import MAX_CATEGORIES, Preparation, fit_preparation
 from unbag.data.frames import EncodedRows
 from unbag.tables.files import ParquetFiles, open_table, state_of_parts
 from unbag.tables.load import LoadedTables, memory_size, with_categories
@@ -93,7 +93,7 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
             table = ColumnTable(plan.instances, loaded.instances.data, plan.categorical)
             preparation = fit_preparation(table, names, members)
             for feature in preparation.features:
-                if len(feature.values) > MOST_CATEGORIES:
+                if len(feature.values) > MAX_CATEGORIES:
                     message = f"the column holds {len(feature.values):,} different texts; leave it out with --exclude"
                     raise fail(f"{message} {feature.name}", loaded.instances.file, None, feature.name)
             write_atomic(place / "preparation.json", to_json(preparation))

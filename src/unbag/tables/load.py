@@ -62,7 +62,7 @@ class LoadedTables:
         if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
             rates = {0: 1, 1: 1}
         shares, symmetry = self.shares, self._symmetry
-        named = shares is not None and shares.tell(symmetry, len(self.instances))
+        named = shares is not None and shares.identify_classes(symmetry, len(self.instances))
         counted = any(other.columns.classes for other in self.observed)
         known = self.learned_labels is not None
         context = Context(

@@ -66,7 +66,10 @@ def make_plan(options: dict[str, Any]) -> Plan:
             raise fail(f"name the file of {needed}, on the command line or as {needed} = ... in the file of settings")
     main = {**options, "file": options["groups"]}
     network = _pick(options, NETWORK)
-    by_algorithm = network or options.get("method", "auto") != "auto"
+    by_algorithm = [*network, *(["method"] if options.get("method", "auto") != "auto" else [])]
+    if by_algorithm and options.get("model") == "trees":
+        option = by_algorithm[0].replace("_", "-")
+        raise fail(f"--{option} is a setting of networks, but --model trees is none; leave out one, or use --model mlp")
     plan = Plan(
         instances=options["instances"],
         sources=tuple(_make_source(entry) for entry in (main, *options.get("also", []))),

@@ -105,7 +105,7 @@ class Step:
         else:
             # E-step: the posterior of the labels, from the current model or from its outputs at the last visit.
             recalled = memory.index_select(0, batch.memory) if phase == "remembered weights" else log_probs
-            _, weights = aggregate.likelihood_and_posterior(recalled, segments, z)
+            _, weights = aggregate.e_step(recalled, segments, z)
             # M-step: the loss of every label, weighted by its posterior.
             weights = weights.to(log_probs.dtype)
             if self.loss is cross_entropy:

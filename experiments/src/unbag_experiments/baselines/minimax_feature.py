@@ -16,12 +16,6 @@ def minimax(rows: Tensor, bags: Groups) -> Tensor:
     """Return the smallest value of each feature and then the largest, one row per bag: ``(n, d)`` to ``(bags, 2 d)``.
 
     ``rows`` has one row per membership, in the order of ``bags``.
-
-    Examples
-    --------
-    >>> minimax(torch.tensor([[1.0, 5.0], [3.0, 4.0], [0.0, 0.0]]), Groups.from_sizes([2, 1]))
-    tensor([[1., 4., 3., 5.],
-            [0., 0., 0., 0.]])
     """
     bag = bags.segment[:, None].expand_as(rows)
     empty = rows.new_empty(len(bags), rows.shape[1])

@@ -19,7 +19,6 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from unbag import AggregateClassifier, Groups, LabelProportions
-from unbag.data.pooling import pool
 from unbag.learners.architectures import build
 from unbag.training import Observations, fit_scaling
 from unbag_experiments.baselines.mean_proportion import METHOD as MEAN_PROPORTION
@@ -134,9 +133,7 @@ def rank_bags(
     if method == "default":
         classifier = AggregateClassifier("multiple_instance", random_state=seed).fit(X, y, groups=bags)
         return classifier.predict_groups(X_new, new_bags), 0.5
-    statistics, new_statistics = (
-        pool(torch.from_numpy(rows), own).numpy() for rows, own in ((X, bags), (X_new, new_bags))
-    )
+    statistics, new_statistics = (_pool(rows, own) for rows, own in ((X, bags), (X_new, new_bags)))
     if method == "forest":
         forest = RandomForestClassifier(500, random_state=seed).fit(statistics, y)
         return forest.predict_proba(new_statistics)[:, 1], 0.5
@@ -144,3 +141,10 @@ def rank_bags(
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)  # files may hold like bags next to each other
     chosen = GridSearchCV(machine, {"svc__C": PENALTIES}, scoring="roc_auc", cv=folds).fit(statistics, y)
     return chosen.decision_function(new_statistics), 0.0
+
+
+def _pool(rows: np.ndarray, bags: Groups) -> np.ndarray:
+    """Return the mean, least and largest value of every column in each bag, (bags, 3 columns)."""
+    members = bags.gather(torch.from_numpy(rows)).double()
+    kinds = ("mean", "min", "max")
+    return torch.cat([torch.segment_reduce(members, kind, lengths=bags.sizes) for kind in kinds], 1).float().numpy()
