@@ -378,8 +378,8 @@ def test_modules_say_what_they_are():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((PairwiseSimilarity,), TypeError, "aggregate must be an Aggregate, got the class PairwiseSimilarity; hand in"),
-        (("pairs",), TypeError, "aggregate must be an Aggregate, got 'pairs'; hand in an instance such as Pairwise"),
+        ((PairwiseSimilarity,), TypeError, "aggregate must be an Aggregate, got the class PairwiseSimilarity; pass"),
+        (("pairs",), TypeError, "aggregate must be an Aggregate, got 'pairs'; pass an instance such as Pairwise"),
     ],
 )
 def test_not_an_aggregate(module, arguments, error, message):
@@ -426,7 +426,7 @@ def test_loss_of_the_wrong_shape(loss, got):
         (
             torch.ones(2),
             ValueError,
-            r"weights must have .* got shape \(2,\); for weights per row of the logits, hand in",
+            r"weights must have .* got shape \(2,\); for weights per row of the logits, pass",
         ),
         (torch.ones(2, 2, dtype=torch.int64), TypeError, "weights must be floating-point numbers, got torch.int64"),
         ([[True, False]] * 2, TypeError, "weights must be floating-point numbers, got torch.bool; convert them with"),

@@ -288,7 +288,7 @@ WRONG: list[tuple[str, Callable[[], Aggregate], str]] = [
     ("outcomes_sum_to_one", lambda: AtMost(count_of(1)), "all 2 outcomes of group 0 .*: expected 1.0, got 1"),
     ("likelihood", SwapsTheOutcomes, r"log-likelihood of group 0 \(1 members, z = 0\): expected -"),
     ("posterior", KeepsThePrior, r"posterior of group 0 \(1 members, z = 0\): expected \[1.0, 0.0\], got \[0"),
-    ("gradient", Detached, "the log-likelihood has no gradient"),
+    ("gradient", Detached, "the log-likelihood must have a gradient"),
     ("gradient", HalfTheGradient, "softmax plus gradient of group 0"),
     ("gradient", ForgetsWhatComesIn, "GradcheckError"),
     ("row_order", TakesRowsInOrder, "log-likelihood with rows renumbered"),
@@ -352,7 +352,7 @@ def test_observations_that_grow_with_the_group_are_checked_size_by_size() -> Non
     ("options", "words"),
     [
         ({"sizes": (3, 15), "n_classes": 2}, "groups of 15 with 2 classes have 32,768 label vectors"),
-        ({"sizes": ()}, "sizes is empty"),
+        ({"sizes": ()}, "sizes must contain at least one size"),
         ({"n_classes": 1}, "n_classes must be a whole number of at least 2"),
         ({"checks": ("likelyhood",)}, "there is no check 'likelyhood'; the checks are observations, "),
         ({"sizes": (2,), "n_classes": 3}, "MultipleInstance has two classes"),

@@ -356,5 +356,5 @@ def test_a_learner_and_a_noise_of_ones_own(tmp_path):
     with pytest.raises(ValueError, match="models of kind 'middle' are not registered; import the module that does it"):
         unbag.load(tmp_path / "model")
     register_model(Middle)
-    with pytest.raises(ValueError, match="must have a name and a code of its own, got 'logistic' and 77"):
+    with pytest.raises(ValueError, match="must have a unique name and code, got 'logistic' and 77"):
         register_noise(type("Other", (Logistic,), {}))

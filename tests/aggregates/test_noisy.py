@@ -127,7 +127,7 @@ def test_a_rate_is_learned_together_with_a_model(aggregate, k, size):
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, (0.1, 0.2), float("nan")])
 def test_a_rate_to_learn_begins_between_zero_and_a_half(rate):
-    with pytest.raises(ValueError, match=r"between 0 and 0\.5 to begin with"):
+    with pytest.raises(ValueError, match=r"between 0 and 0\.5, got"):
         unbag.NoisyLikelihood(PairwiseSimilarity(), rate)
 
 
