@@ -163,8 +163,8 @@ class Network:
             shape = (shape[0] + len(missing),)
         with random.in_place():
             module = self.architecture.maker(shape, n_outputs)().to(self.device).train()
-        average, weights = deepcopy(module).requires_grad_(False), list(module.parameters())
-        averaged, share = list(average.parameters()), 1.0
+        average, share = deepcopy(module).requires_grad_(False), 1.0
+        weights, averaged = ([*net.parameters()] for net in (module, average))
         optimiser = torch.optim.AdamW(weights, self.learning_rate, weight_decay=self.weight_decay, fused=True)
         drawing = random.in_place if may_draw(module, self.loss) else nullcontext
         batches = _draw_batches(len(problem.rows), self.batch_size, torch.Generator().manual_seed(seed))
@@ -183,7 +183,7 @@ class Network:
                     risk.backward()
                     optimiser.step()
                     with torch.no_grad():
-                        torch._foreach_lerp_(averaged, weights, share)
+                        torch._foreach_lerp_(averaged, weights, share)  # type: ignore[arg-type]
                     share = 1 - self.averaging
             for buffer, current in zip(average.buffers(), module.buffers(), strict=True):
                 buffer.copy_(current)
