@@ -194,7 +194,7 @@ def _learn_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     X, y = make_blobs(300, centers=[[0, 0], [4, 0], [0, 4]], random_state=0)
     cohort = np.arange(300) // 6
     counts = np.stack([np.bincount(y[cohort == c], minlength=3) for c in range(50)])
-    model = unbag.AggregateClassifier(model="linear", learning_rate=0.05, epochs=40, random_state=0)
+    model = unbag.AggregateClassifier(model="linear", validation=unbag.CrossFitting(None), random_state=0)
     return X, cohort, counts, model.fit(X, unbag.target(cohort, counts)).predict(X)
 
 
@@ -208,7 +208,7 @@ def calibration() -> Figure:
     X, y = make_blobs(6000, centers=[[0, 0], [2, 0], [0, 2]], random_state=0)
     cohort = np.arange(1200) // 6
     counts = np.stack([np.bincount(y[:1200][cohort == c], minlength=3) for c in range(200)])
-    model = unbag.AggregateClassifier(model="linear", learning_rate=0.05, epochs=40, random_state=0)
+    model = unbag.AggregateClassifier(model="linear", random_state=0)
     model.fit(X[:1200], unbag.target(cohort, counts))
     said, right = model.predict_proba(X[1200:]).max(1), model.predict(X[1200:]) == y[1200:]
     parts = np.array_split(np.argsort(said), 10)  # equally many rows each

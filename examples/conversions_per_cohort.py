@@ -50,9 +50,7 @@ columns = ColumnTransformer(
 )
 clf = make_pipeline(
     columns,
-    unbag.AggregateClassifier(
-        "label_proportions", model="linear", scaling="none", random_state=0
-    ),
+    unbag.AggregateClassifier("label_proportions", model="linear", scaling="none", random_state=0),
 )
 old = np.isin(cohort, weeks[:300])  # learn from the first 300 cohorts, judge on people of the others
 clf.fit(X[old], unbag.target(cohort[old], {name: counts[name] for name in weeks[:300]}))

@@ -30,16 +30,16 @@ pipeline = Pipeline(
 # Groups must stay whole: GroupKFold with groups=ids. The score of a target is the log-likelihood of held-out groups.
 search = GridSearchCV(
     pipeline,
-    {"reduce__n_components": [5, 30], "classify__method": ["uum", "likelihood"]},
+    {"reduce__n_components": [5, 30], "classify__scaling": ["standard", "table"]},
     cv=GroupKFold(n_splits=3),
 )
 search.fit(X, target, groups=ids)
 
 for settings, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
-    n, method = settings["reduce__n_components"], settings["classify__method"]
-    print(f"{n:2d} components, {method}: {score:.2f} per held-out group")
+    n, scaling = settings["reduce__n_components"], settings["classify__scaling"]
+    print(f"{n:2d} components, scaling {scaling}: {score:.2f} per held-out group")
 best = search.best_params_
-print(f"chosen without labels: {best['reduce__n_components']} components, {best['classify__method']}")
+print(f"chosen without labels: {best['reduce__n_components']} components, scaling {best['classify__scaling']}")
 print(f"{search.best_estimator_.score(X_new, y_new):.1%} of new images are read as they should be")
 
 # A splitter that goes through groups is noticed.

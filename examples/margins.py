@@ -30,9 +30,7 @@ print(f"{n} people in {len(by_age)} age groups and in {len(by_place)} places")
 def learn(observed: list, groups: list) -> unbag.AggregateClassifier:
     """Learn from one table or several; a list of aggregates takes a list of observations and of groups."""
     kinds = ["label_proportions"] * len(groups)
-    clf = unbag.AggregateClassifier(
-        kinds, "linear", random_state=0
-    )
+    clf = unbag.AggregateClassifier(kinds, "linear", random_state=0)
     return clf.fit(X, observed, groups=groups)
 
 

@@ -28,20 +28,20 @@ def report(name: str, clf: unbag.AggregateClassifier) -> None:
 
 
 # Comparisons tell the order of essays. Where one grade ends and the next begins is known otherwise: each has a quarter.
-settings = {"n_classes": 4, "class_shares": [0.25] * 4, "scaling": "standard", "random_state": 0}
+settings = {"n_classes": 4, "class_shares": [0.25] * 4, "random_state": 0}
 
 # Which of two is better: the order of the classes is in the observation, so grades come out named.
 pairs = unbag.Groups.from_tuples(rng.choice(learn, (3000, 2)))
 better = unbag.OrdinalRank().observe(y, pairs, n_classes=4)
 print(f"{len(pairs)} pairs; the second is better in {better.sum()}")
-by_rank = unbag.AggregateClassifier("ordinal_rank", "mlp", **settings)
+by_rank = unbag.AggregateClassifier("ordinal_rank", "linear", **settings)
 by_rank.fit(X[learn], better, groups=pairs)
 report("from ranks", by_rank)
 
 # Which of two is nearer to a third: up and down look the same, so a few labels have to say which end is which.
 triplets = unbag.Groups.from_tuples(rng.choice(learn, (3000, 3)))
 nearer = unbag.OrdinalTriplet().observe(y, triplets, n_classes=4)
-by_triplet = unbag.AggregateClassifier("ordinal_triplet", "mlp", **settings)
+by_triplet = unbag.AggregateClassifier("ordinal_triplet", "linear", **settings)
 by_triplet.fit(X[learn], nearer, groups=triplets)
 few = np.concatenate([np.flatnonzero(y[learn] == grade)[:2] for grade in range(4)])
 by_triplet.name_classes(X[few], y[few])

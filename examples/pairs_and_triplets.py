@@ -24,9 +24,7 @@ nearer = unbag.TripletComparison().observe(y, triplets, n_classes=5)
 print(f"{len(pairs)} pairs, of which {alike.sum()} alike; {len(triplets)} triplets, of which {nearer.sum()} say yes")
 
 # Both together in one fit: a list of aggregates takes a list of observations and a list of groups.
-clf = unbag.AggregateClassifier(
-    ["pairwise_similarity", "triplet_comparison"], "mlp", n_classes=5, random_state=0
-)
+clf = unbag.AggregateClassifier(["pairwise_similarity", "triplet_comparison"], "linear", n_classes=5, random_state=0)
 clf.fit(X, [alike, nearer], groups=[pairs, triplets])
 print(
     f"found classes {clf.classes_.tolist()}, numbered at random: {clf.score(X_new, y_new):.0%} of new images are right"

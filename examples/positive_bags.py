@@ -23,9 +23,7 @@ print(f"{labels.sum()} of 300 bags are positive; {truth.sum()} of {len(bag)} ins
 
 # Learn from the first 200 bags.
 train, test = bag < 200, bag >= 200
-clf = unbag.AggregateClassifier(
-    "multiple_instance", model="linear", random_state=0
-)
+clf = unbag.AggregateClassifier("multiple_instance", model="linear", random_state=0)
 clf.fit(X[train], unbag.target(bag[train], labels[:200]))
 
 # New bags, of which nothing is known: how likely each is to be positive.

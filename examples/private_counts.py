@@ -11,6 +11,7 @@ import csv
 import sys
 import tempfile
 import tomllib
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,10 +46,7 @@ with open(folder / "wards.csv", "w", newline="") as file:
 
 def learn(z: torch.Tensor) -> float:
     """Learn from what was published of each ward, and return how well single patients are ranked."""
-    aggregate = unbag.PublishedCounts()
-    clf = unbag.AggregateClassifier(
-        aggregate, "linear", random_state=0
-    )
+    clf = unbag.AggregateClassifier(unbag.PublishedCounts(), "linear", random_state=0)
     clf.fit(X, z, groups=unbag.Groups.from_ids(ward))
     return roc_auc_score(ill, clf.predict_proba(X)[:, 1])
 
@@ -68,4 +66,5 @@ print(f"from private counts, by their likelihood: {learn(published.noisy(noisy, 
 
 # What one would do by hand: bring each count into its bounds so that both add up, and take that for exact.
 repaired = ((noisy[:, 1] + 40 - noisy[:, 0]) / 2).round().clip(0, 40)
+warnings.simplefilter("ignore", unbag.UnbagWarning)  # fit notices that repaired counts vary too much
 print(f"from private counts, repaired by hand: {learn(published.exact(np.stack([40 - repaired, repaired], 1))):.3f}")

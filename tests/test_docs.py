@@ -1,4 +1,4 @@
-"""The documents are true: their code runs, their links lead somewhere, their commands exist."""
+"""The code of the documentation runs, its links and commands exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ import typer
 from code_blocks import find_blocks, run_block
 from typer.testing import CliRunner
 
+from unbag.aggregates.registry import AGGREGATES
 from unbag.cli import app
+from unbag.diagnostics.registry import CHECKS
+from unbag.learners.base import LEARNERS, MODELS
+from unbag.noise import KINDS
+from unbag.objectives.losses import LOSSES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts]
@@ -28,7 +33,7 @@ COMMAND_IN_TEXT = re.compile(r"`(unbag [a-z][^`]*)`")
 
 
 def commands_of(page: Path) -> list[str]:
-    """Return everything on a page that one would type to run unbag."""
+    """Return the commands of unbag on a page."""
     text = page.read_text(encoding="utf-8")
     lines = [line.removeprefix("$ ") for block in SHELL_BLOCK.findall(text) for line in block.splitlines()]
     return [line for line in lines if line.startswith("unbag ")] + COMMAND_IN_TEXT.findall(text)
@@ -41,14 +46,14 @@ def anchors_of(page: Path) -> set[str]:
 
 
 def check_command(command: str) -> None:
-    """Refuse a command, or an option, that the command line does not have."""
+    """Raise an error for a command or an option that does not exist."""
     found = COMMANDS
     words = shlex.split(command, comments=True)[1:]
     if words[:1] in (["bench"], ["reproduce"]):  # commands of unbag-experiments, whose tests check them
         return
     while words and words[0] in getattr(found, "commands", {}):
         found = found.commands[words.pop(0)]
-    # A group may stand alone; otherwise what follows it must be one of its commands.
+    # A group may stand alone; otherwise one of its commands must follow.
     assert not hasattr(found, "commands") or not words or words[0].startswith("-"), f"{command}: no such command"
     options = {name for parameter in found.params for name in parameter.opts} | {"--help"}
     for word in words:
@@ -56,12 +61,23 @@ def check_command(command: str) -> None:
             assert word.split("=")[0] in options, f"{command}: no option {word}"
 
 
-def test_every_kind_of_user_finds_a_page():
+def test_the_index_lists_kinds_of_users():
     start = (DOCS / "index.md").read_text(encoding="utf-8")
     assert start.count("**You ") >= 5
     assert len(find_blocks(DOCS / "index.md")) == 1
 
 
+@pytest.fixture
+def _registries():
+    """Restore what a block registers."""
+    registries = [(registry, registry.copy()) for registry in (AGGREGATES, CHECKS, KINDS, LEARNERS, LOSSES, MODELS)]
+    yield
+    for registry, content in registries:
+        registry.clear()
+        registry.update(content)
+
+
+@pytest.mark.usefixtures("_registries")
 @pytest.mark.parametrize(
     ("name", "line"), [(name, line) for name, page in zip(NAMES, PAGES, strict=True) for line in find_blocks(page)]
 )
@@ -88,7 +104,7 @@ def test_commands_exist(name):
         check_command(command)
 
 
-def test_a_command_that_does_not_exist_is_noticed():
+def test_a_command_that_does_not_exist_is_an_error():
     with pytest.raises(AssertionError, match="no such command"):
         check_command("unbag spaceship")
     with pytest.raises(AssertionError, match="no option --fast"):
@@ -101,12 +117,12 @@ def test_every_command_is_described():
     assert not missing
 
 
-def draws_alike(one: str, other: str) -> bool:
-    """Compare two SVG files, but for rounding."""
-    (words, numbers), (others, their_numbers) = (
-        (NUMBER.sub("", text), np.array(NUMBER.findall(text), dtype=float)) for text in (one, other)
+def are_close(first: str, second: str) -> bool:
+    """Compare two SVG files up to rounding."""
+    (words, numbers), (other_words, other_numbers) = (
+        (NUMBER.sub("", text), np.array(NUMBER.findall(text), dtype=float)) for text in (first, second)
     )
-    return words == others and np.allclose(numbers, their_numbers, atol=0.01)
+    return words == other_words and np.allclose(numbers, other_numbers, atol=0.01)
 
 
 def test_pictures(tmp_path):
@@ -115,20 +131,22 @@ def test_pictures(tmp_path):
     drawn = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     text = "".join(page.read_text(encoding="utf-8") for page in [*PAGES, DOCS.parent / "README.md"])
     kept = {path.name: path.read_bytes() for path in (DOCS / "_pictures").iterdir()}
-    expected = {*drawn, "scale.svg"}  # other tests look at these
-    assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == expected == set(kept)  # none is missing, or left over
-    if f"Matplotlib v{matplotlib.__version__}".encode() in kept["loop.svg"]:  # another version draws otherwise
-        assert all(draws_alike(kept[name].decode(), drawn[name].decode()) for name in drawn)
-    assert not re.search(r"!\[\]\(", text)  # each has words for people who cannot see it
+    expected = {*drawn, "scale.svg"}
+    assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == expected == set(kept)
+    if f"Matplotlib v{matplotlib.__version__}".encode() in kept["loop.svg"]:  # versions draw differently
+        assert all(are_close(kept[name].decode(), drawn[name].decode()) for name in drawn)
+    assert not re.search(r"!\[\]\(", text)  # each has a description
 
 
-def test_the_whole_way_on_the_command_line(monkeypatch, tmp_path):
+def test_all_commands_of_the_example(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     page = DOCS / "command_line.md"
     run_block(page, min(find_blocks(page)))
     shown, *_ = SHELL_BLOCK.findall(page.read_text(encoding="utf-8"))
     for command in shown.splitlines():
-        done = CliRunner().invoke(app, [*shlex.split(command)[1:], *(["--epochs", "5"] if " fit " in command else [])])
+        done = CliRunner().invoke(
+            app, [*shlex.split(command)[1:], *(["--model", "linear"] if " fit " in command else [])]
+        )
         assert done.exit_code == 0, f"{command}: {done.output}"
     assert (tmp_path / "predicted.csv").read_text(encoding="utf-8").count("\n") == 901
     assert (tmp_path / "labels.csv").read_text(encoding="utf-8").count("\n") == 901

@@ -1,4 +1,4 @@
-"""The examples run, and print what they promise."""
+"""The examples run and reach their accuracy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def numbers(pattern: str, printed: str) -> list[float]:
-    """Return the numbers that the groups of a pattern caught."""
+    """Return the numbers in the groups of a pattern."""
     found = re.search(pattern, printed)
     assert found, f"nothing like {pattern!r} in:\n{printed}"
     return [float(part) for part in found.groups()]

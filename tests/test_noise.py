@@ -75,7 +75,7 @@ def test_a_scale_must_be_positive(scale):
 
 
 def test_epsilon_needs_a_sensitivity_and_a_gaussian_a_delta():
-    with pytest.raises(ValueError, match=r"sensitivity, by how much .* must be a positive number, got None"):
+    with pytest.raises(ValueError, match=r"sensitivity, the change .* must be a positive number, got None"):
         noise.Laplace.from_epsilon(1.0)
     with pytest.raises(ValueError, match="epsilon must be a positive number, got 0"):
         noise.Laplace.from_epsilon(0, 1)
@@ -113,12 +113,12 @@ def test_missing_members_are_expected_by_shares():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: published.between(3, 2), "bounds must not be crossed, low first; got 3.0, 2.0"),
+        (lambda: published.between(3, 2), "the lower bound must not exceed the upper bound; got 3.0, 2.0"),
         (lambda: published.between([0.0, math.nan], 2), "bounds must be numbers"),
         (lambda: published.rounded([7], to=5), "rounded values must be multiples of 5; got 7.0"),
         (lambda: published.rounded([5], to=0), "to must be a positive number"),
         (lambda: published.rounded_share([12.5], 80, to=0.1), "shares must be from 0 to 1; divide percentages by 100"),
-        (lambda: published.noisy([1.5], noise.Geometric(1)), "leaves whole numbers; got 1.5"),
+        (lambda: published.noisy([1.5], noise.Geometric(1)), "must be whole numbers; got 1.5"),
         (lambda: published.noisy([math.nan], noise.Laplace(1)), "published values must be finite"),
         (lambda: published.with_missing(published.unknown(1, 2), [-1], [0.5, 0.5]), "members must be whole numbers"),
         (lambda: published.with_missing(published.unknown(1, 2), [1], [0.5, 0.6]), "shares must be probabilities"),

@@ -1,4 +1,4 @@
-"""The notebooks are true: run again, they print what is kept in them; they are small, and their links work."""
+"""Notebooks print their stored outputs when they run again; they are small, and their links work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def cells_of(path: Path, kind: str) -> list[dict]:
 
 
 def kept(cell: dict) -> str:
-    """Return the text that a cell printed, and that of its last expression, without pictures."""
+    """Return the printed text and the value of the last expression of a cell, without pictures."""
     outputs = [output.get("text") or output["data"].get("text/plain", "") for output in cell["outputs"]]
     return "".join(map("".join, outputs))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_run_again_they_print_what_is_kept_in_them(path, capsys, monkeypatch, tmp_path):
+def test_stored_outputs_are_reproduced(path, capsys, monkeypatch, tmp_path):
     if path.stem == "private_counts":
         pytest.importorskip("opendp")
     monkeypatch.chdir(tmp_path)
@@ -40,7 +40,7 @@ def test_run_again_they_print_what_is_kept_in_them(path, capsys, monkeypatch, tm
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_they_are_small_were_run_in_order_and_link_to_pages_that_are_there(path):
+def test_size_order_and_links(path):
     assert path.stat().st_size < 150_000
     code = cells_of(path, "code")
     assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
@@ -49,5 +49,5 @@ def test_they_are_small_were_run_in_order_and_link_to_pages_that_are_there(path)
             assert (path.parent / link).is_file(), f"{path.name} links to {link}, which is not there"
 
 
-def test_there_is_one_for_each_kind_of_user():
+def test_all_are_found():
     assert len(NOTEBOOKS) == 5

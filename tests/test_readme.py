@@ -1,4 +1,4 @@
-"""Every Python block of the README runs, and prints what the README says it prints."""
+"""Every Python block of the README runs and prints its output."""
 
 from __future__ import annotations
 

@@ -507,8 +507,7 @@ def test_a_hundred_thousand_columns():
     clf = AggregateClassifier(random_state=0)
     said = warned(clf, X, counts_of(y, groups), groups)
     assert "10 groups can be compared in 9 ways, fewer than the 100,000 columns" in said
-    assert "X has 100,000 columns for 40 rows: only a linear model is tried; name model='mlp' or 'trees'" in said
-    assert [one["model"] for one in clf.candidates_] == ["linear"]
+    assert [candidate["model"] for candidate in clf.candidates_] == ["linear"]
     assert np.isfinite(clf.predict_proba(X)).all()
 
 

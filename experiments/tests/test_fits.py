@@ -376,7 +376,7 @@ EXPECTED = """
 1. Run: 2 of 86 cells.
 2. The default is at most one point below the best single method in 1 of 2 cells; at worst: -24.0 points (wine, groups of 16 similar rows).
 3. Above the match of mean proportions, in points on average, in groups of 4: -, 16: -15.0, 64: +5.0, 256: -, 1,024: -.
-4. Of 3 fits that say how accurate they are, 1 are within five points of the truth (25 %, if each of 2 cells counts the same, however often it was drawn), and 1 say more than ten points too much without a warning; on average over draws, 0 of 2 cells are within five points. 0 fits have too few groups to say anything.
+4. Of 3 estimates of accuracy, 1 are within five points of the actual one (25 % with equal weights of 2 cells), and 1 are more than ten points too high without a warning; on average over draws, 0 of 2 cells are within five points. 0 fits have too few groups for an estimate.
 5. Bags: mean area under the ROC curve, less that of the better of a forest and an SVM on bag statistics: +3.0 points (mean of 1 sets).
 | all sets            | 2 of 86 |  1 of 2 (50 %) | -24.0 |       -12.2 |         -5.0 |  0 of 2 (0 %) |        1 |
 | vehicle       | random  |    80.5 |    70.5 |    79.5 |    81.0 |    75.5 |       90.0 |        -0.5 |      +5.5 |     2 |

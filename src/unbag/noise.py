@@ -1,8 +1,6 @@
-"""Additive noise of published counts: its log-density, its variance, and seeded samples.
+"""Additive noise of published counts: log-densities, variances, and seeded samples.
 
-Each kind of noise is a class with one parameter, ``scale``, a number or an array with one for each published value.
-``Laplace`` and ``Gaussian`` are continuous, ``Geometric`` (the discrete Laplace distribution) and ``DiscreteGaussian``
-whole numbers.
+Each kind of noise is a class with one parameter, ``scale``, a number or an array with one entry per published value.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ class Noise(ABC):
     """
 
     code: ClassVar[int]
-    """By which :mod:`unbag.published` tells kinds of noise apart; 0 is none."""
+    """Identifies the kind in statements of :mod:`unbag.published`; 0 means no noise."""
     name: ClassVar[str]
     is_integral: ClassVar[bool] = False
-    """Whether it moves counts by whole numbers."""
+    """Whether the noise consists of whole numbers."""
 
     def __init__(self, scale: Any) -> None:
         self.scale = torch.as_tensor(scale, dtype=torch.float64)
@@ -37,15 +35,15 @@ class Noise(ABC):
 
     @classmethod
     def from_epsilon(cls, epsilon: Any, sensitivity: Any = None) -> Self:
-        """Return the noise of a mechanism with this privacy loss.
+        """Return the noise of a differentially private mechanism.
 
         Parameters
         ----------
         epsilon
-            The privacy loss of the release.
+            Privacy loss of the release.
         sensitivity
-            The most by which one person changes the released counts, added up over those that share the epsilon: 1
-            where a person is counted once, 2 where a person may be moved from one class to another.
+            Largest change of the released counts by one person, summed over the counts that share the epsilon: 1 if a
+            person is counted once, 2 if a person may move from one class to another.
 
         Examples
         --------
@@ -66,7 +64,7 @@ class Noise(ABC):
 
     @abstractmethod
     def sample(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        """Draw noise; for simulations, not for releases that have to keep a promise."""
+        """Draw noise for simulations; it is not secure enough for private releases."""
 
     def log_prob(self, x: Any) -> Tensor:
         """Return the log-density, or log-probability, of published value minus count."""
@@ -113,8 +111,8 @@ class Gaussian(Noise):
     def from_epsilon(cls, epsilon: Any, sensitivity: Any = None, delta: float | None = None) -> Self:
         """Return the noise of the Gaussian mechanism, ``sensitivity sqrt(2 log(1.25 / delta)) / epsilon``.
 
-        The sensitivity is Euclidean, and the formula is one for an epsilon of at most 1. Where the publisher names the
-        standard deviation or a rho, take that.
+        The sensitivity is Euclidean, and epsilon must be at most 1. Prefer the standard deviation or rho if one of
+        them was published.
         """
         if delta is None or not 0 < delta < 1:
             raise ValueError(
@@ -165,7 +163,7 @@ class Geometric(Noise):
         return 0.5 / (0.5 / scale).clamp_max(300).sinh().square()
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
-        # A whole part of an exponential is geometric.
+        # The floor of an exponential variable is geometric.
         sides = torch.empty(2, *shape, dtype=torch.float64).exponential_(generator=generator)
         return (self.scale * sides).floor().diff(dim=0)[0]
 
@@ -184,14 +182,14 @@ class DiscreteGaussian(Gaussian):
     @staticmethod
     def log_density(x: Tensor, scale: Tensor) -> Tensor:  # noqa: D102
         n = torch.arange(1, 16, dtype=torch.float64, device=scale.device)
-        # The sum over whole numbers, and what Poisson's formula makes of it: one of both has few terms.
+        # The sum over whole numbers, or its Poisson summation, whichever has few terms.
         narrow = 1 + 2 * (-(n / scale[..., None]).square() / 2).exp().sum(-1)
         wide = 1 + 2 * (-2 * (math.pi * n * scale[..., None]).square()).exp().sum(-1)
         total = torch.where(scale < 0.4, narrow, wide * scale * math.sqrt(2 * math.pi))
         return -(x / scale).square() / 2 - total.log()
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:  # noqa: D102
-        # Rejection from geometric noise of about the same width; some two of three draws are kept.
+        # Rejection sampling from geometric noise of similar width, which accepts about two of three draws.
         scale = self.scale.expand(shape)
         width = scale.floor() + 1
         sampled, todo = torch.zeros_like(scale), torch.ones_like(scale, dtype=torch.bool)
@@ -208,36 +206,36 @@ KINDS: dict[str, type[Noise]] = {kind.name: kind for kind in (Laplace, Gaussian,
 
 
 def register_noise(kind: type[Noise]) -> type[Noise]:
-    """Register a kind of noise under its ``name`` and ``code``, so that it can be named, published and saved."""
-    taken = [other for other in KINDS.values() if kind.code == other.code or kind.name == other.name]
-    if kind.code == 0 or any(other is not kind for other in taken):
-        raise ValueError(f"{kind.__name__} must have a name and a code of its own, got {kind.name!r} and {kind.code}")
+    """Register a kind of noise under its ``name`` and ``code``, so that it can be created by name and saved."""
+    existing = [other for other in KINDS.values() if kind.code == other.code or kind.name == other.name]
+    if kind.code == 0 or any(other is not kind for other in existing):
+        raise ValueError(f"{kind.__name__} must have a unique name and code, got {kind.name!r} and {kind.code}")
     KINDS[kind.name] = kind
     return kind
 
 
-def read_noise(written: str | Noise) -> Noise:
-    """Return the noise that is meant by its name and scale.
+def read_noise(text: str | Noise) -> Noise:
+    """Create noise from its name and scale.
 
     Examples
     --------
     >>> read_noise("laplace:2.5")
     Laplace(scale=2.5)
     """
-    if isinstance(written, Noise):
-        return written
-    name, _, scale = written.partition(":")
+    if isinstance(text, Noise):
+        return text
+    name, _, scale = text.partition(":")
     try:
         return KINDS[name](float(scale))
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"noise must be one of {', '.join(KINDS)}, a colon and a positive scale, as in laplace:2.5; got {written!r}"
+            f"noise must be one of {', '.join(KINDS)}, a colon and a positive scale, as in laplace:2.5; got {text!r}"
         ) from error
 
 
 def _positive(name: str, value: Any) -> Tensor:
     numbers = torch.as_tensor(float("nan") if value is None else value, dtype=torch.float64)
     if not bool((numbers.isfinite() & (numbers > 0)).all()):
-        meaning = ", by how much one person changes the counts," if name == "sensitivity" else ""
+        meaning = ", the change of the counts by one person," if name == "sensitivity" else ""
         raise ValueError(f"{name}{meaning} must be a positive number, got {value!r}")
     return numbers

@@ -1,22 +1,22 @@
-"""The checks that every aggregate passes, for aggregates of your own too.
+"""Checks for aggregates of the library and of users.
 
-The yardstick is enumeration: list all label vectors of a small group, ask the aggregate what it observes of each, and
-add up the probabilities of those with the same observation. Only ``observe`` is trusted; everything else is compared.
-Of an aggregate that observes with noise, ``log_prob_given_labels`` is trusted in its place, for some of what
-``observe`` draws; from one seed it must draw the same every time.
+The reference is enumeration: the probabilities of all label vectors of a small group with the same observation are
+added up. Only ``observe`` is assumed to be correct, and for kinds with noise ``log_prob_given_labels``, for a sample of
+the observations, which must be equal for equal seeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from unbag._utils.checks import ImpossibleObservation, check_n_classes
 from unbag.aggregates.base import Aggregate, Evidence
-from unbag.aggregates.enumeration import NEVER, Batch, Enumeration, Trial, join, orders
+from unbag.aggregates.enumeration import NEVER, Batch, Enumeration, Trial, orders
 from unbag.data.groups import Groups
 
 EXACT = 1e-10  # float64 against enumeration, relative above one
@@ -32,27 +32,27 @@ def check_aggregate(
     seed: int = 0,
     checks: Sequence[str] | None = None,
 ) -> None:
-    """Check an aggregate against enumeration; a failed check says what was expected and what came.
+    """Check an aggregate against enumeration; a failed check raises an error with the expected and the actual value.
 
     Parameters
     ----------
     aggregate
-        Anything with the methods ``observe``, ``check``, ``log_likelihood``, ``posterior``, ``evidence``,
+        Any object with the methods ``observe``, ``check``, ``log_likelihood``, ``posterior``, ``evidence``,
         ``is_binary`` and ``expect``.
     n_classes
-        How many classes there are.
+        Number of classes.
     sizes
-        Sizes of the groups. Give several where the aggregate takes any: groups of unequal size are then checked in one
-        batch. All ``n_classes ** size`` label vectors are enumerated.
+        Sizes of the groups; several of them are also checked in one batch. All ``n_classes ** size`` label vectors are
+        enumerated.
     seed
-        Of the random logits.
+        Seed of the random logits.
     checks
-        Names of the checks to run, out of :data:`CHECKS`; all of them unless given.
+        Names of checks in :data:`CHECKS`; None: all.
 
     Raises
     ------
     AssertionError
-        On the first check that fails, with its name.
+        At the first check that fails, with its name.
 
     Examples
     --------
@@ -65,9 +65,9 @@ def check_aggregate(
     if unknown := [name for name in names if name not in CHECKS]:
         raise ValueError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
     check_n_classes(n_classes)
-    enumerations = [Enumeration.of(aggregate, size, n_classes) for size in sizes]
+    enumerations = [Enumeration.create(aggregate, size, n_classes) for size in sizes]
     if not enumerations:
-        raise ValueError("sizes is empty: give at least one size of groups to check")
+        raise ValueError("sizes must contain at least one size of groups")
     for name in names:
         trial = Trial(aggregate, n_classes, enumerations, torch.Generator().manual_seed(seed))
         try:
@@ -81,7 +81,7 @@ def check_aggregate(
 
 
 def _observations(trial: Trial) -> None:
-    """Require that check accepts what observe returns, and that what labels drawn from the logits give is possible."""
+    """Require that check accepts the results of observe, and that observations of sampled labels are possible."""
     for enumeration in trial.enumerations:
         size = enumeration.size
         for z in (enumeration.z, *enumeration.z[:100].split(1)):  # together and alone
@@ -91,7 +91,7 @@ def _observations(trial: Trial) -> None:
         labels = torch.multinomial(logits.softmax(-1), 1, generator=trial.random).flatten()
         z = trial.aggregate.observe(labels, groups, trial.n_classes)
         if not torch.equal(z, trial.aggregate.observe(labels, groups, trial.n_classes)):
-            raise AssertionError("observe must return the same every time; draw noise from a seed of the aggregate")
+            raise AssertionError("observe must be deterministic; draw noise from a seed of the aggregate")
         _require_accepted(trial, z, size)
         log_likelihood = trial.aggregate.log_likelihood(logits, groups, z)
         density = enumeration.outcome is None
@@ -115,7 +115,7 @@ def _require_accepted(trial: Trial, z: Tensor, size: int) -> None:
 
 
 def _rows_sum_to_one(trial: Trial) -> None:
-    """Require a distribution over classes in every row of the posterior."""
+    """Require that every row of the posterior is a distribution over classes."""
     for batch in trial.batches():
         posterior = trial.posterior(batch)
         _require_close("sum of the posterior", posterior.sum(1), torch.ones(len(posterior)), batch)
@@ -124,7 +124,7 @@ def _rows_sum_to_one(trial: Trial) -> None:
 
 
 def _counts(trial: Trial) -> None:
-    """Require that the posterior of a group adds up to z, where z counts its labels."""
+    """Require that the posterior of a group adds up to z, if z is the counts of its labels."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
         counts = torch.nn.functional.one_hot(enumeration.labels, trial.n_classes).sum(1)
         if enumeration.outcome is not None and torch.equal(enumeration.z[enumeration.outcome], counts):
@@ -133,17 +133,13 @@ def _counts(trial: Trial) -> None:
 
 
 def _member_order(trial: Trial) -> None:
-    """Require that members may change places wherever no observation depends on it."""
+    """Require invariance under permutations of members that do not change observations."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
-        size = enumeration.size
-        digits = trial.n_classes ** torch.arange(size - 1, -1, -1)  # the place of a label vector among all
         evidence = trial.evidence(batch)
-        for order in orders(size):
-            if not enumeration.unchanged((enumeration.labels[:, order] * digits).sum(1)):
-                continue
-            rows = (torch.arange(0, len(batch.logits), size)[:, None] + order).flatten()
+        for order in filter(enumeration.is_invariant, orders(enumeration.size)):
+            rows = (torch.arange(0, len(batch.logits), enumeration.size)[:, None] + order).flatten()
             moved = trial.aggregate.evidence(batch.logits[rows], batch.groups, batch.z)
-            what = f"of members in the order {order.tolist()}, which leaves the observation the same,"
+            what = f"of members in the order {order.tolist()}, which does not change the observation,"
             _require_close(f"log-likelihood {what}", moved.log_likelihood, evidence.log_likelihood, batch)
             _require_close(f"posterior {what}", moved.posterior, evidence.posterior[rows], batch)
 
@@ -151,9 +147,9 @@ def _member_order(trial: Trial) -> None:
 def _outcomes_sum_to_one(trial: Trial) -> None:
     """Require that the probabilities of all outcomes of a group add up to one."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
-        outcomes, given = len(enumeration.z), enumeration.log_given
-        if given is not None and not torch.allclose(given.exp().sum(0), torch.ones(1, dtype=given.dtype)):
-            continue  # some of many
+        outcomes, conditional = len(enumeration.z), enumeration.log_conditional
+        if conditional is not None and not torch.allclose(conditional.exp().sum(0), torch.ones(1).double()):
+            continue  # a sample of the outcomes
         total = trial.evidence(batch).log_likelihood.exp().view(-1, outcomes).sum(1)
         first = batch.take(torch.arange(0, len(batch.groups), outcomes))
         what = f"sum of the probabilities of all {outcomes} outcomes"
@@ -161,7 +157,7 @@ def _outcomes_sum_to_one(trial: Trial) -> None:
 
 
 def _likelihood(trial: Trial) -> None:
-    """Require the likelihood that enumeration finds, for every outcome."""
+    """Require the likelihood of enumeration for every outcome."""
     for batch in trial.batches():
         alone = trial.aggregate.log_likelihood(batch.logits, batch.groups, batch.z)
         _require_close("log-likelihood", alone, batch.log_likelihood, batch)
@@ -169,7 +165,7 @@ def _likelihood(trial: Trial) -> None:
 
 
 def _posterior(trial: Trial) -> None:
-    """Require the posterior that enumeration finds, for every outcome."""
+    """Require the posterior of enumeration for every outcome."""
     for batch in trial.batches():
         _require_close("posterior", trial.posterior(batch), batch.posterior, batch)
         _require_close("posterior in evidence", trial.evidence(batch).posterior, batch.posterior, batch)
@@ -180,16 +176,13 @@ def _gradient(trial: Trial) -> None:
     for batch in trial.batches():
         _, slope = trial.evidence_and_slope(batch)
         _require_close("softmax plus gradient", batch.logits.softmax(-1) + slope, batch.posterior, batch)
-        few = batch.some(4, trial.random)
-
-        def log_likelihood(logits: Tensor, few: Batch = few) -> Tensor:
-            return trial.aggregate.log_likelihood(logits, few.groups, few.z)
-
-        torch.autograd.gradcheck(log_likelihood, few.logits.clone().requires_grad_())
+        sample = batch.sample(4, trial.random)
+        log_likelihood = partial(trial.aggregate.log_likelihood, groups=sample.groups, z=sample.z)
+        torch.autograd.gradcheck(log_likelihood, sample.logits.clone().requires_grad_())
 
 
 def _row_order(trial: Trial) -> None:
-    """Require that it does not matter in which rows of the table the members stand."""
+    """Require invariance under permutations of the rows of the table."""
     for batch in trial.batches():
         new_place = torch.randperm(len(batch.logits) + 1, generator=trial.random)[:-1]
         table = trial.normal(len(batch.logits) + 1)
@@ -200,9 +193,9 @@ def _row_order(trial: Trial) -> None:
 
 
 def _group_order(trial: Trial) -> None:
-    """Require that the evidence moves along where groups change places."""
+    """Require equivariance under permutations of the groups."""
     for batch in trial.batches():
-        trial.posterior(batch)  # once before, so that an answer remembered by mistake shows
+        trial.posterior(batch)  # a wrong cache of an earlier result would show
         order = torch.randperm(len(batch.groups), generator=trial.random)
         groups, moved = batch.groups.take(order), batch.take(order)
         log_likelihood = trial.aggregate.log_likelihood(batch.logits, groups, moved.z)
@@ -212,26 +205,26 @@ def _group_order(trial: Trial) -> None:
 
 
 def _unequal_sizes(trial: Trial) -> None:
-    """Require of groups of all sizes in one batch the evidence that each has alone."""
-    batches = [batch.some(20, trial.random) for batch in trial.batches()]
+    """Require that groups of different sizes in one batch have the evidence of each alone."""
+    batches = [batch.sample(20, trial.random) for batch in trial.batches()]
     if len({batch.z.shape[1:] for batch in batches}) > 1:
-        return  # the observation grows with the group, so that no batch can hold two sizes
-    mixed = join(batches).some(20 * len(batches), trial.random)
+        return  # shapes of observations that depend on the size cannot be in one batch
+    mixed = Batch.join(batches).sample(20 * len(batches), trial.random)
     together = trial.evidence(mixed)
     alone = [trial.evidence(mixed.take(torch.tensor([group]))) for group in range(len(mixed.groups))]
     what = "in a batch of unequal sizes, against the group alone,"
-    expected = torch.cat([one.log_likelihood for one in alone])
-    _require_close(f"log-likelihood {what}", together.log_likelihood, expected, mixed)
-    _require_close(f"posterior {what}", together.posterior, torch.cat([one.posterior for one in alone]), mixed)
+    log_likelihood, posterior = map(torch.cat, zip(*alone, strict=True))
+    _require_close(f"log-likelihood {what}", together.log_likelihood, log_likelihood, mixed)
+    _require_close(f"posterior {what}", together.posterior, posterior, mixed)
 
 
 def _shared_rows(trial: Trial) -> None:
-    """Require that a row in several groups counts as copies of it would; its gradient is the sum of theirs."""
+    """Require that a row in several groups is equivalent to copies of it, and adds up their gradients."""
     for enumeration in trial.enumerations:
         table = trial.normal(enumeration.size + 1)
-        choices = torch.combinations(torch.arange(len(table)), enumeration.size)  # each leaves one row out
+        choices = torch.combinations(torch.arange(len(table)), enumeration.size)  # each omits one row
         copies = enumeration.batch(table[choices])
-        tuples = choices.repeat_interleave(len(enumeration.z), 0)  # every choice of rows with every outcome
+        tuples = choices.repeat_interleave(len(enumeration.z), 0)  # all rows with all outcomes
         rows = tuples.flatten()
         shared = replace(copies, logits=table, groups=Groups.from_tuples(tuples))
         evidence, slope = trial.evidence_and_slope(shared)
@@ -244,7 +237,7 @@ def _shared_rows(trial: Trial) -> None:
 def _precision(trial: Trial) -> None:
     """Require that float32 agrees with float64, and that half precision is computed in float32."""
     for batch in trial.batches(scale=6, tables=16):
-        rounded = replace(batch, logits=batch.logits.bfloat16().double())  # which all three types hold exactly
+        rounded = replace(batch, logits=batch.logits.bfloat16().double())  # exact in all three types
         exact = trial.evidence(rounded)
         for dtype in (torch.float32, torch.bfloat16):
             evidence = trial.evidence(rounded, dtype)
@@ -255,7 +248,7 @@ def _precision(trial: Trial) -> None:
 
 
 def _finite(trial: Trial) -> None:
-    """Require finite value, gradient and posterior of confident logits in float32 and bfloat16."""
+    """Require finite likelihood, gradient and posterior for extreme logits in float32 and bfloat16."""
     for batch in trial.extreme_batches():
         for dtype in (torch.float32, torch.bfloat16):
             evidence, slope = trial.evidence_and_slope(batch, dtype)
@@ -266,7 +259,7 @@ def _finite(trial: Trial) -> None:
 
 
 def _extremes(trial: Trial) -> None:
-    """Require that confident logits, for the observation or against it, agree with enumeration."""
+    """Require the results of enumeration for extreme logits."""
     for batch in trial.extreme_batches():
         evidence, slope = trial.evidence_and_slope(batch)
         for what, value, expected in (
@@ -278,17 +271,17 @@ def _extremes(trial: Trial) -> None:
 
 
 def _impossible(trial: Trial) -> None:
-    """Require -inf, or an error on request, of what logits of -inf rule out; and the evidence of what they do not."""
+    """Require -inf, or an error on request, for observations that logits of -inf rule out."""
     for enumeration in trial.enumerations:
         labels = enumeration.labels[torch.randint(len(enumeration.labels), (6,), generator=trial.random)]
         tables = trial.normal(6, enumeration.size)
         kept = torch.nn.functional.one_hot(labels, trial.n_classes).bool()
-        kept[3:] |= tables[3:] > 0  # the first three leave one label per row, the others more
+        kept[3:] |= tables[3:] > 0  # the first three tables have one possible label per row, the others more
         batch = enumeration.batch(tables.masked_fill(~kept, NEVER))
         possible = batch.log_likelihood > NEVER
         evidence = trial.evidence(batch)
         _require_close("log-likelihood of logits with -inf", evidence.log_likelihood, batch.log_likelihood, batch)
-        left = batch.take(possible.nonzero().flatten())  # the posterior of the others does not exist
+        left = batch.take(possible.nonzero().flatten())  # the others have no posterior
         posterior = evidence.posterior[possible[batch.groups.segment]]
         _require_close("posterior of logits with -inf", posterior, left.posterior, left)
         trial.aggregate.evidence(left.logits, left.groups, left.z, impossible="raise")
@@ -301,23 +294,23 @@ def _impossible(trial: Trial) -> None:
 
 
 def _expectation(trial: Trial) -> None:
-    """Require that observations are what the aggregate says they are, and that it expects what enumeration does."""
+    """Require that observations agree with is_binary, and the expectation with enumeration."""
     for enumeration, batch in zip(trial.enumerations, trial.batches(), strict=True):
-        yes_no = trial.aggregate.is_binary(batch.groups, trial.n_classes)
-        if yes_no:
+        is_binary = trial.aggregate.is_binary(batch.groups, trial.n_classes)
+        if is_binary:
             inside = (batch.z == 0) | (batch.z == 1)
             _require("observation", batch.z, inside, "0 or 1, as is_binary says", (batch.groups, batch.z))
         if batch.z.ndim > 2:
-            continue  # statements, of which there is no mean
+            continue  # statements have no mean
         try:
-            expected_answers = trial.aggregate.expect(batch.logits.log_softmax(-1), batch.groups)
+            expectation = trial.aggregate.expect(batch.logits.log_softmax(-1), batch.groups)
         except ValueError:
-            if yes_no:
+            if is_binary:
                 raise
-            continue  # there may be no such thing
+            continue  # the kind has no expectation
         probs = batch.log_likelihood.exp().view(-1, len(enumeration.z))
         expected = (probs @ enumeration.z.double()).repeat_interleave(len(enumeration.z), 0)
-        _require_close("expected observation", expected_answers, expected, batch)
+        _require_close("expected observation", expectation, expected, batch)
 
 
 def _raises_impossible(trial: Trial, batch: Batch) -> bool:
@@ -329,11 +322,11 @@ def _raises_impossible(trial: Trial, batch: Batch) -> bool:
 
 
 def _require_close(what: str, got: Tensor, expected: Tensor, batch: Batch, tolerance: float = EXACT) -> None:
-    """Require equality within a tolerance, relative above one, of one value or row per group or per membership."""
+    """Require equality of values or rows per group or membership, within a tolerance that is relative above one."""
     if got.shape != expected.shape:
         raise AssertionError(f"{what}: expected shape {tuple(expected.shape)}, got shape {tuple(got.shape)}")
     close = (got - expected).abs() <= tolerance * expected.abs().clamp_min(1)
-    # Next to an infinity every distance is within the tolerance, and between two there is none.
+    # Differences of infinite values are infinite or NaN.
     right = torch.where(expected.isfinite(), close, got == expected)
     _require(what, got, right, expected, (batch.groups, batch.z))
 
@@ -354,7 +347,7 @@ def _require(what: str, got: Tensor, right: Tensor, expected: Tensor | str, of: 
 
 
 CHECKS: dict[str, Callable[[Trial], None]] = {
-    # The plainest property first, so that the first failure is the one that explains the others.
+    # Simple properties first, because their failures explain the others.
     "observations": _observations,
     "rows_sum_to_one": _rows_sum_to_one,
     "counts": _counts,
@@ -373,4 +366,4 @@ CHECKS: dict[str, Callable[[Trial], None]] = {
     "impossible": _impossible,
     "expectation": _expectation,
 }
-"""The checks by name, in the order in which they run."""
+"""Checks by name, in the order in which they run."""

@@ -127,7 +127,7 @@ def test_a_rate_is_learned_together_with_a_model(aggregate, k, size):
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, (0.1, 0.2), float("nan")])
 def test_a_rate_to_learn_begins_between_zero_and_a_half(rate):
-    with pytest.raises(ValueError, match=r"between 0 and 0\.5 to begin with"):
+    with pytest.raises(ValueError, match=r"between 0 and 0\.5, got"):
         unbag.NoisyLikelihood(PairwiseSimilarity(), rate)
 
 
@@ -220,3 +220,17 @@ def test_a_rate_is_found_from_answers_that_can_be_left_out():
         clf.fit(X, [1, 0, 1], groups=pairs)
     with pytest.raises(ValueError, match="an error rate for each answer"):
         Noisy(PairwiseSimilarity(), "fit").check([[1.0, 0.1]] * 3, pairs, 2)
+
+
+def test_a_rate_is_found_if_each_answer_is_held_out():
+    """A single part of few pairs that share rows holds out few of them with both of their rows."""
+    X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    rows = torch.stack([torch.arange(60).roll(shift) for shift in (0, 7, 23)], 1)
+    pairs = Groups.from_tuples(torch.cat([rows[:, :2], rows[:, 1:]]))
+    z = PairwiseSimilarity().observe(X[:, 0] > 0, pairs, 2)
+    clf = unbag.AggregateClassifier(Noisy(PairwiseSimilarity(), "fit"), "linear", method="uum", n_classes=2)
+    clf.set_params(training=unbag.NetworkTraining(epochs=2), random_state=0)
+    with pytest.raises(ValueError, match=r"all of whose rows are held out; got [0-3] of 120; pass validation="):
+        clf.fit(X.numpy(), z, groups=pairs)
+    clf.set_params(validation=unbag.CrossFitting(n_folds=4)).fit(X.numpy(), z, groups=pairs)
+    assert 0 < clf.error_rates_[0] < 0.5

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 import warnings
 from dataclasses import dataclass, replace
+from io import StringIO
 from itertools import count, product
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from unbag import AggregateClassifier, CrossFitting, Groups, LabelProportions, PairwiseSimilarity
 from unbag._utils.findings import UnbagWarning
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.labels import Categorical
-from unbag.ensemble import Schedule, estimate_accuracy, fit_candidates, fit_ensemble, fit_mixture
+from unbag.ensemble import ProgressBar, Schedule, estimate_accuracy, fit_candidates, fit_ensemble, fit_mixture
 from unbag.learners import Problem
 from unbag.training import Observations
 
@@ -100,6 +103,17 @@ def test_an_unpromising_learner_runs_on_the_first_fold_only():
     assert [c.name for c in pruned] == ["good"]
     everything = fit_candidates(problem, Schedule(((good, bad),), min_relative_gain=0.0))
     assert [c.name for c in everything] == ["good", "bad"]
+
+
+def test_a_bar_shows_the_number_of_jobs_from_the_beginning():
+    console = Console(file=StringIO(), force_terminal=True)
+    fit_candidates(make_problem(60)[0], Schedule(((Path("ridge", (3.0,)),),), progress=ProgressBar(console)))
+    assert re.findall(r"job (\d+ of \w+)", console.file.getvalue())[0] == "1 of 4"
+
+
+def test_learners_without_any_model_are_an_error():
+    with pytest.raises(ValueError, match="too few rows to fit trees; collect more rows, or choose model='linear'"):
+        fit_candidates(make_problem(60)[0], Schedule(((Path("trees", ()),),)))
 
 
 def test_later_stages_start_where_the_best_earlier_learner_ended():

@@ -1,4 +1,4 @@
-"""Blocks of Python in Markdown, run as a reader would run them."""
+"""Run blocks of Python in Markdown and cells of notebooks."""
 
 from __future__ import annotations
 

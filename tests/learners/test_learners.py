@@ -91,8 +91,18 @@ def test_class_shares_of_clusters_find_classes_without_names(k, aggregate):
     assert max(scores) > problem.score(start) + 0.1
 
 
-def test_trees_of_few_rows_are_constant():
-    X, labels = draw(8)
-    problem = make_problem(X, labels, LabelProportions(), Groups.from_sizes([4, 4]))
-    model = next(Boosting().path(problem, problem.constant_outputs.expand(8, -1), 0))
-    assert model.outputs(X).unique(dim=0).shape[0] == 1
+def test_a_linear_model_of_many_columns_is_that_of_coordinates_in_the_span_of_rows():
+    X, labels = draw(40)
+    turn = torch.linalg.qr(torch.randn(100, 100, generator=torch.Generator().manual_seed(0)))[0][:4]
+    outputs = []
+    for rows in (X, X @ turn):
+        problem = make_problem(rows, labels, LabelProportions(), Groups.from_sizes([4] * 10))
+        *_, model = LEARNERS["linear"][0].path(problem, problem.constant_outputs.expand(40, -1), 0)
+        outputs.append(model.outputs(rows))
+    torch.testing.assert_close(outputs[1], outputs[0], atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("X", [draw(16)[0], torch.zeros(40, 4)], ids=["few rows", "constant columns"])
+def test_trees_that_can_split_nothing_have_no_model(X):
+    problem = make_problem(X, np.arange(len(X)) % 3, LabelProportions(), Groups.from_sizes([4] * (len(X) // 4)))
+    assert list(Boosting().path(problem, problem.constant_outputs.expand(len(X), -1), 0)) == []

@@ -1,4 +1,4 @@
-"""Small groups with every outcome enumerated: the yardstick of :mod:`unbag.testing`."""
+"""Enumeration of all label vectors of small groups, the reference of :mod:`unbag.testing`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 from unbag.aggregates.base import Aggregate, Evidence
 from unbag.data.groups import Groups
 
-MOST_VECTORS = 20_000
-MOST_DRAWN = 40  # outcomes of an observation with noise
+MAX_VECTORS = 20_000
+MAX_NOISY_OUTCOMES = 40
 EXTREMES = (-1e4, -200.0, 0.0, 200.0, 1e4)
 NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups that have rows of their own, in order, and the evidence that enumeration finds."""
+    """Groups of consecutive rows, and their evidence by enumeration."""
 
     logits: Tensor  # (memberships, k), float64
     groups: Groups
@@ -29,38 +29,46 @@ class Batch:
     posterior: Tensor  # (memberships, k)
 
     def take(self, which: Tensor) -> Batch:
-        """Return the chosen groups with rows of their own."""
-        chosen = self.groups.take(which)
-        rows = chosen.members
-        groups = Groups.from_sizes(chosen.sizes)
+        """Return the selected groups with consecutive rows."""
+        selected = self.groups.take(which)
+        rows, groups = selected.members, Groups.from_sizes(selected.sizes)
         return Batch(self.logits[rows], groups, self.z[which], self.log_likelihood[which], self.posterior[rows])
 
-    def some(self, most: int, random: torch.Generator) -> Batch:
-        """Return so many groups at most, chosen at random."""
+    def sample(self, most: int, random: torch.Generator) -> Batch:
+        """Return at most ``most`` random groups."""
         return self.take(torch.randperm(len(self.groups), generator=random)[:most])
+
+    @classmethod
+    def join(cls, batches: Sequence[Batch]) -> Batch:
+        """Join the groups of several batches."""
+        sizes = torch.cat([batch.groups.sizes for batch in batches])
+        parts = [(batch.logits, batch.z, batch.log_likelihood, batch.posterior) for batch in batches]
+        logits, z, log_likelihood, posterior = map(torch.cat, zip(*parts, strict=True))
+        return cls(logits, Groups.from_sizes(sizes), z, log_likelihood, posterior)
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """All label vectors of one size, and what the aggregate observes of each."""
+    """All label vectors of one size, and the observation of each."""
 
     labels: Tensor  # (vectors, size)
-    z: Tensor  # the outcomes that occur, or some of them where they are drawn, (outcomes, ...)
-    outcome: Tensor | None  # the outcome of each vector, (vectors,); None where it is drawn
-    log_given: Tensor | None  # and then the log-probability of each outcome given each vector, (outcomes, vectors)
+    z: Tensor  # possible observations, or a sample of them for kinds with noise, (outcomes, ...)
+    outcome: Tensor | None  # the outcome of each vector, (vectors,); None for kinds with noise
+    log_conditional: Tensor | None  # for kinds with noise, log p(outcome | vector), (outcomes, vectors)
     n_classes: int
 
     @classmethod
-    def of(cls, aggregate: Aggregate, size: int, n_classes: int) -> Enumeration:
-        """Enumerate the label vectors of groups of a size, if they are not too many."""
+    def create(cls, aggregate: Aggregate, size: int, n_classes: int) -> Enumeration:
+        """Enumerate the label vectors of groups of a size."""
         vectors = n_classes**size
-        if vectors > MOST_VECTORS:
+        if vectors > MAX_VECTORS:
             raise ValueError(
                 f"groups of {size} with {n_classes} classes have {vectors:,} label vectors to enumerate, more than "
-                f"{MOST_VECTORS:,}; check smaller groups or fewer classes"
+                f"{MAX_VECTORS:,}; check smaller groups or fewer classes"
             )
         labels = torch.cartesian_prod(*[torch.arange(n_classes)] * size).view(vectors, size)
-        observed = aggregate.observe(labels.flatten(), Groups.from_sizes([size] * vectors), n_classes)
+        groups = Groups.from_sizes([size] * vectors)
+        observed = aggregate.observe(labels.flatten(), groups, n_classes)
         if observed.ndim not in (1, 2, 3) or len(observed) != vectors:
             raise ValueError(
                 f"observe must return one observation per group, shape ({vectors},) or ({vectors}, d) for "
@@ -69,19 +77,21 @@ class Enumeration:
         z, outcome = torch.unique(observed, dim=0, return_inverse=True)
         if not getattr(aggregate, "is_noisy", False):
             return cls(labels, z, outcome, None, n_classes)
-        z = z[:: -(-len(z) // MOST_DRAWN)]
-        groups = Groups.from_sizes([size] * vectors)
-        given = [
-            aggregate.log_prob_given_labels(labels.flatten(), groups, one.expand_as(observed), n_classes) for one in z
+        z = z[:: -(-len(z) // MAX_NOISY_OUTCOMES)]
+        conditional = [
+            aggregate.log_prob_given_labels(labels.flatten(), groups, outcome.expand_as(observed), n_classes)
+            for outcome in z
         ]
-        return cls(labels, z, None, torch.stack(given), n_classes)
+        return cls(labels, z, None, torch.stack(conditional), n_classes)
 
-    def unchanged(self, moved: Tensor) -> bool:
-        """Whether the outcome of each label vector is that of another, (vectors,), in its place."""
+    def is_invariant(self, order: Tensor) -> bool:
+        """Return whether a permutation of the members never changes the observation."""
+        digits = self.n_classes ** torch.arange(self.size - 1, -1, -1)  # a label vector as a number
+        moved = (self.labels[:, order] * digits).sum(1)  # (vectors,)
         if self.outcome is not None:
             return torch.equal(self.outcome[moved], self.outcome)
-        assert self.log_given is not None
-        return torch.allclose(self.log_given[:, moved], self.log_given)
+        assert self.log_conditional is not None
+        return torch.allclose(self.log_conditional[:, moved], self.log_conditional)
 
     @property
     def size(self) -> int:
@@ -89,15 +99,15 @@ class Enumeration:
         return self.labels.shape[1]
 
     def evidence(self, logits: Tensor) -> Evidence:
-        """Likelihood of every outcome, (outcomes,), and posterior, (outcomes, size, k), of one group of logits."""
+        """Compute likelihood, (outcomes,), and posterior, (outcomes, size, k), of each outcome of one group."""
         members = torch.arange(self.size)
         log_probs = logits.log_softmax(-1)[members, self.labels].sum(1)  # (vectors,)
         if self.outcome is None:
-            assert self.log_given is not None
-            joint = log_probs + self.log_given  # (outcomes, vectors)
+            assert self.log_conditional is not None
+            joint = log_probs + self.log_conditional  # (outcomes, vectors)
             total = joint.logsumexp(1)
-            of_labels = torch.nn.functional.one_hot(self.labels, self.n_classes).double()
-            return Evidence(total, torch.einsum("ov,vmk->omk", (joint - total[:, None]).exp(), of_labels))
+            one_hot = torch.nn.functional.one_hot(self.labels, self.n_classes).double()
+            return Evidence(total, torch.einsum("ov,vmk->omk", (joint - total[:, None]).exp(), one_hot))
         top = log_probs.new_full((len(self.z),), NEVER).scatter_reduce_(0, self.outcome, log_probs, "amax")
         shift = top.masked_fill(top == NEVER, 0)
         parts = (log_probs - shift[self.outcome]).exp()
@@ -108,21 +118,21 @@ class Enumeration:
         return Evidence(total.log() + shift, joint / total[:, None, None])
 
     def batch(self, tables: Tensor) -> Batch:
-        """Every outcome with each table of logits, (tables, size, k), table after table."""
+        """Return a group for each table of logits, (tables, size, k), and each outcome."""
         evidences = [self.evidence(table) for table in tables]
         outcomes = len(self.z)
         return Batch(
             tables.repeat_interleave(outcomes, 0).flatten(0, 1),
             Groups.from_sizes([self.size] * (len(tables) * outcomes)),
             self.z.repeat(len(tables), *[1] * (self.z.ndim - 1)),
-            torch.cat([one.log_likelihood for one in evidences]),
-            torch.cat([one.posterior for one in evidences]).flatten(0, 1),
+            torch.cat([e.log_likelihood for e in evidences]),
+            torch.cat([e.posterior for e in evidences]).flatten(0, 1),
         )
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a check gets to work with."""
+    """The input of a check."""
 
     aggregate: Aggregate
     n_classes: int
@@ -130,54 +140,43 @@ class Trial:
     random: torch.Generator
 
     def normal(self, *shape: int) -> Tensor:
-        """Draw logits of classes, (*shape, k)."""
+        """Draw logits, (*shape, k)."""
         return torch.randn(*shape, self.n_classes, generator=self.random, dtype=torch.float64)
 
     def batches(self, scale: float = 1.5, tables: int = 3) -> Iterator[Batch]:
-        """One batch per size, with random logits."""
+        """Yield one batch per size, with random logits."""
         for enumeration in self.enumerations:
             yield enumeration.batch(scale * self.normal(tables, enumeration.size))
 
     def extreme_batches(self) -> Iterator[Batch]:
-        """One batch per size; every outcome meets logits that agree with it, contradict it, or are tied."""
+        """Yield one batch per size; logits support each outcome, contradict it, or are tied."""
         for enumeration in self.enumerations:
             vectors = torch.randint(len(enumeration.labels), (3,), generator=self.random)
             certain = 2.0 * torch.nn.functional.one_hot(enumeration.labels[vectors], self.n_classes) - 1
-            any_of = torch.randint(len(EXTREMES), (6, enumeration.size, self.n_classes), generator=self.random)
-            mixed = torch.tensor(EXTREMES, dtype=torch.float64)[any_of]
+            choice = torch.randint(len(EXTREMES), (6, enumeration.size, self.n_classes), generator=self.random)
+            mixed = torch.tensor(EXTREMES, dtype=torch.float64)[choice]
             yield enumeration.batch(torch.cat([200 * certain.double(), 1e4 * certain.double(), mixed]))
 
     def evidence(self, batch: Batch, dtype: torch.dtype = torch.float64) -> Evidence:
-        """Return what the aggregate says of a batch."""
+        """Return the evidence of a batch by the aggregate."""
         return self.aggregate.evidence(batch.logits.to(dtype), batch.groups, batch.z)
 
     def posterior(self, batch: Batch) -> Tensor:
-        """Return the posterior as its own method gives it."""
+        """Return the result of the method ``posterior``."""
         return self.aggregate.posterior(batch.logits, batch.groups, batch.z)
 
     def evidence_and_slope(self, batch: Batch, dtype: torch.dtype = torch.float64) -> tuple[Evidence, Tensor]:
-        """Return also the gradient of the summed likelihoods, (rows, k)."""
+        """Return the evidence, and the gradient of the summed log-likelihoods, (rows, k)."""
         logits = batch.logits.to(dtype).requires_grad_()
         evidence = self.aggregate.evidence(logits, batch.groups, batch.z)
         if not evidence.log_likelihood.requires_grad:
-            raise AssertionError("the log-likelihood has no gradient; expected one that leads to the logits")
+            raise AssertionError("the log-likelihood must have a gradient in the logits, but it has none")
         (slope,) = torch.autograd.grad(evidence.log_likelihood.sum(), logits)
         return evidence, slope
 
 
-def join(batches: Sequence[Batch]) -> Batch:
-    """Put the groups of several batches into one."""
-    return Batch(
-        torch.cat([batch.logits for batch in batches]),
-        Groups.from_sizes(torch.cat([batch.groups.sizes for batch in batches])),
-        torch.cat([batch.z for batch in batches]),
-        torch.cat([batch.log_likelihood for batch in batches]),
-        torch.cat([batch.posterior for batch in batches]),
-    )
-
-
 def orders(size: int) -> list[Tensor]:
-    """Return orders of members to try: two swapped, all reversed, all moved up by one."""
+    """Return permutations of members: the reversal, a rotation, and all swaps."""
     plain = torch.arange(size)
     permutations = [plain.flip(0), plain.roll(1)]
     for first, second in combinations(range(size), 2):

@@ -153,8 +153,8 @@ def fit_candidates(problem: Problem, schedule: Schedule, align: Align | None = N
     """
     runner = _Runner(problem, schedule.make_splits(problem), schedule, align)
     candidates: list[Candidate] = []
+    schedule.progress.begin(sum(map(len, [schedule.starts, *schedule.stages])) * len(runner.splits))
     with schedule.progress:
-        schedule.progress.begin(sum(map(len, [schedule.starts, *schedule.stages])) * len(runner.splits))
         try:
             with _first_interrupt_sets(runner.interrupted):
                 runner.run_stage(schedule.starts, runner.started)
@@ -163,6 +163,9 @@ def fit_candidates(problem: Problem, schedule: Schedule, align: Align | None = N
         except KeyboardInterrupt:
             if not (candidates or runner.started):
                 raise
+    if not (candidates or runner.started):
+        names = ", ".join(learner.name for stage in schedule.stages for learner in stage)
+        raise ValueError(f"there are too few rows to fit {names}; collect more rows, or choose model='linear'")
     return candidates or runner.started
 
 

@@ -11,7 +11,10 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """Progress in jobs, each a learner on a fold; it shows nothing, and subclasses do."""
+    """Progress in jobs, each a learner on a fold; it shows nothing, and subclasses do.
+
+    ``begin`` is called before it is entered.
+    """
 
     def __enter__(self) -> Progress:
         return self
@@ -43,7 +46,7 @@ class ProgressBar(Progress):
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("fit", total=None, job=1, best="")
+        self._task = self._bar.add_task("fit", total=0, job=1, best="")
         self._lock, self._done, self._total, self._best_score = Lock(), 0, 0, -math.inf
 
     def __enter__(self) -> ProgressBar:

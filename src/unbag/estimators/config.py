@@ -62,6 +62,9 @@ class Thresholds:
     ridges_from_start: tuple[float, ...] = (10, 1, 0.1)
     """For bags and for classes without names: under a larger penalty, a linear model returns to a saddle point, or to
     shifts of whole bags. Ranking bags of embeddings: .85 for .57."""
+    max_columns: int = 10_000
+    """Up to this number of columns, "auto" fits all kinds of models. With more, LightGBM takes seconds for a tree and a
+    network has millions of weights in each fold, and only a linear model is fitted."""
     max_classes_for_trees: int = 64
     n_starts: int = 3
     """Clusterings from which classes without names are found."""
@@ -156,6 +159,8 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
         return (_restart(network, n_restarts),)
     weak = _is_weak(problem)
     first: list[Learner] = [Linear("linear", Columns.fit, ridges=t.ridges_from_start if weak else t.ridges)]
+    if row_shape(problem.X)[0] > t.max_columns:
+        return (tuple(first),)
     counted = all(s.aggregate.outcome.endswith("_counts") and s.groups.max_size > 1 for s in problem.sets)
     if counted and problem.n_groups <= t.max_groups_for_clusters:
         first.append(Linear("clusters", Clusters.fit, ridges=t.ridges_of_clusters, once=True))

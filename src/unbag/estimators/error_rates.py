@@ -62,8 +62,13 @@ def fitted_rate(aggregate: Aggregate) -> float:
 
 def _most_likely_rate(aggregate: Noisy, observations: Observations, members: Tensor) -> float:
     """Return the rate that best explains observations by predictions of their members, which are NaN where missing."""
-    judged = observations.groups.segments.sum((~members.isfinite().all(1)).long()) == 0
     segments = observations.groups.segments
+    judged = segments.sum((~members.isfinite().all(1)).long()) == 0
+    if (n_judged := int(judged.sum())) < MIN_GROUPS:
+        raise ValueError(
+            f'rate="fit" needs at least {MIN_GROUPS} observations all of whose rows are held out; got {n_judged} of '
+            f"{len(judged)}; pass validation=unbag.CrossFitting(n_folds=4), which holds out each observation, or a rate"
+        )
     inside = segments.expand(judged)
     kept = Segments.from_sizes(segments.sizes[judged])
     rate = aggregate.most_likely_rate(

@@ -91,8 +91,10 @@ class Boosting:
         return self
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[BoostingModel]:
-        """Yield the trees after each step."""
+        """Yield the trees after each step; none where no column can be split."""
         booster, base, cache = self._make_booster(problem, seed), problem.constant_outputs, dict[str, Any]()
+        if booster is None:
+            return
         for step in range(1, self.n_steps + 1):
             objective = _Objective(problem, base, start if step == 1 else None, self.overrelaxation)
             for _ in range(self.rounds_per_step):
@@ -100,6 +102,7 @@ class Boosting:
             yield BoostingModel(booster, step * self.rounds_per_step, base, cache)
 
     def _make_booster(self, problem: Problem, seed: int) -> Any:
+        """Return a booster without trees, or None where LightGBM can split no column."""
         lightgbm = import_lightgbm()
         table = torch.cat([part.flatten(1) for part in split_rows(problem.X)]).numpy(force=True)
         n_outputs = problem.labels.n_outputs
@@ -112,7 +115,7 @@ class Boosting:
             "min_sum_hessian_in_leaf": 1.0,  # of soft targets: trees with smaller hessians diverge
             "feature_fraction": float(np.clip(40 / table.shape[1], 0.2, 0.7)),
             "max_bin": 63,
-            "feature_pre_filter": False,  # an error where no column has enough rows to be split
+            "feature_pre_filter": False,  # whether a column can be split differs between folds
             "num_threads": 1,
             "deterministic": True,
             "force_col_wise": True,
@@ -120,7 +123,11 @@ class Boosting:
             "verbose": -1,
             **self.parameters,
         }
-        return lightgbm.Booster(parameters, lightgbm.Dataset(table, params=parameters))
+        data = lightgbm.Dataset(table, params=parameters).construct()
+        n_bins = max(data.feature_num_bin(column) for column in range(table.shape[1]))
+        if n_bins < 2 or len(table) < 2 * parameters["min_data_in_leaf"]:
+            return None
+        return lightgbm.Booster(parameters, data)
 
 
 @dataclass(eq=False)

@@ -1,8 +1,7 @@
-"""What a prediction costs under each label it could have.
+"""Losses of predictions under each possible label.
 
 Each loss takes logits of shape ``(n, k)`` and returns losses of the same shape: entry ``[i, j]`` is the loss of row
-``i`` if its label were ``j``. Where a logit of ``-inf`` rules a class out, the losses of the other classes and their
-gradients stay finite.
+``i`` with label ``j``. For logits of ``-inf``, losses of the other classes and their gradients stay finite.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def cross_entropy(logits: Tensor) -> Tensor:
 
 
 def logistic(logits: Tensor) -> Tensor:
-    """Return one class against the rest: ``softplus(-f_j) + sum_{v != j} softplus(f_v)``.
+    """Return the one-vs-rest logistic loss, ``softplus(-f_j) + sum_{v != j} softplus(f_v)``.
 
     For two classes with logits ``[0, f]`` this is the paper's logistic loss of ``f``, up to the constant log 2.
 
@@ -40,9 +39,9 @@ def logistic(logits: Tensor) -> Tensor:
     >>> logistic(torch.tensor([[0.0, 1.0]])) - math.log(2)
     tensor([[1.3133, 0.3133]])
     """
-    # Not torch's softplus, which is the identity above 20; that is off by 2e-9.
+    # torch's softplus is the identity above 20, with an error of 2e-9.
     if_positive, if_negative = -logsigmoid(logits), -logsigmoid(-logits)  # each (n, k)
-    # The others are added up from both sides: taking one class from the total would lose the small ones.
+    # Cumulative sums from both sides, because subtraction from the total would lose small terms.
     before = pad(if_negative[:, :-1], (1, 0)).cumsum(1)
     after = pad(if_negative[:, 1:], (0, 1)).flip(1).cumsum(1).flip(1)
     return if_positive + before + after
@@ -69,85 +68,73 @@ def mse(logits: Tensor) -> Tensor:
     """
     probs = logits.softmax(-1)
     squares = probs.square()
-    # A sum of squares is at least each of them, also when rounded, so that no loss comes out negative.
+    # A rounded sum of squares is at least each of them, so that losses are not negative.
     return (squares.sum(-1, keepdim=True) - squares) + (1 - probs).square()
 
 
 def gce(logits: Tensor, q: float = 0.7) -> Tensor:
     """Return the generalised cross entropy ``(1 - p_j^q) / q``: near 0 the cross entropy, at 1 half of :func:`mae`.
 
-    Robust to wrong labels; Zhang and Sabuncu, 2018.
+    Robust to label noise; Zhang and Sabuncu, 2018.
 
     Examples
     --------
     >>> gce(torch.tensor([[0.25, 0.75]]).log(), q=0.5)
     tensor([[1.0000, 0.2679]])
     """
-    _expect(_is_finite(q) and 0 < q <= 1, "q", "a number above 0 and up to 1", q, "for q = 0 use cross_entropy")
+    _check("q", q, lambda q: 0 < q <= 1, "a number above 0 and up to 1", "for q = 0 use cross_entropy")
     return -torch.expm1(q * logits.log_softmax(-1)) / q
 
 
 def focal(logits: Tensor, gamma: float = 2.0) -> Tensor:
-    """Return ``-(1 - p_j)^gamma log p_j``, which gives rows that are right less weight; Lin et al., 2017.
+    """Return ``-(1 - p_j)^gamma log p_j``, with less weight for correct predictions; Lin et al., 2017.
 
     Examples
     --------
     >>> focal(torch.tensor([[0.5, 0.5]]).log())
     tensor([[0.1733, 0.1733]])
     """
-    _expect(_is_finite(gamma) and gamma >= 0, "gamma", "a finite number of at least 0", gamma, "2 is the usual choice")
+    _check("gamma", gamma, lambda gamma: gamma >= 0, "a finite number of at least 0", "2 is the usual choice")
     log_probs = logits.log_softmax(-1)
     if gamma == 0:
         return -log_probs
     ruled_out = log_probs == float("-inf")
     focus = (gamma * _log_complement(log_probs)).exp()
-    # Zero times infinity in the gradient of a product would be NaN.
+    # The gradient of a product with -inf would be NaN.
     return (-focus * log_probs.masked_fill(ruled_out, 0)).masked_fill(ruled_out, float("inf"))
 
 
 def symmetric_cross_entropy(logits: Tensor, alpha: float = 0.1, beta: float = 1.0, log_zero: float = -4.0) -> Tensor:
-    """Return ``alpha * cross entropy + beta * reverse cross entropy``; robust to wrong labels; Wang et al., 2019.
+    """Return ``alpha * cross entropy + beta * reverse cross entropy``; robust to label noise; Wang et al., 2019.
 
-    The reverse, ``-sum_v p_v log [v = j]``, needs a finite number for the log of zero; with it, it is
-    ``-log_zero * (1 - p_j)``.
+    With ``log_zero`` for the log of zero, the reverse cross entropy is ``-log_zero * (1 - p_j)``.
 
     Examples
     --------
     >>> symmetric_cross_entropy(torch.tensor([[0.5, 0.5]]).log())
     tensor([[2.0693, 2.0693]])
     """
-    _expect(_is_finite(alpha) and alpha > 0, "alpha", "a finite number above 0", alpha, "for alpha = 0 use mae")
-    _expect(_is_finite(beta) and beta >= 0, "beta", "a finite number of at least 0", beta, "1 is the usual choice")
-    _expect(
-        _is_finite(log_zero) and log_zero < 0, "log_zero", "a finite number below 0", log_zero, "-4 is the usual choice"
-    )
+    _check("alpha", alpha, lambda alpha: alpha > 0, "a finite number above 0", "for alpha = 0 use mae")
+    _check("beta", beta, lambda beta: beta >= 0, "a finite number of at least 0", "1 is the usual choice")
+    _check("log_zero", log_zero, lambda log_zero: log_zero < 0, "a finite number below 0", "-4 is the usual choice")
     log_probs = logits.log_softmax(-1)
     return beta * log_zero * torch.expm1(log_probs) - alpha * log_probs
 
 
 LOSSES: dict[str, Loss] = {
-    "cross_entropy": cross_entropy,
-    "logistic": logistic,
-    "mae": mae,
-    "mse": mse,
-    "gce": gce,
-    "focal": focal,
-    "symmetric_cross_entropy": symmetric_cross_entropy,
+    loss.__name__: loss for loss in (cross_entropy, logistic, mae, mse, gce, focal, symmetric_cross_entropy)
 }
+"""Losses by name."""
 
 
 def _log_complement(log_probs: Tensor) -> Tensor:
-    """Do what the kernel of this name does, with gradients, for which no branch may be infinite where it is unused."""
+    """Compute ``log(1 - p)`` with finite gradients, also of the branch of ``torch.where`` that is not selected."""
     likely = log_probs > -0.5
-    # Not -inf: where all others are ruled out, the logsumexp of nothing has no gradient.
+    # A finite minimum, because the logsumexp of -inf alone has no gradient.
     unlikely = log_probs.masked_fill(likely, torch.finfo(log_probs.dtype).min)
     return torch.where(likely, unlikely.logsumexp(-1, keepdim=True), torch.log1p(-unlikely.exp()))
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)
-
-
-def _expect(condition: bool, name: str, expected: str, got: Any, hint: str) -> None:
-    if not condition:
-        raise ValueError(f"{name} must be {expected}, got {got!r}; {hint}")
+def _check(name: str, value: Any, is_valid: Callable[[Any], bool], expected: str, advice: str) -> None:
+    if not (isinstance(value, Real) and math.isfinite(value) and is_valid(value)):
+        raise ValueError(f"{name} must be {expected}, got {value!r}; {advice}")

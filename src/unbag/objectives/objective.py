@@ -1,7 +1,7 @@
-"""What training minimises, with its gradient: one differentiable path for the public losses and the training loop.
+"""Values and gradients of objectives, for the public losses and the training loop.
 
-The gradients of the likelihood and of the cross entropy are differences of probabilities. Automatic differentiation
-would find the same in several times as many operations.
+The gradients of the likelihood and of the cross entropy are differences of probabilities; automatic differentiation
+would need several times as many operations.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from unbag._kernels.segments import Segments
 from unbag.aggregates.base import Aggregate, chain_gradient, gradient_in_logits
 
 Objective = Callable[[Tensor, Segments, Tensor], Tensor]
-"""From outputs (memberships, width), the memberships of each group and checked observations to one value per group.
+"""From outputs (memberships, width), memberships of each group and validated observations to one value per group.
 
-The value of a group depends on the outputs of its own members."""
+The value of a group depends only on the outputs of its members."""
 
 
 class ValueAndGrad(NamedTuple):
-    """The values of an objective, and the gradient of their sum; both are to be multiplied by ``scale``.
+    """Values of an objective and the gradient of their sum, both without the factor ``scale``.
 
-    For groups of one size, ``values`` may be those of members, in order, whose sum is that of the groups.
+    For groups of one size, ``values`` may be those of members, to be added up in each group.
     """
 
     values: Tensor  # (groups,) or (memberships,)
@@ -32,7 +32,7 @@ class ValueAndGrad(NamedTuple):
     scale: float
 
     def weighted(self, weights: Tensor, segments: Segments) -> ValueAndGrad:
-        """Multiply what is of a group by its weight; each value must depend on the outputs of its group alone."""
+        """Multiply values and gradients by the weights of groups."""
         values = (self.values.view(len(weights), -1) * weights[:, None]).flatten()
         return ValueAndGrad(values, self.grad.mul_(segments.expand(weights)[:, None]), self.scale)
 
@@ -44,7 +44,7 @@ def negative_log_likelihood(aggregate: Aggregate, log_probs: Tensor, segments: S
 
 
 def cross_entropy_risk(
-    log_probs: Tensor, weights: Tensor, segments: Segments, of_rows: Tensor | None = None
+    log_probs: Tensor, weights: Tensor, segments: Segments, member_weights: Tensor | None = None
 ) -> ValueAndGrad:
     """Return the unbiased risk of the cross entropy, and its gradient in the logits.
 
@@ -53,15 +53,18 @@ def cross_entropy_risk(
     log_probs
         Log-probabilities of the classes, one row per membership.
     weights
-        The posterior of the labels, of the same shape; a constant.
+        Posterior of the labels, of the same shape; a constant.
     segments
-        The memberships of each group.
-    of_rows
-        One weight per membership, which multiplies its term; None: all are alike.
+        Memberships of each group.
+    member_weights
+        One weight per membership, which multiplies its term; None is 1 for all.
     """
     values, grad = weighted_sum(log_probs, weights), gradient_in_logits(weights, log_probs)
-    if of_rows is not None:
-        values, grad = (values * of_rows).masked_fill_(of_rows == 0, 0), grad.mul_(of_rows[:, None])
+    if member_weights is not None:
+        values, grad = (
+            (values * member_weights).masked_fill_(member_weights == 0, 0),
+            grad.mul_(member_weights[:, None]),
+        )
     if segments.uniform_size is not None:
         return ValueAndGrad(values, grad, -1 / segments.uniform_size)
     grad.div_(segments.expand(segments.sizes)[:, None])
@@ -69,20 +72,17 @@ def cross_entropy_risk(
 
 
 def weighted_risk(losses: Tensor, weights: Tensor, segments: Segments) -> Tensor:
-    """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from one row per membership; any loss."""
+    """Return ``(1/m) sum_i sum_j weights_ij losses_ij`` of each group, from the losses of memberships."""
     return segments.sum(weighted_sum(losses, weights)) / segments.sizes
 
 
 def weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:
-    """Add up the losses of each row, by weight.
-
-    Zero times infinity would be NaN, but a class that is ruled out costs nothing.
-    """
+    """Return the weighted sum of the losses of each row, where weights of zero also cancel infinite losses."""
     return (losses * weights).masked_fill_(weights == 0, 0).sum(1)
 
 
 def value_and_grad(objective: Callable[[Tensor], Tensor], outputs: Tensor) -> ValueAndGrad:
-    """Return the values of any differentiable objective of the outputs, and the gradient of their sum."""
+    """Return the values of a differentiable objective of the outputs, and the gradient of their sum."""
     with torch.enable_grad():
         outputs = outputs.detach().requires_grad_()
         values = objective(outputs)
@@ -91,7 +91,7 @@ def value_and_grad(objective: Callable[[Tensor], Tensor], outputs: Tensor) -> Va
 
 
 class WithGradient(torch.autograd.Function):
-    """Let automatic differentiation use a gradient that was written out: values of groups from logits of members."""
+    """Compute values of groups from logits of members, with an explicit gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, segments: Segments, compute: Callable[[Tensor], ValueAndGrad]) -> Tensor:
@@ -104,7 +104,7 @@ class WithGradient(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        """Multiply the gradient that was kept."""
+        """Multiply the saved gradient."""
         return chain_gradient(ctx.saved_tensors[0], ctx.scale * grad, ctx.segments), None, None
 
 
@@ -122,7 +122,7 @@ def proportion_divergence(log_probs: Tensor, groups: Segments, counts: Tensor) -
     sizes = groups.sizes[:, None]
     log_mean = sum_probabilities(log_probs, groups) - sizes.to(log_probs.dtype).log()  # (groups, k)
     observed = counts.to(log_probs.dtype) / sizes
-    # A class that is not in a group costs nothing, even where its log-probability is without bounds.
+    # Classes with a count of zero have no term, even if their log-probability is -inf.
     return (torch.xlogy(observed, observed) - observed * log_mean.masked_fill(counts == 0, 0)).sum(1)
 
 
@@ -134,5 +134,5 @@ def sum_probabilities(log_probs: Tensor, groups: Segments) -> Tensor:
 
 
 def match_proportions(logits: Tensor, groups: Segments, counts: Tensor) -> Tensor:
-    """Return the same as :func:`proportion_divergence` from logits: an objective."""
+    """Return :func:`proportion_divergence` from logits, as an objective."""
     return proportion_divergence(logits.log_softmax(-1), groups, counts)

@@ -1,4 +1,4 @@
-"""What training minimises: the unbiased risk of any loss, and the negative log-likelihood."""
+"""Objectives of groups: the unbiased risk of any loss, and the negative log-likelihood."""
 
 from __future__ import annotations
 
@@ -14,13 +14,48 @@ from unbag.aggregates.noisy import Noisy
 from unbag.data.groups import Groups
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
 from unbag.objectives.losses import LOSSES, Loss, cross_entropy
-from unbag.objectives.objective import WithGradient, cross_entropy_risk, weighted_risk
+from unbag.objectives.objective import ValueAndGrad, WithGradient, cross_entropy_risk, weighted_risk
 
 Reduction = Literal["mean", "sum", "none"]
 
 
-class UnbiasedRisk(nn.Module):
-    """The classification risk, estimated without bias from groups: the universal unbiased method.
+class _GroupObjective(nn.Module):
+    """An objective with one value per group."""
+
+    def __init__(
+        self, aggregate: Aggregate, *, reduction: Reduction = "mean", impossible: Impossible = "raise"
+    ) -> None:
+        super().__init__()
+        self.aggregate = _check_aggregate(aggregate)
+        self.reduction = check_choice("reduction", reduction, get_args(Reduction))
+        self.impossible = check_choice("impossible", impossible, get_args(Impossible))
+
+    def _ignore_zero(self, log_likelihood: Tensor, weights: Tensor | None, groups: Groups, z: Any) -> Tensor:
+        """Replace the log-likelihoods of groups of weight zero by zero, and validate the others."""
+        if weights is not None:
+            log_likelihood = log_likelihood.masked_fill(weights == 0, 0)
+        if self.impossible == "raise":
+            raise_if_impossible(log_likelihood, groups, z)
+        return log_likelihood
+
+    def _reduce(self, values: Tensor, weights: Tensor | None, total: Tensor | None) -> Tensor:
+        """Reduce the values of groups, multiplied by weights; the mean is divided by the sum of ``total``."""
+        if weights is not None:
+            values = values * weights.to(values.dtype)
+        if self.reduction == "none":
+            return values
+        if self.reduction == "sum":
+            return values.sum()
+        return values.mean() if total is None else values.sum() / total.to(values.dtype).sum()
+
+    def extra_repr(self) -> str:
+        """Return the settings for the representation of the module."""
+        loss = f"loss={getattr(self.loss, '__name__', self.loss)}, " if hasattr(self, "loss") else ""
+        return f"{self.aggregate}, {loss}reduction={self.reduction!r}, impossible={self.impossible!r}"
+
+
+class UnbiasedRisk(_GroupObjective):
+    """The unbiased estimate of the classification risk from groups: the universal unbiased method.
 
     The risk of a group of m members is ``(1/m) sum_i sum_j p(y_i = j | z, x_1..x_m) loss(f(x_i), j)``. The weights
     carry no gradient.
@@ -28,16 +63,15 @@ class UnbiasedRisk(nn.Module):
     Parameters
     ----------
     aggregate
-        What was observed of each group.
+        Kind of the observations.
     loss
-        A name from :data:`unbag.losses.LOSSES`, or any function from logits of shape ``(n, k)`` to losses of the same
-        shape, where entry ``[i, j]`` is the loss of row i if its label were j.
+        A name from :data:`unbag.objectives.losses.LOSSES`, or a function from logits of shape ``(n, k)`` to losses of
+        the same shape, where entry ``[i, j]`` is the loss of row i with label j.
     reduction
         ``"mean"`` over groups, ``"sum"``, or ``"none"`` for one value per group.
     impossible
-        Where the logits rule an observation out, there is no posterior. ``"raise"`` names the groups;
-        ``"-inf"``, after their log-likelihood, makes their risk NaN, and with it the mean or the sum. A group of weight
-        zero in ``group_weights`` is left out either way.
+        Observations that the logits rule out have no posterior: ``"raise"`` raises an error that names the groups, and
+        ``"-inf"`` makes their risk NaN. Groups of weight zero are ignored in both cases.
 
     Examples
     --------
@@ -59,11 +93,8 @@ class UnbiasedRisk(nn.Module):
         reduction: Reduction = "mean",
         impossible: Impossible = "raise",
     ) -> None:
-        super().__init__()
-        self.aggregate = _check_aggregate(aggregate)
+        super().__init__(aggregate, reduction=reduction, impossible=impossible)
         self.loss = _check_loss(loss)
-        self.reduction = check_choice("reduction", reduction, get_args(Reduction))
-        self.impossible = check_choice("impossible", impossible, get_args(Impossible))
 
     def forward(
         self,
@@ -82,19 +113,18 @@ class UnbiasedRisk(nn.Module):
         logits
             One row per instance, shape ``(n, k)``. Half precision is computed in float32.
         groups
-            Which rows form which group.
+            Rows of each group.
         z
             One observation per group.
         weights
-            Taken in place of the posterior at these logits, shape ``(memberships, k)``, rows in the order of
-            ``groups.members``; z is then not looked at. A weight of zero makes its term zero, also where the loss is
-            infinite.
+            Weights in place of the posterior, shape ``(memberships, k)``, rows in the order of ``groups.members``; z
+            is then ignored. A weight of zero makes its term zero, even if the loss is infinite.
         group_weights
-            One weight per group, not negative, matched by id as z is. The mean is divided by their sum; a group of
-            weight zero does not count, even where its observation is impossible.
+            One weight per group, not negative, matched by id as z is. The mean is divided by their sum. A group of
+            weight zero is ignored, even if its observation is impossible.
         sample_weight
-            One weight per row of the logits, not negative, which multiplies the terms of its memberships. A group then
-            counts as much as its members do on average: equal weights of its rows are the weight of the group.
+            One weight per row of the logits, not negative, which multiplies the terms of its memberships. The weight of
+            a group is then the mean of those of its members.
 
         Returns
         -------
@@ -104,39 +134,35 @@ class UnbiasedRisk(nn.Module):
         if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         self.aggregate.check_sizes(groups)
-        given = None if group_weights is None else read_group_weights(group_weights, groups)
-        evidence = None
+        factors = None if group_weights is None else read_group_weights(group_weights, groups)
+        log_likelihood, member_weights, total = None, None, factors
         if weights is None:
             with torch.no_grad():
-                evidence = self.aggregate.evidence(logits, groups, z)
-            weights = evidence.posterior
+                log_likelihood, weights = self.aggregate.evidence(logits, groups, z)
         else:
-            member_logits(logits, groups)  # validates them
+            member_logits(logits, groups)  # validates the logits
             weights = _check_weights(weights, logits, groups)
-        counted, of_rows = given, None
         if sample_weight is not None:
-            of_rows = read_sample_weight(sample_weight, len(logits), groups.device)[groups.members].to(logits.dtype)
-            counted = _product(given, groups.segments.sum(of_rows) / groups.sizes)
-        _refuse_all_zero(counted, self.reduction)
-        if evidence is not None and self.impossible == "raise":
-            raise_if_impossible(_counted(evidence.log_likelihood, counted), groups, z)
-        if counted is not None:  # zero times NaN, where there is no posterior, would be NaN
-            weights = weights.masked_fill(groups.segments.expand(counted == 0)[:, None], 0)
+            member_weights = read_sample_weight(sample_weight, len(logits), groups.device)[groups.members]
+            member_weights = member_weights.to(logits.dtype)
+            total = _multiply(factors, groups.segments.sum(member_weights) / groups.sizes)
+        _raise_if_all_zero(total, self.reduction)
+        if log_likelihood is not None:
+            self._ignore_zero(log_likelihood, total, groups, z)
+        if total is not None:  # the posterior of ignored groups may be NaN
+            weights = weights.masked_fill(groups.segments.expand(total == 0)[:, None], 0)
         with full_precision(logits.device.type):
-            risks = self._risks(logits, weights, groups, of_rows)
-            return _reduce(risks if given is None else risks * given.to(risks.dtype), self.reduction, counted)
+            return self._reduce(self._risks(logits, weights, groups, member_weights), factors, total)
 
-    def extra_repr(self) -> str:
-        """Name the settings where the module is printed."""
-        loss = getattr(self.loss, "__name__", self.loss)
-        return f"{self.aggregate}, loss={loss}, reduction={self.reduction!r}, impossible={self.impossible!r}"
-
-    def _risks(self, logits: Tensor, weights: Tensor, groups: Groups, of_rows: Tensor | None) -> Tensor:
+    def _risks(self, logits: Tensor, weights: Tensor, groups: Groups, member_weights: Tensor | None) -> Tensor:
         segments = groups.segments
         if self.loss is not cross_entropy:
-            weights = weights if of_rows is None else weights * of_rows[:, None]
+            weights = weights if member_weights is None else weights * member_weights[:, None]
             return weighted_risk(groups.gather(self._losses(logits)), weights, segments)
-        compute = lambda own: cross_entropy_risk(log_softmax(class_major(own)), weights, segments, of_rows)  # noqa: E731
+
+        def compute(members: Tensor) -> ValueAndGrad:
+            return cross_entropy_risk(log_softmax(class_major(members)), weights, segments, member_weights)
+
         return WithGradient.apply(groups.gather(logits), segments, compute)
 
     def _losses(self, logits: Tensor) -> Tensor:
@@ -144,18 +170,17 @@ class UnbiasedRisk(nn.Module):
         if not isinstance(losses, Tensor) or losses.shape != logits.shape:
             raise ValueError(
                 f"loss must return one loss per row and class, shape {tuple(logits.shape)}; got {describe(losses)}; "
-                "entry [i, j] is the loss of row i if its label were j"
+                "entry [i, j] is the loss of row i with label j"
             )
         return losses
 
 
-class NegativeLogLikelihood(nn.Module):
+class NegativeLogLikelihood(_GroupObjective):
     """The negative log-likelihood of the observations of groups, ``-log p(z | x_1..x_m)``.
 
-    Takes what :class:`UnbiasedRisk` takes, less the loss and the weights; rows of one group must have equal weights in
-    ``sample_weight``, which are the weight of the group, because a group has one likelihood. Observations that the
-    logits rule out raise :class:`ImpossibleObservation`, as in :class:`UnbiasedRisk`; with ``impossible="-inf"`` their
-    value is ``inf``, and so is the mean.
+    Parameters are those of :class:`UnbiasedRisk` without the loss and the weights. ``sample_weight`` must be equal in
+    all rows of a group, which have one likelihood. Observations that the logits rule out raise
+    :class:`ImpossibleObservation`, or are ``inf`` with ``impossible="-inf"``.
 
     Examples
     --------
@@ -166,50 +191,33 @@ class NegativeLogLikelihood(nn.Module):
     tensor(0.6931)
     """
 
-    def __init__(
-        self, aggregate: Aggregate, *, reduction: Reduction = "mean", impossible: Impossible = "raise"
-    ) -> None:
-        super().__init__()
-        self.aggregate = _check_aggregate(aggregate)
-        self.reduction = check_choice("reduction", reduction, get_args(Reduction))
-        self.impossible = check_choice("impossible", impossible, get_args(Impossible))
-
     def forward(
         self, logits: Tensor, groups: Groups, z: Any, *, group_weights: Any = None, sample_weight: Any = None
     ) -> Tensor:
         """Return the negative log-likelihood, differentiable in the logits; see :meth:`UnbiasedRisk.forward`."""
         self.aggregate.check_sizes(groups)
-        counted = None if group_weights is None else read_group_weights(group_weights, groups)
+        weights = None if group_weights is None else read_group_weights(group_weights, groups)
         log_likelihood = self.aggregate.log_likelihood(logits, groups, z)
         if sample_weight is not None:
-            counted = _product(counted, weights_of_groups(sample_weight, groups, len(logits)))
-        _refuse_all_zero(counted, self.reduction)
-        log_likelihood = _counted(log_likelihood, counted)
-        if self.impossible == "raise":
-            raise_if_impossible(log_likelihood, groups, z)
-        values = -log_likelihood
-        return _reduce(values if counted is None else values * counted.to(values.dtype), self.reduction, counted)
-
-    def extra_repr(self) -> str:
-        """Name the settings where the module is printed."""
-        return f"{self.aggregate}, reduction={self.reduction!r}, impossible={self.impossible!r}"
+            weights = _multiply(weights, weights_of_groups(sample_weight, groups, len(logits)))
+        _raise_if_all_zero(weights, self.reduction)
+        return self._reduce(-self._ignore_zero(log_likelihood, weights, groups, z), weights, weights)
 
 
 class NoisyLikelihood(nn.Module):
-    """The negative log-likelihood of answers of yes or no, with a rate of wrong ones that is learned with the model.
+    """The negative log-likelihood of binary observations with an error rate that is learned with the model.
 
-    The rate is a parameter of this module: hand it to the optimiser beside those of the model. It stays below one half,
-    where answers would turn into their contrary. It can be told from an unsure model only as far as the model cannot
-    explain every answer by itself: rows must be in several groups, or share what their columns say, and a model that
-    learns single answers by heart makes the rate too low. Where rows say nothing, p(yes) is all that answers tell, and
-    any rate below it fits as well. :class:`Noisy` with the rate that was learned judges and disaggregates.
+    The rate is a parameter of this module: pass it to the optimiser with those of the model. It stays below one half,
+    where observations would be inverted. It is identifiable only if the model cannot fit every error: rows must be in
+    several groups, or share features; a model that overfits makes the rate too low. Use :class:`Noisy` with the
+    learned rate for evaluation and disaggregation.
 
     Parameters
     ----------
     aggregate
-        What is answered, as in :class:`Noisy`.
+        A binary kind, as in :class:`Noisy`.
     rate
-        Of wrong answers at the beginning, between 0 and 0.5.
+        Initial error rate, between 0 and 0.5.
 
     Examples
     --------
@@ -224,59 +232,45 @@ class NoisyLikelihood(nn.Module):
     def __init__(self, aggregate: Aggregate, rate: float = 0.1) -> None:
         super().__init__()
         if not isinstance(rate, int | float) or not 0 < rate < 0.5:
-            raise ValueError(f"rate must be a number between 0 and 0.5 to begin with, got {rate!r}")
+            raise ValueError(f"rate must be a number between 0 and 0.5, got {rate!r}")
         self.aggregate = Noisy(aggregate, rate).aggregate
         self.log_odds = nn.Parameter(torch.tensor(2.0 * rate, dtype=torch.float64).logit())  # of twice the rate
 
     @property
     def rate(self) -> float:
-        """How often answers are wrong, as it has been learned."""
+        """The learned error rate."""
         return float(self.log_odds.detach().sigmoid()) / 2
 
     def forward(self, logits: Tensor, groups: Groups, z: Any) -> Tensor:
-        """Return the mean over groups, differentiable in the logits and in the rate; answers are 0 or 1."""
-        answers = Noisy(self.aggregate, self.rate)
-        wrong, rate = answers.chance_of_error(logits, groups, z), self.log_odds.sigmoid() / 2
+        """Return the mean over groups, differentiable in the logits and the rate; observations are 0 or 1."""
+        noisy = Noisy(self.aggregate, self.rate)
+        wrong, rate = noisy.chance_of_error(logits, groups, z), self.log_odds.sigmoid() / 2
         # The gradient in the rate is that of the expected log-probability of right and wrong answers.
-        of_rate = wrong * rate.log() + (1 - wrong) * (1 - rate).log()
-        log_likelihood = answers.log_likelihood(logits, groups, z)
-        return -(log_likelihood + (of_rate - of_rate.detach()).to(log_likelihood.dtype)).mean()
+        expected = wrong * rate.log() + (1 - wrong) * (1 - rate).log()
+        log_likelihood = noisy.log_likelihood(logits, groups, z)
+        return -(log_likelihood + (expected - expected.detach()).to(log_likelihood.dtype)).mean()
 
     def extra_repr(self) -> str:
-        """Name the settings where the module is printed."""
+        """Return the settings for the representation of the module."""
         return f"{self.aggregate}, rate={self.rate:.3g}"
 
 
-def _product(weights: Tensor | None, factor: Tensor) -> Tensor:
+def _multiply(weights: Tensor | None, factor: Tensor) -> Tensor:
     return factor if weights is None else weights * factor
 
 
-def _counted(log_likelihood: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the log-likelihood of groups that count, and zero for those of weight zero, whatever it may be."""
-    return log_likelihood if weights is None else log_likelihood.masked_fill(weights == 0, 0)
-
-
-def _reduce(weighted: Tensor, reduction: str, weights: Tensor | None) -> Tensor:
-    """Bring one value per group, multiplied by its weight, to what the caller asked for."""
-    if reduction == "none":
-        return weighted
-    if reduction == "sum":
-        return weighted.sum()
-    return weighted.mean() if weights is None else weighted.sum() / weights.to(weighted.dtype).sum()
-
-
-def _refuse_all_zero(weights: Tensor | None, reduction: str) -> None:
+def _raise_if_all_zero(weights: Tensor | None, reduction: str) -> None:
     if weights is not None and reduction == "mean" and not bool(weights.any()):
         raise ValueError(
             "group_weights must not all be zero for reduction='mean', which divides by their sum, nor may "
-            "sample_weight; leave out the batch or use reduction='sum'"
+            "sample_weight; omit the batch or use reduction='sum'"
         )
 
 
 def _check_aggregate(aggregate: Any) -> Aggregate:
     if not isinstance(aggregate, Aggregate):
         got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else f"{aggregate!r}"
-        raise TypeError(f"aggregate must be an Aggregate, got {got}; hand in an instance such as PairwiseSimilarity()")
+        raise TypeError(f"aggregate must be an Aggregate, got {got}; pass an instance such as PairwiseSimilarity()")
     return aggregate
 
 
@@ -297,7 +291,7 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
     if weights.shape != expected:
         raise ValueError(
             f"weights must have one row per membership and one column per class, shape {expected}; got shape "
-            f"{tuple(weights.shape)}; for weights per row of the logits, hand in weights[groups.members]"
+            f"{tuple(weights.shape)}; for weights per row of the logits, pass weights[groups.members]"
         )
     if not weights.is_floating_point():
         raise TypeError(f"weights must be floating-point numbers, got {weights.dtype}; convert them with .float()")

@@ -82,6 +82,7 @@ def render(lines: Lines) -> dict[str, str]:
     whole, bags = standing(all_places), _bag_rows(lines)
     pictures = {PICTURE: _picture(all_places, whole), SAID_PICTURE: _said_picture(all_places, whole)}
     page = _templates.get_template("defaults.md.j2").render(
+        measured=sorted({line["versions"]["unbag"] for line in lines.values() if "unbag" in line.get("versions", {})}),
         whole=whole,
         below=_below(whole),
         development=[name for name, one in SETS.items() if one.development],
