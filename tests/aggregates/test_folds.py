@@ -137,7 +137,7 @@ def test_levels_that_repeat_share_their_table() -> None:
 
 def test_steps_read_every_member_once() -> None:
     segments = Segments.from_sizes([2, 5, 1, 5])
-    steps = lattice.Steps.of(segments)
+    steps = lattice.Steps.from_segments(segments)
     assert sorted(steps.reading.tolist()) == list(range(13))
     assert steps.active == [4, 3, 2, 2, 2]
     assert segments.sizes[steps.order].tolist() == [5, 5, 2, 1]
