@@ -130,7 +130,7 @@ def test_bad_groups(act, error, message):
             ValueError,
             r"MultipleInstance has two classes, negative and positive, but n_classes is 3; .*AtLeast\(1, label\)",
         ),
-        (lambda: pairs(zeros(4).to("meta")), ValueError, "logits are on meta, but the groups are on cpu; move one"),
+        (lambda: pairs(zeros(4).to("meta")), ValueError, "logits is on meta, but the groups are on cpu; move one"),
         (lambda: pairs(z=torch.ones(2, device="meta")), ValueError, r"z is on meta, but the groups .*\.to\('cpu'\)"),
     ]
 )

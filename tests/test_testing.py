@@ -15,6 +15,8 @@ from unbag import Aggregate, Evidence, Groups, MultipleInstance
 from unbag._kernels.segments import Segments
 from unbag.testing import CHECKS, check_aggregate
 
+INF = float("inf")
+
 RIGHT = [
     ("PairwiseSimilarity", (), 4, (2,)),
     ("PairwiseSimilarity", (), 2, (2,)),
@@ -76,33 +78,51 @@ def test_enumerated_aggregates_pass(definition: Definition) -> None:
 # Wrong aggregates, under the check that notices them first.
 
 
+def change_inference(change: Callable[..., tuple[Tensor, Tensor]]) -> Callable[[], Aggregate]:
+    """Return a kind whose likelihood and posterior are right, and then changed."""
+
+    class Changed(MultipleInstance):
+        def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+            return change(*super().infer(log_probs, groups, z), log_probs, groups, z)
+
+    return Changed
+
+
+def change_evidence(change: Callable[..., tuple[Tensor, Tensor]]) -> Callable[[], Aggregate]:
+    """Return a kind whose differentiable evidence is right, and then changed."""
+
+    class Changed(MultipleInstance):
+        def evidence(self, logits: Tensor, groups: Groups, z: Any, **options: Any) -> Evidence:
+            return Evidence(*change(*super().evidence(logits, groups, z, **options), logits))
+
+    return Changed
+
+
+takes_negatives_for_impossible = change_inference(lambda total, post, x, groups, z: (total.masked_fill(~z, -INF), post))
+returns_the_joint = change_inference(
+    lambda total, post, x, groups, z: (total, post * groups.expand(total.exp())[:, None])
+)
+leaves_the_interval = change_inference(lambda total, post, x, groups, z: (total, 2 * post - x.exp()))
+keeps_the_prior = change_inference(lambda total, post, x, groups, z: (total, x.exp()))
+subtracts_a_product = change_inference(
+    lambda total, post, x, groups, z: (torch.where(z, (1 - groups.sum(x[:, 0]).exp()).log(), total), post)
+)
+multiplies_probabilities = change_inference(
+    lambda total, post, x, groups, z: (torch.where(z, total, total.exp().log()), post)
+)
+adds_an_epsilon = change_inference(lambda total, post, x, groups, z: ((total.exp() + 1e-30).log(), post))
+clamps_the_likelihood = change_inference(lambda total, post, x, groups, z: (total.clamp_min(-300), post))
+detaches = change_evidence(lambda total, post, logits: (total.detach(), post))
+halves_the_gradient = change_evidence(lambda total, post, logits: ((total + total.detach()) / 2, post))
+ignores_the_incoming_gradient = change_evidence(lambda total, post, logits: (_IgnoreIncoming.apply(total), post))
+stays_in_half_precision = change_evidence(lambda total, post, logits: (total.to(logits.dtype), post.to(logits.dtype)))
+
+
 class RefusesPositives(MultipleInstance):
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         if bool(torch.as_tensor(z).all()):
             raise ValueError("there must be a negative bag")
         return super().check(z, groups, n_classes)
-
-
-class TakesNegativesForImpossible(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return log_likelihood.masked_fill(~z, float("-inf")), posterior
-
-
-class DoesNotDivide(MultipleInstance):
-    """Return p(y, z | x) for p(y | z, x)."""
-
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return log_likelihood, posterior * groups.expand(log_likelihood.exp())[:, None]
-
-
-class LeavesTheInterval(MultipleInstance):
-    """Rows sum to one, but the step beyond the prior was taken twice."""
-
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return log_likelihood, 2 * posterior - log_probs.exp()
 
 
 class CountsWithPriors(Enumerated):
@@ -133,33 +153,7 @@ class SwapsTheOutcomes(MultipleInstance):
         return super().infer(log_probs, groups, ~z)[0], super().infer(log_probs, groups, z)[1]
 
 
-class KeepsThePrior(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        return super().infer(log_probs, groups, z)[0], log_probs.exp()
-
-
-class PassesGradient(MultipleInstance):
-    """Right in value, with a gradient that a subclass spoils."""
-
-    def evidence(self, logits: Tensor, groups: Groups, z: Any, **options: Any) -> Evidence:
-        log_likelihood, posterior = super().evidence(logits, groups, z, **options)
-        return Evidence(self.spoil(log_likelihood), posterior)
-
-    def spoil(self, log_likelihood: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class Detached(PassesGradient):
-    def spoil(self, log_likelihood: Tensor) -> Tensor:
-        return log_likelihood.detach()
-
-
-class HalfTheGradient(PassesGradient):
-    def spoil(self, log_likelihood: Tensor) -> Tensor:
-        return (log_likelihood + log_likelihood.detach()) / 2
-
-
-class _ForgetsWhatComesIn(torch.autograd.Function):
+class _IgnoreIncoming(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, log_likelihood: Tensor) -> Tensor:
         return log_likelihood.clone()
@@ -167,11 +161,6 @@ class _ForgetsWhatComesIn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return torch.ones_like(grad)
-
-
-class ForgetsWhatComesIn(PassesGradient):
-    def spoil(self, log_likelihood: Tensor) -> Tensor:
-        return _ForgetsWhatComesIn.apply(log_likelihood)
 
 
 class TakesRowsInOrder(MultipleInstance):
@@ -220,38 +209,6 @@ class LastWriteWins(MultipleInstance):
         return super().evidence(rows, Groups.from_sizes(groups.sizes), z, **options)
 
 
-class OneMinusProduct(MultipleInstance):
-    """The textbook formula, which has no digits left where positives are rare."""
-
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        some = 1 - groups.sum(log_probs[:, 0]).exp()
-        return torch.where(z, some.log(), log_likelihood), posterior
-
-
-class StaysInHalfPrecision(MultipleInstance):
-    def evidence(self, logits: Tensor, groups: Groups, z: Any, **options: Any) -> Evidence:
-        return Evidence(*(part.to(logits.dtype) for part in super().evidence(logits, groups, z, **options)))
-
-
-class MultipliesProbabilities(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return torch.where(z, log_likelihood, log_likelihood.exp().log()), posterior
-
-
-class AddsAnEpsilon(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return (log_likelihood.exp() + 1e-30).log(), posterior
-
-
-class ClampsTheLikelihood(MultipleInstance):
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        return log_likelihood.clamp_min(-300), posterior
-
-
 class NothingIsImpossible(MultipleInstance):
     def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         return super().infer(log_probs.clamp_min(-1e6), groups, z)
@@ -280,26 +237,30 @@ class CallsCountsAnswers(Enumerated):
 
 WRONG: list[tuple[str, Callable[[], Aggregate], str]] = [
     ("observations", RefusesPositives, "raised ValueError: there must be a negative bag"),
-    ("observations", TakesNegativesForImpossible, r"\(1 members, z = 0\): expected a finite .*, got -inf"),
-    ("rows_sum_to_one", DoesNotDivide, "sum of the posterior of .*: expected 1.0, got 0"),
-    ("rows_sum_to_one", LeavesTheInterval, "posterior of .*: expected entries from 0 to 1, got"),
+    ("observations", takes_negatives_for_impossible, r"\(1 members, z = 0\): expected a finite .*, got -inf"),
+    ("rows_sum_to_one", returns_the_joint, "sum of the posterior of .*: expected 1.0, got 0"),
+    ("rows_sum_to_one", leaves_the_interval, "posterior of .*: expected entries from 0 to 1, got"),
     ("counts", lambda: CountsWithPriors(counts(2)), r"z = \[0, 1\]\): expected \[0.0, 1.0\], got \[0"),
     ("member_order", BlamesTheFirst, r"posterior of members in the order \[1, 0\]"),
     ("outcomes_sum_to_one", lambda: AtMost(count_of(1)), "all 2 outcomes of group 0 .*: expected 1.0, got 1"),
     ("likelihood", SwapsTheOutcomes, r"log-likelihood of group 0 \(1 members, z = 0\): expected -"),
-    ("posterior", KeepsThePrior, r"posterior of group 0 \(1 members, z = 0\): expected \[1.0, 0.0\], got \[0"),
-    ("gradient", Detached, "the log-likelihood must have a gradient"),
-    ("gradient", HalfTheGradient, "softmax plus gradient of group 0"),
-    ("gradient", ForgetsWhatComesIn, "GradcheckError"),
+    ("posterior", keeps_the_prior, r"posterior of group 0 \(1 members, z = 0\): expected \[1.0, 0.0\], got \[0"),
+    ("gradient", detaches, "the log-likelihood must have a gradient"),
+    ("gradient", halves_the_gradient, "softmax plus gradient of group 0"),
+    ("gradient", ignores_the_incoming_gradient, "GradcheckError"),
     ("row_order", TakesRowsInOrder, "log-likelihood with rows renumbered"),
     ("group_order", RemembersByLogits, "posterior with groups reordered"),
     ("unequal_sizes", CountsThePadding, "log-likelihood in a batch of unequal sizes"),
     ("shared_rows", LastWriteWins, "gradient with rows shared"),
-    ("precision", OneMinusProduct, "log_likelihood of torch.float32 logits"),
-    ("precision", StaysInHalfPrecision, "log_likelihood of torch.bfloat16 logits: expected torch.float32"),
-    ("finite", MultipliesProbabilities, "log-likelihood of extreme torch.float32 logits .*: expected finite, got -inf"),
-    ("extremes", AddsAnEpsilon, "log-likelihood of extreme logits .*, got -69"),
-    ("extremes", ClampsTheLikelihood, "log-likelihood of extreme logits .*, got -300"),
+    ("precision", subtracts_a_product, "log_likelihood of torch.float32 logits"),
+    ("precision", stays_in_half_precision, "log_likelihood of torch.bfloat16 logits: expected torch.float32"),
+    (
+        "finite",
+        multiplies_probabilities,
+        "log-likelihood of extreme torch.float32 logits .*: expected finite, got -inf",
+    ),
+    ("extremes", adds_an_epsilon, "log-likelihood of extreme logits .*, got -69"),
+    ("extremes", clamps_the_likelihood, "log-likelihood of extreme logits .*, got -300"),
     ("impossible", NothingIsImpossible, "log-likelihood of logits with -inf .*: expected -inf, got -1"),
     ("impossible", NeverRaises, "expected ImpossibleObservation"),
     ("impossible", RaisesTooOften, "it raised ImpossibleObservation: a logit is -inf"),

@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused():
         GroupSampler(groups, 8, seed=-1)
     with pytest.raises(ValueError, match="one observation for each of 2 groups, got 3"):
         GroupCollator(torch.zeros(4, 1), groups, [1, 0, 1])
-    with pytest.raises(ValueError, match="made for 4 rows, but X has 3"):
+    with pytest.raises(ValueError, match="X has 3 rows, but the groups were made for 4"):
         GroupCollator(torch.zeros(3, 1), groups, [1, 0])
     with pytest.raises(ValueError, match="X is on meta, but the groups are on cpu"):
         GroupCollator(torch.zeros(4, 1, device="meta"), groups, [1, 0])

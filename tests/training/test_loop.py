@@ -268,7 +268,7 @@ def test_refuses_sets_that_disagree_about_the_classes():
 
 def test_refuses_rows_that_the_table_does_not_have():
     X, seen = pairs_problem()
-    with pytest.raises(ValueError, match=re.escape("groups were made for 15 rows, but X has 14")):
+    with pytest.raises(ValueError, match=re.escape("X has 14 rows, but the groups were made for 15")):
         train(partial(network, 3), X[:14], [seen])
     unknown = replace(seen, groups=Groups.from_tuples(seen.groups.to_tuples()))
     with pytest.raises(ValueError, match="row number 14 is out of range for X of 14 rows"):

@@ -286,9 +286,7 @@ def member_logits(logits: Tensor, groups: Groups) -> Tensor:
             f"logits needs a column for each of at least 2 classes, got {describe(logits)}; "
             "for one logit of a positive class use torch.cat([torch.zeros_like(f), f], 1)"
         )
-    if logits.device != groups.device:
-        raise ValueError(f"logits are on {logits.device}, but the groups are on {groups.device}; move one of them")
-    _check_rows(logits, "logits", groups)
+    check_rows(logits, groups, "logits")
     members = groups.gather(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
     if not bool(torch.isfinite(members.detach().sum())):  # a fast test, which is false for valid -inf, too
         _raise_if_undefined(members.detach(), groups)
@@ -302,7 +300,7 @@ def check_labels(labels: Any, groups: Groups, n_classes: int) -> Tensor:
     labels = as_tensor(labels, "labels", groups.device)
     if labels.ndim != 1 or not is_integral(labels):
         raise TypeError(f"labels must be whole numbers, one per row; got {describe(labels)}")
-    _check_rows(labels, "labels", groups)
+    check_rows(labels, groups, "labels")
     raise_if_any(
         (labels < 0) | (labels >= n_classes),
         f"labels must be from 0 to {n_classes - 1}",
@@ -341,7 +339,11 @@ def _check_groups(groups: Groups) -> None:
         )
 
 
-def _check_rows(table: Tensor, name: str, groups: Groups) -> None:
+def check_rows(table: Any, groups: Groups, name: str = "X") -> None:
+    """Raise an error if the rows of groups are not those of a table, or are on another device."""
+    device = getattr(table, "device", None)
+    if isinstance(device, torch.device) and device != groups.device:
+        raise ValueError(f"{name} is on {device}, but the groups are on {groups.device}; move one of them")
     if groups.n_rows is not None and len(table) != groups.n_rows:
         raise ValueError(f"{name} has {len(table)} rows, but the groups were made for {groups.n_rows}")
     if groups.last_row >= len(table):

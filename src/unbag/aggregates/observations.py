@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag._utils.checks import check_n_classes
-from unbag.aggregates.base import Aggregate, Evidence, member_logits, raise_if_not_converged
+from unbag.aggregates.base import Aggregate, Evidence, check_rows, member_logits, raise_if_not_converged
 from unbag.data.alignment import read_with_columns
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows
@@ -179,17 +179,4 @@ def check_sets(sets: Sequence[Sequence[Observations]], X: Rows, n_replicas: int)
         if len({(repr(s.aggregate), s.weight) for s in replicas}) > 1:
             raise ValueError("the entries of a set for different replicas must have the same aggregate and weight")
         for s in replicas:
-            check_rows(s.groups, X)
-
-
-def check_rows(groups: Groups, X: Any) -> None:
-    """Raise an error for groups whose rows are not those of X, or are on another device."""
-    if isinstance(X, Rows) and groups.device != X.device:
-        raise ValueError(f"X is on {X.device}, but the groups are on {groups.device}; move one of them")
-    if groups.n_rows is not None and groups.n_rows != len(X):
-        raise ValueError(f"the groups were made for {groups.n_rows} rows, but X has {len(X)}")
-    if groups.last_row >= len(X):
-        raise ValueError(
-            f"row number {groups.last_row} is out of range for X of {len(X)} rows; "
-            f"see {groups.format_groups_holding(groups.members >= len(X))}"
-        )
+            check_rows(X, s.groups)

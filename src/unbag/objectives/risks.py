@@ -44,9 +44,9 @@ class _GroupObjective(nn.Module):
             values = values * weights.to(values.dtype)
         if self.reduction == "none":
             return values
-        if self.reduction == "mean" and total is None:
-            return values.mean()
-        return values.sum() if self.reduction == "sum" else values.sum() / total.to(values.dtype).sum()
+        if self.reduction == "sum":
+            return values.sum()
+        return values.mean() if total is None else values.sum() / total.to(values.dtype).sum()
 
     def extra_repr(self) -> str:
         """Return the settings for the representation of the module."""

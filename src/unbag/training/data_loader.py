@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler, default_collate
 
 from unbag._kernels.segments import Segments
-from unbag.aggregates.observations import check_rows
+from unbag.aggregates.base import check_rows
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, gather_rows
@@ -92,7 +92,7 @@ class GroupCollator:
     """
 
     def __init__(self, X: Rows | np.ndarray | Dataset, groups: Groups, z: Any) -> None:
-        check_rows(groups, X)
+        check_rows(X, groups)
         self.X, self.groups, self.z = X, groups, read_per_group(z, groups)
         if len(self.z) != len(groups):
             raise ValueError(f"z must have one observation for each of {len(groups)} groups, got {len(self.z)}")
