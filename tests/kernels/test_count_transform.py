@@ -65,7 +65,7 @@ def test_what_the_transform_loses_is_found_by_count_states(monkeypatch: pytest.M
     random = torch.Generator().manual_seed(0)
     log_probs = torch.randn(40, 4, generator=random, dtype=torch.float64).log_softmax(1)
     segments, z = Segments.from_sizes([12, 16, 12]), torch.tensor([[3, 3, 3, 3], [1, 5, 5, 5], [0, 1, 1, 10]])
-    monkeypatch.setattr(count_transform, "SMALLEST", 1.0)
+    monkeypatch.setattr(count_transform, "MIN_PROBABILITY", 1.0)
     monkeypatch.setattr(count_transform, "_invert", lambda probs, z, *_: (torch.zeros(len(z)).double(), probs))
     for found, expected in zip(
         count_transform.infer_counts_by_transform(log_probs, segments, z),

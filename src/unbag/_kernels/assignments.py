@@ -1,4 +1,4 @@
-"""Whether counts can be made at all, where members rule classes out: a flow from members to classes."""
+"""Feasibility of counts where members exclude classes, by a flow from members to classes."""
 
 from __future__ import annotations
 
@@ -8,40 +8,31 @@ from torch import Tensor
 
 
 def can_be_assigned(scores: Tensor, weights: Tensor | None, z: Tensor) -> Tensor:
-    """Say of each group whether its members can be given possible classes so that the counts are z.
+    """Return whether the members of each group can be assigned to possible classes with counts z.
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities, (groups, classes, members): ``-inf`` where a member cannot be of a class.
-    weights
-        1 for a member and 0 for padding, (groups, members); None where nothing is padded.
-    z
-        Counts, (groups, classes), adding up to the number of members.
+    Scores, (groups, classes, members), are ``-inf`` where a member cannot be of a class.
 
     Examples
     --------
     >>> never = float("-inf")
     >>> scores = torch.tensor([[[0.0, 0.0, never], [never, 0.0, 0.0]]])  # the first and the last have no choice
-    >>> can_be_assigned(scores, None, torch.tensor([[2, 1]]))
-    tensor([True])
-    >>> can_be_assigned(scores, None, torch.tensor([[3, 0]]))
-    tensor([False])
+    >>> can_be_assigned(scores, None, torch.tensor([[2, 1]])), can_be_assigned(scores, None, torch.tensor([[3, 0]]))
+    (tensor([True]), tensor([False]))
     """
-    possible = torch.ones(len(z), dtype=torch.bool, device=z.device)
-    ruled_out = (scores.amin(2) == float("-inf")) & (z > 0)
-    # Unless a class that occurs is ruled out for someone, any assignment will do.
-    for group in ruled_out.any(1).nonzero().flatten().tolist():
+    feasible = torch.ones(len(z), dtype=torch.bool, device=z.device)
+    excluded = (scores.amin(2) == float("-inf")) & (z > 0)
+    # Any assignment is possible unless some member excludes a class that occurs.
+    for group in excluded.any(1).nonzero().flatten().tolist():
         allowed = scores[group] > float("-inf")
-        own = allowed if weights is None else allowed[:, weights[group] > 0]
-        members = own.t().cpu().numpy()
-        possible[group] = _flow(members, z[group].cpu().numpy().astype(np.int32)) == len(members)
-    return possible
+        allowed = allowed if weights is None else allowed[:, weights[group] > 0]
+        members = allowed.t().cpu().numpy()
+        feasible[group] = _maximum_flow(members, z[group].cpu().numpy().astype(np.int32)) == len(members)
+    return feasible
 
 
-def _flow(allowed: np.ndarray, z: np.ndarray) -> int:
-    """Return how many members, (members, classes), find a class; those with the same choice are one node."""
-    from scipy.sparse import csr_array  # noqa: PLC0415 (rarely needed, and a quarter of a second)
+def _maximum_flow(allowed: np.ndarray, z: np.ndarray) -> int:
+    """Return how many members, (members, classes), can be assigned; members with equal choices are one node."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 (rarely needed, takes a quarter of a second)
     from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
 
     choices, members = np.unique(allowed, axis=0, return_counts=True)

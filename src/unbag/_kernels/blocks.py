@@ -1,4 +1,4 @@
-"""Groups of about one size side by side: dense tables for kernels that see all members of a group at once."""
+"""Blocks of groups of similar size: dense tables for kernels that need all members of a group at once."""
 
 from __future__ import annotations
 
@@ -12,47 +12,31 @@ from torch import Tensor
 from unbag._kernels.assignments import can_be_assigned
 from unbag._kernels.segments import Segments
 
-# Numbers that the members of one block of groups may take.
+# Maximum number of values of a block.
 BLOCK = 2**18
-# Segments of one block differ in size by less than this factor, so that little of it is padding.
-ALIKE = 1.25
+# Maximum ratio of sizes in a block, which limits padding.
+MAX_RATIO = 1.25
 
 InferBlock = Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
 """From scores (groups, classes, members), weights (groups, members) and counts (groups, classes) to the log-probability
 of the counts and the posterior, (groups, classes, members).
 
-Scores are ``-inf`` for a class that does not occur. Weights are 0 for padding and 1 for members; None where nothing is
-padded. Classes are in ascending order of their counts. The counts can be made."""
+Scores are ``-inf`` for a class that does not occur. Weights are 0 for padding and 1 for members; None without padding.
+Classes are in ascending order of their counts. The counts are possible."""
 
 
 class Block(NamedTuple):
-    """Groups side by side."""
+    """Groups of similar size."""
 
     which: Tensor  # (groups,), their numbers
-    rows: Tensor  # (groups, members), the membership in each place; padding repeats one
-    weights: Tensor | None  # (groups, members), 0 for padding, else 1; None where nothing is padded
+    rows: Tensor  # (groups, members), the membership at each position; padding repeats the first
+    weights: Tensor | None  # (groups, members), 0 for padding, else 1; None without padding
 
 
 def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_block: InferBlock) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of counts and each membership's posterior, in float64, block after block.
+    """Compute the log-probability of counts and each membership's posterior, block by block.
 
-    Parameters
-    ----------
-    log_probs
-        (memberships, k).
-    segments
-        The memberships of each group.
-    z
-        Counts, (groups, k), adding up to the size of the group.
-    infer_block
-        What to do with a block.
-
-    Returns
-    -------
-    log_total
-        (groups,), ``-inf`` where log-probabilities of ``-inf`` leave no way to make the counts.
-    posterior
-        (memberships, k).
+    The log-probability is ``-inf`` where log-probabilities of ``-inf`` make the counts impossible.
     """
     n = len(log_probs)
     by_class = log_probs.t().reshape(-1)
@@ -68,25 +52,24 @@ def infer_in_blocks(log_probs: Tensor, segments: Segments, z: Tensor, infer_bloc
         possible = can_be_assigned(scores, weights, counts)
         if not bool(possible.all()):
             scores.masked_fill_(~possible[:, None, None], 0.0)
-        of_groups, probs = infer_block(scores, weights, counts)
-        log_total[which] = of_groups.masked_fill(~possible, float("-inf"))
-        posterior[cells.flatten()] = probs.flatten()  # padding writes what its member has
+        block_total, probs = infer_block(scores, weights, counts)
+        log_total[which] = block_total.masked_fill(~possible, float("-inf"))
+        posterior[cells.flatten()] = probs.flatten()  # padding writes the value of its member
     return log_total, posterior.view(-1, n).t()
 
 
-def blocks(segments: Segments, per_member: int, most: int) -> Iterator[Block]:
-    """Put groups of about one size into dense blocks of so many numbers at most, or of a single group."""
+def blocks(segments: Segments, per_member: int, max_values: int) -> Iterator[Block]:
+    """Combine groups of similar size into blocks of at most ``max_values`` numbers, or of a single group."""
     sizes, order = segments.sizes.sort()
     ends = sizes.tolist()
     first = 0
     while first < len(order):
-        alike = bisect_right(ends, ALIKE * ends[first])
-        last = bisect_right(
-            range(alike), most // per_member, first + 1, key=lambda last: (last + 1 - first) * ends[last]
-        )
+        similar = range(bisect_right(ends, MAX_RATIO * ends[first]))
+        max_rows = max_values // per_member
+        last = bisect_right(similar, max_rows, first + 1, key=lambda last: (last + 1 - first) * ends[last])
         which, width = order[first:last], ends[last - 1]
-        place = torch.arange(width, device=order.device)
-        real = place < sizes[first:last, None]
-        rows = segments.offsets[which][:, None] + place * real
+        position = torch.arange(width, device=order.device)
+        real = position < sizes[first:last, None]
+        rows = segments.offsets[which][:, None] + position * real
         yield Block(which, rows, None if ends[first] == width else real.double())
         first = last

@@ -1,4 +1,4 @@
-"""Which groups of different counts run side by side, and how: least work, as far as a greedy search finds it."""
+"""Batches of groups with similar counts, and the method for each, by a greedy search for the lowest cost."""
 
 from __future__ import annotations
 
@@ -8,62 +8,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Measured on a processor, in units of one point of one member of a transform: what a transform costs beside its points,
-# what each member read costs on the lattice of count states, and what a move does there.
+# Measured on a CPU, in units of one point of one member of a transform: the constant cost of a transform, and of one
+# level and one move on the lattice of count states.
 PER_TRANSFORM, PER_LEVEL, PER_MOVE = 2**15, 2**14, 3
 
 
 class Box(NamedTuple):
-    """Groups that run side by side."""
+    """Groups that are computed together."""
 
     which: Tensor  # (groups,), their numbers
     largest: tuple[int, ...]  # the largest count of each class in ascending order, without those that do not occur
-    by_transform: bool  # or else by count states
+    by_transform: bool  # instead of count states
 
 
 def boxes(z: Tensor, size: int) -> list[Box]:
-    """Put groups of similar counts into a box that holds them all where that costs less than boxes of their own.
+    """Combine groups of similar counts into boxes that contain the counts of all, where that lowers the cost.
 
-    Parameters
-    ----------
-    z
-        Counts, (groups, classes), each row in ascending order.
-    size
-        The size of the largest group.
+    Each row of the counts, (groups, classes), is in ascending order; ``size`` is that of the largest group.
 
     Examples
     --------
     >>> boxes(torch.tensor([[1, 3, 4], [0, 2, 6], [2, 2, 4]]), 8)
     [Box(which=tensor([0, 1, 2]), largest=(2, 3, 6), by_transform=True)]
     """
-    kinds, kind_of_group, n_groups = (
-        one.cpu().numpy() for one in z.long().unique(dim=0, return_inverse=True, return_counts=True)
+    distinct, inverse, n_groups = (
+        table.cpu().numpy() for table in z.long().unique(dim=0, return_inverse=True, return_counts=True)
     )
-    cost = _costs(kinds, n_groups, size).min(0)
-    bounds, groups_in, cost_of = kinds[:0], n_groups[:0], cost[:0]
-    box_of_kind = np.empty(len(kinds), dtype=np.int64)
-    for kind in cost.argsort()[::-1]:
-        joined, together = np.maximum(bounds, kinds[kind]), groups_in + n_groups[kind]
-        cost_joined = _costs(joined, together, size).min(0)
-        extra = cost_joined - cost_of - cost[kind]
-        if len(bounds) and extra.min() < 0:
-            best = box_of_kind[kind] = extra.argmin()
-            bounds[best], groups_in[best], cost_of[best] = joined[best], together[best], cost_joined[best]
+    cost = _compute_costs(distinct, n_groups, size).min(0)
+    largest, n_in_box, box_cost = distinct[:0], n_groups[:0], cost[:0]
+    box_number = np.empty(len(distinct), dtype=np.int64)
+    for row in cost.argsort()[::-1]:
+        joined, n_joined = np.maximum(largest, distinct[row]), n_in_box + n_groups[row]
+        joined_cost = _compute_costs(joined, n_joined, size).min(0)
+        extra = joined_cost - box_cost - cost[row]
+        if len(largest) and extra.min() < 0:
+            best = box_number[row] = extra.argmin()
+            largest[best], n_in_box[best], box_cost[best] = joined[best], n_joined[best], joined_cost[best]
         else:
-            box_of_kind[kind] = len(bounds)
-            bounds = np.concatenate([bounds, kinds[kind, None]])
-            groups_in, cost_of = np.append(groups_in, n_groups[kind]), np.append(cost_of, cost[kind])
-    by_transform, by_states = _costs(bounds, groups_in, size)
-    box_of_group = torch.from_numpy(box_of_kind[kind_of_group]).to(z.device)
+            box_number[row] = len(largest)
+            largest = np.concatenate([largest, distinct[row, None]])
+            n_in_box, box_cost = np.append(n_in_box, n_groups[row]), np.append(box_cost, cost[row])
+    transform_cost, state_cost = _compute_costs(largest, n_in_box, size)
+    box_of_group = torch.from_numpy(box_number[inverse]).to(z.device)
     return [
-        Box((box_of_group == number).nonzero().flatten(), tuple(n for n in largest if n), bool(transform))
-        for number, (largest, transform) in enumerate(zip(bounds.tolist(), by_transform <= by_states, strict=True))
+        Box((box_of_group == number).nonzero().flatten(), tuple(n for n in counts if n), bool(by_transform))
+        for number, (counts, by_transform) in enumerate(
+            zip(largest.tolist(), transform_cost <= state_cost, strict=True)
+        )
     ]
 
 
-def _costs(largest: np.ndarray, n_groups: np.ndarray, size: int) -> np.ndarray:
-    """Return the cost of boxes by transform and by count states, (2, boxes), from (boxes, classes) and (boxes,)."""
-    least = np.where(largest > 0, largest, np.iinfo(largest.dtype).max).min(1)
+def _compute_costs(largest: np.ndarray, n_groups: np.ndarray, size: int) -> np.ndarray:
+    """Return the costs of boxes by transform and by count states, (2, boxes), from (boxes, classes) and (boxes,)."""
+    smallest = np.where(largest > 0, largest, np.iinfo(largest.dtype).max).min(1)
     n_states, n_present = (largest + 1.0).prod(1), (largest > 0).sum(1)
-    by_transform = PER_TRANSFORM + size * n_groups * n_states / (2 * (least + 1.0))
+    by_transform = PER_TRANSFORM + size * n_groups * n_states / (2 * (smallest + 1.0))
     return np.stack([by_transform, PER_LEVEL * size + PER_MOVE * n_groups * n_states * n_present])

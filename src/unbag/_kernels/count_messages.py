@@ -48,14 +48,7 @@ class Messages(NamedTuple):
 def infer_counts_by_messages(log_probs: Tensor, segments: Segments, log_weights: Tensor) -> Messages:
     """Pass messages until members and factors agree, and return the last state.
 
-    Parameters
-    ----------
-    log_probs
-        (memberships, k), in float64.
-    segments
-        The memberships of each group.
-    log_weights
-        Of the counts of each class, from 0 on, concave: (groups, k, counts).
+    The log-weights are concave.
     """
     state = pass_messages(log_probs, segments, log_weights, _anneal(log_probs, segments, log_weights))
     final = Messages(*(part.clone() for part in state))
@@ -82,12 +75,7 @@ def infer_counts_by_messages(log_probs: Tensor, segments: Segments, log_weights:
 def pass_messages(log_probs: Tensor, segments: Segments, log_weights: Tensor, messages: Tensor) -> Messages:
     """Return the beliefs that messages lead to, and the messages of the next pass.
 
-    Parameters
-    ----------
-    log_probs, segments, log_weights
-        As in :func:`infer_counts_by_messages`.
-    messages
-        Log-odds that the factor of each class sends to each member, (memberships, k).
+    Messages are the log-odds that the factor of each class sends to each member, (memberships, k).
     """
     n_classes = log_probs.shape[1]
     scores = log_probs + messages
@@ -143,15 +131,7 @@ def _anneal(log_probs: Tensor, segments: Segments, log_weights: Tensor) -> Tenso
 
 
 def move_into_bounds(posterior: Tensor, segments: Segments, log_weights: Tensor) -> Tensor:
-    """Shift the log-probabilities of classes until the expected counts of each group are within the possible counts.
-
-    Parameters
-    ----------
-    posterior
-        Approximate probabilities, (memberships, k).
-    segments, log_weights
-        As in :func:`infer_counts_by_messages`.
-    """
+    """Shift the log-probabilities of classes until the expected counts of each group are within the possible counts."""
     n_groups, n_classes = log_weights.shape[:2]
     low, high = (bound.view(n_classes, n_groups).t() for bound in _Factors(log_weights).bounds)
     for _ in range(MAX_PASSES):

@@ -1,4 +1,4 @@
-"""The states that a fold over labels can reach, as a lattice."""
+"""The reachable states of a fold over labels, as a lattice."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from unbag._kernels.lattice import Lattice
 
 @dataclass(eq=False)
 class ReachableStates:
-    """States reached from a start by labels ``0 .. n_classes - 1``, level after level, as far as was asked for.
+    """States that labels ``0 .. n_classes - 1`` reach from a start, level by level, explored on demand.
 
-    Once a level holds the same states as the one before it, all later levels are alike and share their tables.
+    If a level has the same states as the previous one, all later levels are equal and share their tables.
     """
 
     start: Hashable
@@ -28,24 +28,24 @@ class ReachableStates:
     _lattices: dict[tuple[int, torch.device], tuple[Lattice, list[list[int]]]] = field(default_factory=dict)
 
     def lattice(self, depth: int, device: torch.device) -> tuple[Lattice, list[list[int]]]:
-        """Return the lattice down to a depth, and the classes that each of its moves stands for."""
+        """Return the lattice up to a depth, and the classes of each of its moves."""
         self.explore(depth)
         if (depth, device) not in self._lattices:
             tables = self.tables[:depth]
             distinct = {id(table): table for table in tables}
-            # Classes that lead to the same states everywhere are one move.
+            # Classes that always lead to the same states are one move.
             _, move_of_class = torch.cat(list(distinct.values())).unique(dim=1, return_inverse=True)
             classes: list[list[int]] = [[] for _ in range(int(move_of_class.max()) + 1)]
             for label, move in enumerate(move_of_class.tolist()):
                 classes[move].append(label)
-            first = [alike[0] for alike in classes]
+            first = [labels[0] for labels in classes]
             merged = {key: table[:, first].contiguous().to(device) for key, table in distinct.items()}
             widths = [len(level) for level in self.levels[: depth + 1]]
             self._lattices[depth, device] = Lattice([merged[id(table)] for table in tables], widths), classes
         return self._lattices[depth, device]
 
     def explore(self, depth: int) -> None:
-        """Find the states of all levels down to a depth."""
+        """Find the states of all levels up to a depth."""
         if not self.levels:
             self.levels.append([self.start])
         while len(self.tables) < depth:
@@ -56,15 +56,15 @@ class ReachableStates:
             self._explore_level()
 
     def _explore_level(self) -> None:
-        here = self.levels[-1]
+        current = self.levels[-1]
         reached: dict[Hashable, int] = {}
-        table = [[self._number(reached, state, label) for label in range(self.n_classes)] for state in here]
+        table = [[self._number(reached, state, label) for label in range(self.n_classes)] for state in current]
         states = list(reached)
         numbers = torch.tensor(table)
-        if set(states) == set(here):
-            in_order = {state: number for number, state in enumerate(here)}
+        if set(states) == set(current):
+            in_order = {state: number for number, state in enumerate(current)}
             numbers = torch.tensor([in_order[state] for state in states])[numbers]
-            states = here
+            states = current
         self.levels.append(states)
         self.tables.append(numbers)
 
@@ -80,6 +80,6 @@ class ReachableStates:
         if number >= self.max_states:
             raise ValueError(
                 f"the fold reaches more than max_states={self.max_states} states after {len(self.levels)} labels of "
-                f"{self.n_classes} classes; keep less in a state, use smaller groups, or raise max_states"
+                f"{self.n_classes} classes; simplify the state, use smaller groups, or increase max_states"
             )
         return number

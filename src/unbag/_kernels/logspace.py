@@ -1,7 +1,7 @@
-"""Small sums in log space that stay exact where one minus a probability would not.
+"""Sums in log space without the cancellation of one minus a probability.
 
-Over a few classes, the operations written out here take a third of the time of ``softmax`` and ``logsumexp`` on a
-CPU, provided that the entries of one class lie side by side in memory.
+For few classes, these elementary operations take a third of the time of ``softmax`` and ``logsumexp`` on a CPU, if the
+entries of each class are contiguous in memory.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch import Tensor
 
 LOG_HALF = -math.log(2)
 A_FEW = 16
-"""Classes up to which that is so."""
+"""Maximum number of classes for which that holds."""
 
 
 def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
-    """Split scores over one dimension into the log of their sum and their shares in it.
+    """Compute the logsumexp and the softmax of scores over one dimension.
 
-    Where every score is ``-inf`` the log is ``-inf`` and the shares, which do not exist, are NaN.
+    If all scores are ``-inf``, the first is ``-inf`` and the second, which does not exist, NaN.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
 
 
 def class_major(table: Tensor) -> Tensor:
-    """Lay a table of a few classes out in memory one column after the other; it stays the same table.
+    """Make the columns of a table contiguous in memory if there are few classes; the values do not change.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def class_major(table: Tensor) -> Tensor:
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Log-probabilities over the last dimension; NaN for rows that hold NaN, ``inf``, or nothing but ``-inf``."""
+    """Compute log-probabilities over the last dimension; NaN for rows with NaN, ``inf``, or only ``-inf``."""
     if logits.shape[-1] > A_FEW:
         return logits.log_softmax(-1)
     shifted = logits - logits.amax(-1, keepdim=True)  # first, so that large logits do not round small differences
@@ -53,13 +53,13 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 
 def logsumexp(scores: Tensor) -> Tensor:
-    """Log of the sum of exponentials over the last dimension, which is kept."""
+    """Compute the logsumexp over the last dimension, which is kept."""
     top = _largest(scores, -1)
     return (scores - top).exp_().sum(-1, keepdim=True).log_().add_(top)
 
 
 def log_sum_others(scores: Tensor) -> Tensor:
-    """For each entry of the last dimension, the logsumexp of all other entries.
+    """Compute the logsumexp of all other entries, for each entry of the last dimension.
 
     Examples
     --------
@@ -71,9 +71,9 @@ def log_sum_others(scores: Tensor) -> Tensor:
 
 
 def log_complement(log_probs: Tensor) -> Tensor:
-    """For each class of the last dimension, the log-probability of any other class.
+    """Compute the log-probability of any other class, for each class of the last dimension.
 
-    Where a class holds most of the probability, ``1 - p`` would lose digits; there the others are added up.
+    Where a class has most of the probability, ``1 - p`` would lose digits; there the others are added up.
 
     Examples
     --------
@@ -88,21 +88,21 @@ def log_complement(log_probs: Tensor) -> Tensor:
 
 
 def cumulate(log_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of a label up to j, and of a label from j on, for each j of the last dimension.
+    """Compute the log-probabilities of a label of at most j, and of at least j, for each j of the last dimension.
 
     Examples
     --------
-    >>> up_to, from_on = cumulate(torch.tensor([0.2, 0.3, 0.5]).log())
-    >>> up_to.exp(), from_on.exp()
+    >>> at_most, at_least = cumulate(torch.tensor([0.2, 0.3, 0.5]).log())
+    >>> at_most.exp(), at_least.exp()
     (tensor([0.2000, 0.5000, 1.0000]), tensor([1.0000, 0.8000, 0.5000]))
     """
     both_ways = torch.stack([log_probs, log_probs.flip(-1)])
-    up_to, from_on = torch.stack(list(accumulate(both_ways.unbind(-1), torch.logaddexp)), -1)
-    return up_to, from_on.flip(-1)
+    at_most, at_least = torch.stack(list(accumulate(both_ways.unbind(-1), torch.logaddexp)), -1)
+    return at_most, at_least.flip(-1)
 
 
 def log1mexp(log_p: Tensor) -> Tensor:
-    """Log of one minus a probability, for a log-probability that is itself exact.
+    """Compute the log of one minus a probability from its logarithm.
 
     Examples
     --------
@@ -113,5 +113,5 @@ def log1mexp(log_p: Tensor) -> Tensor:
 
 
 def _largest(scores: Tensor, dim: int) -> Tensor:
-    """Return the largest score, or where all are ``-inf`` the smallest number that can be subtracted from them."""
+    """Return the largest score, or where all are ``-inf`` the smallest finite number."""
     return scores.amax(dim, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)

@@ -14,16 +14,8 @@ MIN_VARIANCE = 0.3
 def normal_log_likelihood(logits: Tensor, segments: Segments, counts: Tensor, noise_variance: Tensor) -> Tensor:
     """Approximate the log-likelihood of the counts of each group, up to a constant, shape ``(groups,)``.
 
-    Counts of k classes add up to the size of the group: the sum over classes is scaled to k - 1 degrees of freedom.
-
-    Parameters
-    ----------
-    logits
-        One row per membership, shape ``(memberships, classes)``.
-    segments
-        The memberships of each group.
-    counts, noise_variance
-        Observed counts, shape ``(groups, classes)``, and the variance with which they were observed, broadcastable.
+    Counts of k classes sum to the size of the group: the sum over classes is scaled to k - 1 degrees of freedom. The
+    variance of the noise of the counts is broadcast to ``(groups, classes)``.
     """
     probs = logits.softmax(1)
     mean, variance = segments.sum(torch.stack([probs, probs * (1 - probs)], 1)).unbind(1)

@@ -1,11 +1,11 @@
-"""Counts of several classes with weights in groups too large for exact states: expectation propagation.
+"""Weighted counts of several classes in groups too large for exact states: expectation propagation.
 
-The vector of counts is taken for normal, with the mean and covariance of members whose log-probabilities are shifted by
-a common tilt per class. The weights of each class, a function of its count alone, are replaced by a normal factor
-``exp(r c - q c^2 / 2)`` with the same mean and variance in the place of the others, in turns until nothing changes; for
-normal noise that is its variance added to that of the counts. The tilt is moved along so that the tilted mean is the
-mean given all weights: the normal distribution is then used at its centre, however unlikely the counts were. The
-posterior of a member has the correction of second order that :mod:`unbag._kernels.saddle_point` has.
+The vector of counts is approximated by a normal distribution, with the mean and covariance of members whose
+log-probabilities are shifted by a common tilt per class. The weights of each class, a function of its count, are
+replaced by a normal factor ``exp(r c - q c^2 / 2)`` that leads to the same mean and variance, class by class until
+convergence; for normal noise the factor adds the variance of the noise. The tilt is updated so that the tilted mean is
+the mean given all weights: the normal distribution is then evaluated at its centre, however unlikely the counts were.
+The posterior of a member has the second-order correction of :mod:`unbag._kernels.saddle_point`.
 """
 
 from __future__ import annotations
@@ -18,56 +18,57 @@ from torch import Tensor
 
 from unbag._kernels.logspace import class_major, log_softmax, normalise
 from unbag._kernels.segments import Segments
+from unbag._kernels.tilts import to_covariance_
 
-# Counts are whole: with this variance added, a normal density is one at a mean without variance, as a probability is.
-LEAST_VARIANCE = 1 / (2 * math.pi)
-# Below this variance, whole numbers miss the peak of a normal density.
-LEAST_SPREAD = 0.25
-STEPS = 300
-# Expected counts may still move by this share of a member: the total, which is stationary, is off by far less.
+# With this variance, the largest value of a normal density is one, as of a probability.
+MIN_VARIANCE = 1 / (2 * math.pi)
+# Below this variance, integers can miss the peak of a normal density.
+MIN_SPREAD = 0.25
+MAX_STEPS = 300
+# Change of expected counts, in members, at convergence; the error of the total, which is stationary, is far smaller.
 TOLERANCE = 1e-5
-# From this variance on, and so many standard deviations from the ends, sums over whole numbers are integrals.
+# Variance, and distance from the ends in standard deviations, above which sums over integers equal integrals.
 WIDE, FAR = 2.0, 9.0
-# Members by which expected counts may be off when all steps are done; beyond that there is no result.
-FARTHEST_OFF = 0.5
+# Change of expected counts, in members, after the last step, above which there is no result.
+MAX_CHANGE = 0.5
 
 
 class Members(NamedTuple):
-    """Rows of members, each of which may stand for several that are alike."""
+    """Rows of members, each of which may represent several equal members."""
 
-    log_probs: Tensor  # (rows, k), one class after the other in memory
+    log_probs: Tensor  # (rows, k), with columns contiguous in memory
     segments: Segments  # the rows of each group
-    times: Tensor | None  # (rows,), how many members each row stands for; None for one
+    counts: Tensor | None  # (rows,), the number of members of each row; None for one
 
     def take(self, which: Tensor) -> Members:
-        """Return the rows of some groups."""
+        """Select groups."""
         rows, segments = self.segments.take(which)
-        return Members(class_major(self.log_probs[rows]), segments, None if self.times is None else self.times[rows])
+        return Members(class_major(self.log_probs[rows]), segments, None if self.counts is None else self.counts[rows])
 
 
 class Weights(NamedTuple):
-    """Log-weights of the counts that have one, side by side."""
+    """Log-weights of the counts that are possible."""
 
     log_weights: Tensor  # (groups, k, width)
-    counts: Tensor  # (groups, k, width), which counts these are
-    most: int  # the largest count of all
+    counts: Tensor  # (groups, k, width), the counts themselves
+    largest: int  # the largest count
 
     def take(self, which: Tensor) -> Weights:
-        """Return the weights of some groups."""
-        return Weights(self.log_weights[which], self.counts[which], self.most)
+        """Select groups."""
+        return Weights(self.log_weights[which], self.counts[which], self.largest)
 
 
-class Counts(NamedTuple):
-    """Counts of tilted members."""
+class Moments(NamedTuple):
+    """Moments of the counts of tilted members."""
 
-    log_sum: Tensor  # (groups,), log of the sum of tilted weights
+    log_sum: Tensor  # (groups,), log of the sum of tilted probabilities
     probs: Tensor  # (memberships, k)
     mean: Tensor  # (groups, k)
     covariance: Tensor  # (groups, k, k)
 
 
 class Factors(NamedTuple):
-    """Normal factors in the place of the weights, ``exp(log_scale + r c - q c^2 / 2)``, each (groups, k)."""
+    """Normal factors that replace the weights, ``exp(log_scale + r c - q c^2 / 2)``, each (groups, k)."""
 
     q: Tensor
     r: Tensor
@@ -77,190 +78,175 @@ class Factors(NamedTuple):
 def infer_counts_as_normal(
     log_probs: Tensor, segments: Segments, log_weights: Tensor, tolerance: float = TOLERANCE
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return approximations of the log of the sum of weights times probabilities, and of each membership's posterior.
+    """Approximate the log of the sum of weights times probabilities, and each membership's posterior.
 
-    The third result is what the counts add to the log-probabilities of each membership, (memberships, k).
-
-    Parameters
-    ----------
-    log_probs
-        (memberships, k), in float64.
-    segments
-        The memberships of each group.
-    log_weights
-        Of the counts of each class, from 0 on, concave: (groups, k, counts).
-    tolerance
-        By which share of a member expected counts may still move.
+    The third result is the effect of the counts on the log-probabilities of each membership, (memberships, k). The
+    log-weights are concave. At convergence, expected counts change by less than ``tolerance`` members.
     """
-    members, row_of_member = _join_alike(log_probs, segments)
-    weights = _possible(log_weights)
+    members, row_of_member = _join_equal(log_probs, segments)
+    weights = _select_possible(log_weights)
     tilt, factors = _solve(members, weights, tolerance)
-    counts, _, new, off = _round(members, weights, tilt, factors)
-    # The new factors and their scale belong together: where neither moves any more, the total is stationary.
-    factors = new
-    inverse, covariance = _given(counts, factors)
+    # The new factors belong to their scale: at convergence, the total is stationary.
+    moments, _, factors, change = _update(members, weights, tilt, factors)
+    inverse, covariance = _condition(moments, factors)
     natural = factors.r - tilt
-    around = natural - factors.q * counts.mean
+    gradient = natural - factors.q * moments.mean
     log_total = (
-        counts.log_sum
+        moments.log_sum
         + torch.linalg.slogdet(inverse).logabsdet / 2
-        + (natural * counts.mean - factors.q * counts.mean.square() / 2).sum(1)
-        + (around * _times(covariance, around)).sum(1) / 2
+        + (natural * moments.mean - factors.q * moments.mean.square() / 2).sum(1)
+        + (gradient * _multiply(covariance, gradient)).sum(1) / 2
         + factors.log_scale.sum(1)
     )
-    # Taking label c moves the counts of the others away from their mean and their covariance.
+    # A label of class c moves the counts of the other members away from their mean and their covariance.
     pull = factors.q[:, :, None] * inverse
-    own = members.segments
-    effect = own.expand(tilt - pull.diagonal(dim1=1, dim2=2) / 2) + _rows_times(counts.probs, pull, own)
+    rows = members.segments
+    effect = rows.expand(tilt - pull.diagonal(dim1=1, dim2=2) / 2) + _multiply_rows(moments.probs, pull, rows)
     posterior = log_softmax(members.log_probs + effect).exp()
-    log_total = log_total.masked_fill(off > FARTHEST_OFF, float("nan"))
+    log_total = log_total.masked_fill(change > MAX_CHANGE, float("nan"))
     return log_total, posterior[row_of_member], effect[row_of_member]
 
 
-def _join_alike(log_probs: Tensor, segments: Segments) -> tuple[Members, Tensor]:
-    """Let one row stand for members of a group that are alike and follow each other; and return the row of each."""
+def _join_equal(log_probs: Tensor, segments: Segments) -> tuple[Members, Tensor]:
+    """Represent equal consecutive members of a group by one row, and return the row of each member."""
     new = torch.ones(len(log_probs), dtype=torch.bool, device=log_probs.device)
     new[1:] = (log_probs[1:] != log_probs[:-1]).any(1)
     new[segments.offsets[:-1]] = True
     row_of_member = new.cumsum(0) - 1
     if bool(new.all()):
         return Members(class_major(log_probs), segments, None), row_of_member
-    times = torch.bincount(row_of_member).to(log_probs.dtype)
+    counts = torch.bincount(row_of_member).to(log_probs.dtype)
     rows = Segments.from_sizes(segments.sum(new.long()))
-    return Members(class_major(log_probs[new]), rows, times), row_of_member
+    return Members(class_major(log_probs[new]), rows, counts), row_of_member
 
 
-def _possible(log_weights: Tensor) -> Weights:
-    """Leave out counts that have no weight; those that have one follow each other."""
+def _select_possible(log_weights: Tensor) -> Weights:
+    """Omit impossible counts; the possible ones are consecutive."""
     possible = log_weights > float("-inf")
-    most = log_weights.shape[2] - 1
-    places = possible.int().argmax(2)[..., None] + torch.arange(int(possible.sum(2).max()), device=log_weights.device)
-    within = log_weights.gather(2, places.clamp_max(most)).masked_fill(places > most, float("-inf"))
-    return Weights(within, places.to(log_weights.dtype), most)
+    largest = log_weights.shape[2] - 1
+    counts = possible.int().argmax(2)[..., None] + torch.arange(int(possible.sum(2).max()), device=log_weights.device)
+    selected = log_weights.gather(2, counts.clamp_max(largest)).masked_fill(counts > largest, float("-inf"))
+    return Weights(selected, counts.to(log_weights.dtype), largest)
 
 
 def _solve(members: Members, weights: Weights, tolerance: float) -> tuple[Tensor, Factors]:
-    """Return tilts and factors that move no more, ``(groups, k)`` each; groups that have come so far are set aside."""
+    """Iterate to convergence and return tilts and factors, ``(groups, k)``; converged groups are set aside."""
     log_probs, n = members.log_probs, len(members.segments)
     all_tilts = log_probs.new_zeros(n, log_probs.shape[1])
     all_factors = Factors(*(torch.zeros_like(all_tilts) for _ in Factors._fields))
     which = torch.arange(n, device=log_probs.device)
     tilt, factors = all_tilts, all_factors
-    # A tilt may have to overcome all that log-probabilities differ by, in shorter and shorter steps.
-    longest = float(-log_probs.where(log_probs > float("-inf"), 0.0).min())
-    for step in range(STEPS):
-        _, mean, new, off = _round(members, weights, tilt, factors)
-        moving = off >= tolerance  # NaN comes out as it went in
+    # A tilt may be as large as the differences of log-probabilities; the limit of its steps decreases.
+    span = float(-log_probs.where(log_probs > float("-inf"), 0.0).min())
+    for step in range(MAX_STEPS):
+        _, mean, new, change = _update(members, weights, tilt, factors)
+        moving = change >= tolerance  # false for NaN, which is returned
         if step and 2 * int(moving.sum()) <= len(moving):
             all_tilts[which], all_factors = tilt, _put(all_factors, which, factors)
             if not bool(moving.any()):
                 break
             members, weights = members.take(moving.nonzero().flatten()), weights.take(moving)
             which, tilt, mean = which[moving], tilt[moving], mean[moving]
-            factors, new = (Factors(*(one[moving] for one in own)) for own in (factors, new))
-        reach = max(1.0, longest * 0.5**step)
-        tilt = (factors.r - factors.q * mean).clamp(tilt - reach, tilt + reach)
-        share = 0.7 * 0.98**step  # of the way: where all of it leads back and forth, less leads there
-        factors = Factors(*(torch.lerp(old, now, share) for old, now in zip(factors, new, strict=True)))
+            factors, new = (Factors(*(table[moving] for table in tables)) for tables in (factors, new))
+        max_step = max(1.0, span * 0.5**step)
+        tilt = (factors.r - factors.q * mean).clamp(tilt - max_step, tilt + max_step)
+        damping = 0.7 * 0.98**step  # decreases, because longer steps can oscillate
+        factors = Factors(*(torch.lerp(*pair, damping) for pair in zip(factors, new, strict=True)))
     else:
         all_tilts[which], all_factors = tilt, _put(all_factors, which, factors)
     return all_tilts, all_factors
 
 
 def _put(into: Factors, which: Tensor, factors: Factors) -> Factors:
-    return Factors(*(old.index_copy(0, which, now) for old, now in zip(into, factors, strict=True)))
+    return Factors(*(old.index_copy(0, which, new) for old, new in zip(into, factors, strict=True)))
 
 
-def _round(
+def _update(
     members: Members, weights: Weights, tilt: Tensor, factors: Factors
-) -> tuple[Counts, Tensor, Factors, Tensor]:
-    """Return tilted counts, their mean given the factors, new factors, and by how much counts still move."""
-    counts = _tilted(members, tilt)
-    _, covariance = _given(counts, factors)
-    mean = counts.mean + _times(covariance, factors.r - tilt - factors.q * counts.mean)
+) -> tuple[Moments, Tensor, Factors, Tensor]:
+    """Return tilted moments, the mean of counts given the factors, new factors, and the change of expected counts."""
+    moments = _compute_moments(members, tilt)
+    _, covariance = _condition(moments, factors)
+    mean = moments.mean + _multiply(covariance, factors.r - tilt - factors.q * moments.mean)
     new = _match(factors, mean, covariance.diagonal(dim1=1, dim2=2), weights)
-    # With the new factors, and with the tilt moved along.
-    change = _times(covariance, new.r - factors.r - (new.q - factors.q) * mean)
-    off = (mean - counts.mean).abs().amax(1) + change.abs().amax(1)
-    return counts, mean, new, off
+    # With the new factors, and the tilt that follows from them.
+    next_change = _multiply(covariance, new.r - factors.r - (new.q - factors.q) * mean)
+    change = (mean - moments.mean).abs().amax(1) + next_change.abs().amax(1)
+    return moments, mean, new, change
 
 
-def _given(counts: Counts, factors: Factors) -> tuple[Tensor, Tensor]:
+def _condition(moments: Moments, factors: Factors) -> tuple[Tensor, Tensor]:
     """Return the inverse of one plus covariance times precision, and the covariance given the factors."""
-    unit = torch.eye(counts.mean.shape[1]).to(counts.mean)
-    inverse = torch.linalg.inv(unit + counts.covariance * factors.q[:, None])
-    return inverse, inverse @ counts.covariance
+    unit = torch.eye(moments.mean.shape[1]).to(moments.mean)
+    inverse = torch.linalg.inv(unit + moments.covariance * factors.q[:, None])
+    return inverse, inverse @ moments.covariance
 
 
-def _tilted(members: Members, tilt: Tensor) -> Counts:
-    segments, times = members.segments, members.times
+def _compute_moments(members: Members, tilt: Tensor) -> Moments:
+    segments, counts = members.segments, members.counts
     log_sums, probs = normalise(members.log_probs + tilt.t()[:, segments.index].t())
-    weighed = probs if times is None else probs * times[:, None]
-    mean = segments.sum(weighed)
+    weighted = probs if counts is None else probs * counts[:, None]
+    mean = segments.sum(weighted)
     if segments.uniform_size is not None:
-        tables = [own.view(len(segments), segments.uniform_size, -1) for own in (probs, weighed)]
+        tables = [table.view(len(segments), segments.uniform_size, -1) for table in (probs, weighted)]
         products = tables[0].transpose(1, 2) @ tables[1]
     else:
         k = probs.shape[1]
         first, second = torch.triu_indices(k, k, 1, device=probs.device)
-        upper = segments.sum((probs.t()[first] * weighed.t()[second]).t())
+        upper = segments.sum((probs.t()[first] * weighted.t()[second]).t())
         products = probs.new_zeros(len(segments), k, k)
         products[:, first, second] = products[:, second, first] = upper
-    # The diagonal is what the other entries of a row leave to zero: p - p^2 would have no digits left for p near one.
-    covariance = -products
-    diagonal = covariance.diagonal(dim1=1, dim2=2)
-    diagonal.zero_()
-    diagonal.copy_(-covariance.sum(2))
-    return Counts(segments.sum(log_sums if times is None else log_sums * times), probs, mean, covariance)
+    log_sum = segments.sum(log_sums if counts is None else log_sums * counts)
+    return Moments(log_sum, probs, mean, to_covariance_(products))
 
 
 def _match(factors: Factors, mean: Tensor, variance: Tensor, weights: Weights) -> Factors:
-    """Return factors with which each count has the mean and variance that its weights give it beside the others."""
-    # The mean and variance of the count, were its own weights not there.
-    without = variance / (1 - factors.q * variance)
-    centre = mean + without * (factors.q * mean - factors.r)
-    without = without.clamp_min(LEAST_SPREAD)
-    # Counts are whole: what the normal distribution itself is off by there is not the doing of the weights.
-    log_plain, plain = _plain_moments(centre, without, weights.most)
-    log_weighed, weighed = _moments(centre, without, weights.counts, weights.log_weights)
-    q = (1 / weighed[1] - 1 / plain[1]).clamp_min(0.0)
-    r = weighed[0] * (q + 1 / plain[1]) - plain[0] / plain[1]
-    joined = 1 / (1 / without + q)
-    joined_mean = joined * (centre / without + r)
-    log_mass = (joined / without).log() / 2 + joined_mean.square() / (2 * joined) - centre.square() / (2 * without)
-    return Factors(q, r, log_weighed - log_plain - log_mass)
+    """Return factors that lead to the mean and variance of each count with its weights and the other factors."""
+    # The cavity: mean and variance of the count without its weights.
+    cavity = variance / (1 - factors.q * variance)
+    centre = mean + cavity * (factors.q * mean - factors.r)
+    cavity = cavity.clamp_min(MIN_SPREAD)
+    # The sums over integers without weights correct for the difference between a sum and an integral.
+    log_plain, plain = _plain_moments(centre, cavity, weights.largest)
+    log_weighted, weighted = _discrete_moments(centre, cavity, weights.counts, weights.log_weights)
+    q = (1 / weighted[1] - 1 / plain[1]).clamp_min(0.0)
+    r = weighted[0] * (q + 1 / plain[1]) - plain[0] / plain[1]
+    joint = 1 / (1 / cavity + q)
+    joint_mean = joint * (centre / cavity + r)
+    log_mass = (joint / cavity).log() / 2 + joint_mean.square() / (2 * joint) - centre.square() / (2 * cavity)
+    return Factors(q, r, log_weighted - log_plain - log_mass)
 
 
-def _plain_moments(centre: Tensor, variance: Tensor, most: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return what :func:`_moments` does of all counts up to ``most`` without weights."""
+def _plain_moments(centre: Tensor, variance: Tensor, largest: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Compute :func:`_discrete_moments` of all counts up to ``largest`` without weights."""
     reach = FAR * variance.sqrt()
     log_sum, moments = (2 * math.pi * variance).log() / 2, (centre.clone(), variance.clone())
-    near = ~((variance >= WIDE) & (centre > reach) & (centre < most - reach))  # NaN, too
+    near = ~((variance >= WIDE) & (centre > reach) & (centre < largest - reach))  # true for NaN
     if bool(near.any()):
         centre, variance, reach = centre[near], variance[near], reach[near].nan_to_num(0)
-        width = min(int(2 * reach.max()) + 2, most + 1)
-        start = (centre - reach).nan_to_num(0).floor().clamp(0, most + 1 - width)
+        width = min(int(2 * reach.max()) + 2, largest + 1)
+        start = (centre - reach).nan_to_num(0).floor().clamp(0, largest + 1 - width)
         counts = start[:, None] + torch.arange(width).to(start)
-        log_sum[near], (moments[0][near], moments[1][near]) = _moments(centre, variance, counts)
+        log_sum[near], (moments[0][near], moments[1][near]) = _discrete_moments(centre, variance, counts)
     return log_sum, moments
 
 
-def _moments(
+def _discrete_moments(
     centre: Tensor, variance: Tensor, counts: Tensor, log_weights: Tensor | float = 0.0
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return the log of the sum of a normal density, but for its scale, over counts, and their mean and variance."""
+    """Return the log of the sum of an unnormalised normal density over counts, and their mean and variance."""
     scores = -(counts - centre[..., None]).square() / (2 * variance[..., None]) + log_weights
     log_sum, shares = normalise(scores)
     mean = (shares * counts).sum(-1)
     mean_square = (shares * (counts - mean[..., None]).square()).sum(-1)
-    return log_sum, (mean, mean_square.clamp_min(LEAST_VARIANCE))
+    return log_sum, (mean, mean_square.clamp_min(MIN_VARIANCE))
 
 
-def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
+def _multiply(matrices: Tensor, vectors: Tensor) -> Tensor:
     return (matrices @ vectors[:, :, None])[:, :, 0]
 
 
-def _rows_times(rows: Tensor, matrices: Tensor, segments: Segments) -> Tensor:
+def _multiply_rows(rows: Tensor, matrices: Tensor, segments: Segments) -> Tensor:
     """Multiply the row of each membership by the matrix of its group."""
     if segments.uniform_size is not None:
         return (rows.view(len(segments), segments.uniform_size, -1) @ matrices).view_as(rows)

@@ -1,8 +1,8 @@
-"""Permanents of small matrices: counts of small groups of one size, each counted label a place of its own.
+"""Counts of small groups of equal size, as permanents of matrices of members and places.
 
-The sum over all assignments of members to places is the permanent of the matrix of their weights. A state is the set of
-places taken so far. Reading the members backwards visits the same states, so that one recursion gives both what leads
-to a state and what follows it.
+Each counted label is a place. The sum over all assignments of members to places is the permanent of the matrix of their
+weights. A state is the set of occupied places. Reading the members in reverse order visits the same states: one
+recursion computes forward and backward weights.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch import Tensor
 
 
 class SubsetTables(NamedTuple):
-    """Tables for a number of places m. Sets of t places are level t; a level lists them forwards, then backwards."""
+    """Tables for m places. Sets of t places are level t, which lists them for the forward, then the backward pass."""
 
     first: Tensor  # rows member * m + place of the weights, for the sets of level 1
-    last: list[Tensor]  # by level, from 2 on, for each set and each place in it: the row of the member on it
+    last: list[Tensor]  # by level from 2, for each set and place in it: the row of the member on the place
     before: list[Tensor]  # and the set without that place, in the level before
-    earlier: Tensor  # for each member t, place and set of t others: that set forwards; filled up with no set
-    later: Tensor  # and the set of what both leave over, backwards
+    earlier: Tensor  # for each member t, place and set of t other places: that set, forward; padded with no set
+    later: Tensor  # and the set of the remaining places, backward
 
 
 @lru_cache(maxsize=16)
 def subset_tables(m: int, device: torch.device) -> SubsetTables:
-    """Lay out the sets of places. Among all levels, row 0 is the empty set and row 1 no set at all."""
+    """List the sets of places. In the concatenation of all levels, row 0 is the empty set, and row 1 is no set."""
 
     def table(rows: list[int]) -> Tensor:
         return torch.tensor(rows, dtype=torch.int64, device=device)
@@ -48,7 +48,7 @@ def subset_tables(m: int, device: torch.device) -> SubsetTables:
     for t, place in product(range(m), range(m)):
         others = [taken for taken in levels[t] if place not in taken]
         left = [tuple(p for p in range(m) if p != place and p not in taken) for taken in others]
-        behind = m - 1 - t  # a set of so many places is left to the members that follow
+        behind = m - 1 - t  # the number of places of the members after t
         backwards = starts[behind] + (len(levels[behind]) if behind else 0)
         none = [1] * (most_others - len(others))
         earlier += [starts[t] + in_level[t][taken] for taken in others] + none
@@ -60,25 +60,13 @@ def subset_tables(m: int, device: torch.device) -> SubsetTables:
 def infer_permanents(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over all assignments of the members of each group to places, in the precision of the weights.
 
-    Parameters
-    ----------
-    log_probs
-        (memberships, k), group after group.
-    z
-        Counts, (groups, k), adding up to the same size for all groups.
-
-    Returns
-    -------
-    total
-        (groups,), the sum itself, in which places of the same label count as different ones; below ``safe_total`` of
-        its type it may have lost what matters.
-    posterior
-        (memberships, k).
+    All groups have the same size. The first result is the sum, not its logarithm, in which places of the same label are
+    distinct; below ``safe_total`` of its type it is not reliable.
     """
     (n, k), m = z.shape, len(log_probs) // len(z)
     tables = subset_tables(m, z.device)
-    # A place is an entry of z, group * k + class. Its weight for each member is in this cell of the table of classes
-    # and memberships, or of memberships and classes, as it lies in memory: (member, place, group).
+    # A place is an entry of z, group * k + class. The cell of its weight for each member, (member, place, group), is an
+    # index into the table of classes and memberships, or of memberships and classes, depending on the memory layout.
     by_row = log_probs.is_contiguous()
     table, step = (log_probs, 1) if by_row else (log_probs.t(), n * m)
     place = torch.repeat_interleave(z.view(-1), output_size=n * m).view(n, m)
@@ -99,9 +87,9 @@ def infer_permanents(log_probs: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=16)
 def _first_cells(n: int, m: int, k: int, step: int, device: torch.device) -> Tensor:
-    """Return the cell of class 0 for each membership, less what the entries of z count too much, (member, 1, group).
+    """Return the cell of class 0 of each membership, minus the offset of its group in z, (member, 1, group).
 
-    ``step`` is how far the classes of a membership are from each other.
+    ``step`` is the distance between the classes of a membership.
     """
     group, row = torch.arange(n, device=device), k if step == 1 else 1
     return (torch.arange(m, device=device)[:, None] * row + group * (m * row - k * step))[:, None]

@@ -1,4 +1,4 @@
-"""Evidence of small groups from products of probabilities, in fewer operations than sums of their logarithms."""
+"""Likelihood and posterior of small groups from products of probabilities, which are faster than sums of logarithms."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-18
-"""A likelihood from which on nothing that underflows, even in float32, has a share in it that could be seen."""
+MIN_LIKELIHOOD = 1e-18
+"""Likelihood above which terms that underflow, even in float32, are negligible."""
 
 
 def infer_products(log_probs: Tensor, n_groups: int, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor] | None:
-    """Return the log-likelihood of each group and the posterior of its members, or None where products underflow.
+    """Compute the log-likelihood of each group and the posterior of its members; None where products underflow.
 
     Parameters
     ----------
     log_probs
         Log-probabilities of the classes, one row per membership.
     n_groups
-        How many groups of one size these are.
+        Number of groups, all of the same size.
     weigh
-        From the probabilities, (members, classes, groups), to those of what was observed, given each label of each
-        member; all others at once, as sums and products of probabilities.
+        From probabilities, (members, classes, groups), to the probability of the observation for each label of each
+        member, marginalised over the other members.
 
     Examples
     --------
-    >>> alike = infer_products(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log(), 1, lambda probs: probs.flip(0))
-    >>> [table.exp() for table in alike[:1]], alike[1]
+    >>> equal = infer_products(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log(), 1, lambda probs: probs.flip(0))
+    >>> [table.exp() for table in equal[:1]], equal[1]
     ([tensor([0.5000])], tensor([[0.9000, 0.1000],
             [0.9000, 0.1000]]))
     """
@@ -37,15 +37,15 @@ def infer_products(log_probs: Tensor, n_groups: int, weigh: Callable[[Tensor], T
     joint = weigh(probs) * probs
     total = joint.sum(1, keepdim=True)
     likelihood = total[0, 0]
-    if not bool(likelihood.amin() > SMALLEST):  # nor where there is NaN
+    if not bool(likelihood.amin() > MIN_LIKELIHOOD):  # also for NaN
         return None
     return likelihood.log(), joint.div_(total).permute(1, 2, 0).reshape(k, -1).t()
 
 
 def sum_others(values: Tensor) -> Tensor:
-    """For each class of (..., classes, groups), the sum of all other classes, to the last digit.
+    """Compute for each class of (..., classes, groups) the sum of all other classes, without cancellation.
 
-    Where a class holds most of the sum, a difference would lose digits; there the others are added up.
+    Where a class has most of the sum, a difference would lose digits; there the others are added up.
 
     Examples
     --------

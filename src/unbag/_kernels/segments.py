@@ -1,4 +1,4 @@
-"""Segments of a flat sequence: what kernels and aggregates see of groups, without the rows of any caller."""
+"""Segments of a flat sequence: the memberships of groups, without row numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from torch import Tensor
 class Segments:
     """Consecutive segments of a sequence: segment ``g`` holds the entries ``offsets[g]`` to ``offsets[g + 1] - 1``.
 
-    The memberships of groups lie in memory one group after the other. Sums over the members of each group need no more
-    than that. Segments of one size are a dense block, for which a view is several times faster than an index.
+    Segments of equal size are a dense block, for which a view is several times faster than an index.
 
     Parameters
     ----------
     offsets
-        Where each segment starts, and the end of the last, int64, shape ``(segments + 1,)``; each holds an entry.
+        Start of each segment and the end of the last, int64, shape ``(segments + 1,)``; no segment is empty.
 
     Examples
     --------
@@ -34,7 +33,7 @@ class Segments:
 
     @classmethod
     def from_sizes(cls, sizes: Tensor | Sequence[int]) -> Segments:
-        """Make segments from the number of entries of each, at least 1, which is not checked."""
+        """Make segments from the number of entries of each, without a check that it is positive."""
         sizes = torch.as_tensor(sizes)
         return cls(torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
 
@@ -43,7 +42,7 @@ class Segments:
 
     @property
     def device(self) -> torch.device:
-        """Where the offsets are."""
+        """Device of the offsets."""
         return self.offsets.device
 
     @cached_property
@@ -73,49 +72,52 @@ class Segments:
 
     @cached_property
     def index(self) -> Tensor:
-        """The segment of every entry, shape ``(entries,)``."""
+        """Segment of each entry, shape ``(entries,)``."""
         return torch.repeat_interleave(torch.arange(len(self), device=self.device), self.sizes)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Add up one value or row per entry: ``(entries, ...)`` to ``(segments, ...)``."""
+        """Sum the values or rows of each segment: ``(entries, ...)`` to ``(segments, ...)``."""
         if self.uniform_size is not None:
             return values.view(len(self), self.uniform_size, *values.shape[1:]).sum(1)
-        # One after the other, so in double precision: the roundings of a large segment would pile up.
+        # Sequential sums accumulate rounding errors, hence double precision.
         wide = values.double() if values.is_floating_point() else values
         return wide.new_zeros(len(self), *values.shape[1:]).index_add_(0, self.index, wide).to(values.dtype)
 
     def expand(self, values: Tensor) -> Tensor:
-        """Hand the value of a segment to each of its entries: ``(segments, ...)`` to ``(entries, ...)``."""
+        """Repeat the value of each segment for its entries: ``(segments, ...)`` to ``(entries, ...)``."""
         if self.uniform_size is not None:
             return values.repeat_interleave(self.uniform_size, 0)
         return values[self.index]
 
+    def amax(self, values: Tensor) -> Tensor:
+        """Compute the maximum of the values of each segment: ``(entries,)`` to ``(segments,)``."""
+        return values.new_full((len(self),), float("-inf")).scatter_reduce_(0, self.index, values, "amax")
+
     def logsumexp(self, values: Tensor) -> Tensor:
-        """Log of the summed exponentials of one value per entry: ``(entries,)`` to ``(segments,)``."""
+        """Compute the logsumexp of the values of each segment: ``(entries,)`` to ``(segments,)``."""
         if self.uniform_size is not None:
             return values.view(len(self), self.uniform_size).logsumexp(1)
-        top = values.new_full((len(self),), float("-inf")).scatter_reduce_(0, self.index, values, "amax")
-        # A segment of impossible entries has no largest value to divide by; its sum is zero as it stands.
-        shift = top.masked_fill(top.isinf(), 0)
+        top = self.amax(values)
+        shift = top.masked_fill(top.isinf(), 0)  # of entries that are all -inf, whose sum is zero without a shift
         return self.sum((values - self.expand(shift)).exp()).log() + shift
 
     def take(self, which: Tensor) -> tuple[Tensor, Segments]:
-        """Return the entries of the chosen segments, and the segments over them.
+        """Return the entries of selected segments, and the segments over these entries.
 
         Examples
         --------
-        >>> entries, chosen = Segments(torch.tensor([0, 1, 3, 4])).take(torch.tensor([2, 1]))
-        >>> entries.tolist(), chosen.sizes.tolist()
+        >>> entries, selected = Segments(torch.tensor([0, 1, 3, 4])).take(torch.tensor([2, 1]))
+        >>> entries.tolist(), selected.sizes.tolist()
         ([3, 1, 2], [1, 2])
         """
-        chosen = Segments.from_sizes(self.sizes[which])
-        start = torch.repeat_interleave(self.offsets[:-1][which] - chosen.offsets[:-1], chosen.sizes)
-        return start + torch.arange(len(start), device=self.device), chosen
+        selected = Segments.from_sizes(self.sizes[which])
+        start = torch.repeat_interleave(self.offsets[:-1][which] - selected.offsets[:-1], selected.sizes)
+        return start + torch.arange(len(start), device=self.device), selected
 
-    def runs(self, most: int) -> Iterator[tuple[slice, slice, Segments]]:
-        """Cut into consecutive segments with so many entries together at most, or a single segment with more.
+    def runs(self, max_entries: int) -> Iterator[tuple[slice, slice, Segments]]:
+        """Split into runs of consecutive segments with at most ``max_entries`` entries, or of a single segment.
 
-        Yields which segments they are, which entries, and the segments over these entries.
+        Yields the segments and the entries of each run as slices, and the segments over these entries.
 
         Examples
         --------
@@ -125,6 +127,6 @@ class Segments:
         bounds = self.offsets.tolist()
         first = 0
         while first < len(self):
-            last = max(bisect_right(bounds, bounds[first] + most) - 1, first + 1)
+            last = max(bisect_right(bounds, bounds[first] + max_entries) - 1, first + 1)
             yield slice(first, last), slice(bounds[first], bounds[last]), Segments.from_sizes(self.sizes[first:last])
             first = last

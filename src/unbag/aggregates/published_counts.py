@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from unbag._kernels.count_messages import infer_counts_by_messages, move_into_bounds, pass_messages
+from unbag._kernels.count_states import infer_weighted_states
 from unbag._kernels.lattice import safe_total
 from unbag._kernels.logspace import log_softmax
 from unbag._kernels.normal_counts import TOLERANCE, infer_counts_as_normal
 from unbag._kernels.segments import Segments
 from unbag._kernels.subsets import infer_subsets
 from unbag._kernels.weighted_counts import infer_weighted_counts
-from unbag._kernels.weighted_states import infer_weighted_states
 from unbag._utils.checks import check_choice
 from unbag.aggregates.base import Aggregate
 from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, raise_if_out_of_reach, split_by
