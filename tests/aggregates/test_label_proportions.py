@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import counts, enumerate_group
+from oracles import counts, enumerate_groups
 from scipy.optimize import brentq
 from scipy.signal import fftconvolve
 from scipy.special import expit, logit
@@ -52,14 +52,6 @@ def close(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def enumerated(logits: Tensor, groups: Groups, z: Tensor) -> tuple[Tensor, Tensor]:
-    parts = zip(logits.split(groups.sizes.tolist()), z.tolist(), strict=True)
-    evidence = [enumerate_group(counts(logits.shape[1]), part.tolist(), tuple(row)) for part, row in parts]
-    log_likelihoods, posteriors = zip(*evidence, strict=True)
-    double = {"dtype": torch.float64}
-    return torch.tensor(log_likelihoods, **double), torch.cat([torch.tensor(p, **double) for p in posteriors])
-
-
 @settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("most_places", [0, 10], ids=["count states", "places"])
@@ -76,7 +68,7 @@ def test_evidence_is_that_of_enumeration(most_places: int, data: st.DataObject) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_proportions, "LARGEST_PERMANENT", most_places)
         found = LabelProportions().evidence(torch.tensor(rows, dtype=torch.float64), groups, z)
-    close(found, enumerated(torch.tensor(rows, dtype=torch.float64), groups, z))
+    close(found, enumerate_groups(counts(k), torch.tensor(rows, dtype=torch.float64), groups, map(tuple, z.tolist())))
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
@@ -257,7 +249,7 @@ def test_tables_may_lie_in_memory_as_they_like(sizes: list[int]) -> None:
 def test_many_classes_lie_in_memory_otherwise(k: int) -> None:
     logits, groups, z = problem([3, 3], k)
     evidence = LabelProportions().evidence(logits, groups, z)
-    close(evidence, enumerated(logits, groups, z))
+    close(evidence, enumerate_groups(counts(k), logits, groups, map(tuple, z.tolist())))
     log_probs = logits.log_softmax(1)
     for own in (log_probs, log_probs.t().contiguous().t()):
         close(LabelProportions().infer(own, groups.segments, z)[1], evidence.posterior)

@@ -10,7 +10,6 @@ import torch
 import unbag
 from unbag import Groups, LabelProportions
 from unbag._kernels import poisson_binomial
-from unbag._kernels.segments import Segments
 from unbag.aggregates import base, symmetry
 from unbag.training import Observations
 
@@ -47,15 +46,8 @@ class Watched(LabelProportions):
         return super().infer(log_probs, groups, z)
 
 
-NAMES = [
-    "LabelProportions",
-    "MultipleInstance",
-    "PairwiseSimilarity",
-    "TripletComparison",
-    "OrdinalRank",
-    "OrdinalTriplet",
-    "Majority",
-]
+NAMES = ["LabelProportions", "MultipleInstance", "PairwiseSimilarity", "TripletComparison", "OrdinalRank"]
+NAMES += ["OrdinalTriplet", "Majority"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,15 +89,6 @@ def test_errors_name_groups_as_the_caller_does(monkeypatch):
     ):
         with pytest.raises(ValueError, match=re.escape(f"this does not hold for group {name}: it has")):
             exact.log_likelihood(logits_of(120, 3), groups, z)
-
-
-def test_runs_of_segments():
-    segments = Segments.from_sizes([5, 1, 1])
-    runs = list(segments.runs(2))
-    assert [(which.start, which.stop) for which, _, _ in runs] == [(0, 1), (1, 3)]
-    assert [(members.start, members.stop) for _, members, _ in runs] == [(0, 5), (5, 7)]
-    assert [run.sizes.tolist() for _, _, run in runs] == [[5], [1, 1]]
-    assert [len(run) for _, _, run in segments.runs(100)] == [3]
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])

@@ -6,23 +6,14 @@ import pytest
 import torch
 
 import unbag
-from unbag import (
-    AtLeast,
-    Groups,
-    MultipleInstance,
-    Noisy,
-    OrdinalRank,
-    OrdinalTriplet,
-    PairwiseSimilarity,
-    TripletComparison,
-)
+from unbag import AtLeast, Groups, MultipleInstance, Noisy, OrdinalRank, PairwiseSimilarity
 from unbag.testing import check_aggregate
 
 KINDS = [
     (PairwiseSimilarity(), 3, (2,)),
-    (TripletComparison(), 3, (3,)),
+    (unbag.TripletComparison(), 3, (3,)),
     (OrdinalRank(), 4, (2,)),
-    (OrdinalTriplet(), 3, (3,)),
+    (unbag.OrdinalTriplet(), 3, (3,)),
     (MultipleInstance(), 2, (3, 4)),
     (AtLeast(2), 2, (3,)),
 ]
@@ -31,29 +22,15 @@ KINDS = [
 @pytest.mark.parametrize("rate", [0.0, 0.2, (0.05, 0.4)])
 @pytest.mark.parametrize(("kind", "n_classes", "sizes"), KINDS)
 def test_it_passes_the_checks_of_every_aggregate(kind, n_classes, sizes, rate):
-    check_aggregate(
-        Noisy(kind, rate),
-        n_classes=n_classes,
-        sizes=sizes,
-        checks=(
-            "observations",
-            "outcomes_sum_to_one",
-            "likelihood",
-            "posterior",
-            "gradient",
-            "extremes",
-            "impossible",
-            "expectation",
-        ),
-    )
+    checks = ["observations", "outcomes_sum_to_one", "likelihood", "posterior", "gradient", "extremes", "impossible"]
+    check_aggregate(Noisy(kind, rate), n_classes=n_classes, sizes=sizes, checks=[*checks, "expectation"])
 
 
 def test_without_wrong_answers_it_is_what_was_asked():
     logits, pairs = torch.randn(6, 3), Groups.from_tuples([[0, 1], [2, 3], [4, 5]])
     plain = PairwiseSimilarity().evidence(logits, pairs, [1, 0, 1])
     found = Noisy(PairwiseSimilarity(), 0.0).evidence(logits, pairs, [1, 0, 1])
-    torch.testing.assert_close(found.log_likelihood, plain.log_likelihood)
-    torch.testing.assert_close(found.posterior, plain.posterior)
+    torch.testing.assert_close(found, plain)
 
 
 def test_each_answer_may_have_its_own_rate():
@@ -100,11 +77,10 @@ def test_a_rate_that_is_learned_has_the_gradient_of_the_likelihood(aggregate, k,
     step = 1e-5
     slope = (value(loss.log_odds.detach() + step, logits) - value(loss.log_odds.detach() - step, logits)) / (2 * step)
     torch.testing.assert_close(loss.log_odds.grad, slope, rtol=1e-6, atol=1e-9)
-    moved = logits.clone()
-    moved[1, 0] += step
-    less = logits.clone()
-    less[1, 0] -= step
-    slope = (value(loss.log_odds.detach(), moved) - value(loss.log_odds.detach(), less)) / (2 * step)
+    change = torch.zeros_like(logits)
+    change[1, 0] = step
+    more, less = (value(loss.log_odds.detach(), rows) for rows in (logits + change, logits - change))
+    slope = (more - less) / (2 * step)
     torch.testing.assert_close(plain.grad[1, 0], slope, rtol=1e-5, atol=1e-9)
 
 
@@ -152,10 +128,7 @@ def test_what_has_no_yes_and_no_is_refused():
         with pytest.raises(ValueError, match="aggregate must be a binary kind"):
             Noisy(wrong)
     pairs = Groups.from_tuples([[0, 1], [1, 2]])
-    with pytest.raises(
-        ValueError,
-        match=r"a rate of at least 0 and less than 1; this does not hold for group 1: z\[1\] is \[1.0, 1.5\]",
-    ):
+    with pytest.raises(ValueError, match=r"less than 1; this does not hold for group 1: z\[1\] is \[1.0, 1.5\]"):
         Noisy(PairwiseSimilarity()).check([[1.0, 0.1], [1.0, 1.5]], pairs, 2)
     with pytest.raises(ValueError, match="answer and rate; got shape"):
         Noisy(PairwiseSimilarity()).check(torch.zeros(2, 3), pairs, 2)

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
 
+import torch
+
 Labels = tuple[int, ...]
 Definition = Callable[[Labels], Hashable]
 
@@ -28,6 +30,14 @@ def enumerate_group(g: Definition, logits: Sequence[Sequence[float]], z: Hashabl
         for member, label in enumerate(labels):
             posterior[member][label] += math.exp(log_prob - log_likelihood)
     return log_likelihood, posterior
+
+
+def enumerate_groups(g, logits, groups, z):
+    """Return likelihoods and posteriors of all groups, in float64."""
+    parts = zip(logits.double().split(groups.sizes.tolist()), z, strict=True)
+    evidence = [enumerate_group(g, part.tolist(), value) for part, value in parts]
+    log_likelihood = torch.tensor([total for total, _ in evidence], dtype=torch.float64)
+    return log_likelihood, torch.tensor([row for _, rows in evidence for row in rows], dtype=torch.float64)
 
 
 def log_softmax(row: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""One file per kind of observation: what it means, its likelihood, its check of z, its words; and all by name."""
+"""Kinds of observations, one per file: definition, likelihood, validation and metadata."""
 
 from unbag.aggregates.base import Aggregate as Aggregate
 from unbag.aggregates.base import Evidence as Evidence

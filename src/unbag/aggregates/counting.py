@@ -68,7 +68,7 @@ class CountOf(Aggregate):
 
 
 class AtLeast(FromFold):
-    """Whether at least ``count`` members of a group are of one class.
+    """Whether at least ``count`` members of a group have a class.
 
     Examples
     --------

@@ -19,7 +19,7 @@ RARE = -40.0
 
 
 class MultipleInstance(Aggregate):
-    """Bags of any sizes, and 1 where at least one member is positive (class 1 of 2).
+    """Bags of any sizes with the observation 1 if at least one member is positive (class 1 of 2).
 
     ``p(z=1 | x) = 1 - prod_i p(y_i=0)``. For more than two classes, see ``AtLeast(1, label)``.
 

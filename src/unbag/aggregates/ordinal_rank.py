@@ -1,4 +1,4 @@
-"""Which of two instances has the higher class."""
+"""Comparison of two instances with ordered classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIRROR: dict[Relation, Relation] = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 class OrdinalRank(BinaryAggregate):
-    """Pairs of ordered classes, and 1 where ``y_1 < y_2``, or another relation.
+    """Pairs with ordered classes and the observation 1 if ``y_1 < y_2``, or another relation.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which of two instances has a class nearer to that of a third, where classes are ordered."""
+"""Comparison of three instances with ordered classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unbag.aggregates.triplet import TripletComparison
 
 
 class OrdinalTriplet(BinaryAggregate):
-    """Triplets of ordered classes, and 1 where ``|y_1 - y_2| < |y_1 - y_3|``.
+    """Triplets with ordered classes and the observation 1 if ``|y_1 - y_2| < |y_1 - y_3|``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Whether two instances are of the same class."""
+"""Comparison of two instances: whether they have the same class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbag.aggregates.traits import AnswerColumn, Wording
 
 
 class PairwiseSimilarity(BinaryAggregate):
-    """Pairs, and 1 where both labels are equal.
+    """Pairs with the observation 1 if both labels are equal.
 
     ``p(z=1 | x_1, x_2) = sum_j p(y_1=j) p(y_2=j)``. Pairs do not identify the classes: any permutation of them has the
     same likelihood.

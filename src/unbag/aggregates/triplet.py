@@ -1,4 +1,4 @@
-"""Whether the second of three instances is closer to the first than the third is."""
+"""Comparison of three instances: whether the second is closer to the first than the third."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unbag.aggregates.traits import AnswerColumn, Wording
 
 
 class TripletComparison(BinaryAggregate):
-    """Triplets, and 1 where ``d(y_1, y_2) < d(y_1, y_3)`` with d = 0 for equal labels and 1 for different ones.
+    """Triplets with the observation 1 if ``d(y_1, y_2) < d(y_1, y_3)``; d is 0 for equal labels, else 1.
 
-    That is, 1 where the first two labels are equal and the third differs:
+    It is 1 if the first two labels are equal and the third differs:
     ``p(z=1 | x) = sum_j p(y_1=j) p(y_2=j) (1 - p(y_3=j))``. Triplets do not identify the classes.
 
     Examples

@@ -201,8 +201,8 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
         yield from in_rows(
             np.abs(values) > LARGEST,  # NaN is missing, and not larger
             lambda row: f"{values[row]} is infinite or too large; correct it, or leave it empty",
-            file=table.file,
-            column=name,
+            table.file,
+            name,
         )
 
 
