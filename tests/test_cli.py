@@ -29,22 +29,14 @@ def test_the_package_runs_as_a_module(monkeypatch, capsys):
     assert capsys.readouterr().out == f"unbag {unbag.__version__}\n"
 
 
-def test_version():
-    result = call("--version")
-    assert (result.exit_code, result.stdout) == (0, f"unbag {unbag.__version__}\n")
-
-
 def test_without_a_command_the_help_is_shown():
     assert "Example: unbag demo" in call().output
 
 
 def test_commands_stand_in_panels_in_the_order_of_use():
     words = call("-h").stdout.split()
-    named = [
-        *("Your", "data", "demo", "check", "fit", "report", "predict", "disaggregate", "protect"),
-    ]
     place = words.index("Your")
-    for name in named:
+    for name in ("Your", "data", "demo", "check", "fit", "report", "predict", "disaggregate", "protect"):
         place = words.index(name, place)
 
 

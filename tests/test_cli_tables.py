@@ -32,14 +32,25 @@ QUICK = ["--model", "linear", "--n-folds", 2, "--jobs", 1]
 NETWORK = ["--model", "linear", "--epochs", 3]
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Enter a folder with files of blobs, and return the true classes."""
+    monkeypatch.chdir(tmp_path)
+    return blobs(tmp_path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A file of people and one of counts."""
+    return [write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "wards.csv", WARDS)]
+
+
 def table(path):
     return (pq.read_table(path) if path.suffix == ".parquet" else pacsv.read_csv(path)).to_pydict()
 
 
 @pytest.mark.parametrize("file", KINDS)
-def test_all_commands_on_each_kind_of_observation(file, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blobs(tmp_path)
+def test_all_commands_on_each_kind_of_observation(file, tmp_path, here):
     checked = call("check", "people.csv", file, *KINDS[file])
     assert checked.exit_code == 0, checked.output
     fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], *QUICK)
@@ -74,10 +85,8 @@ def test_all_commands_on_each_kind_of_observation(file, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("file", ["counts.csv", "pairs.csv"])
-def test_trees_read_missing_values_as_they_are(file, tmp_path, monkeypatch):
+def test_trees_read_missing_values_as_they_are(file, tmp_path, here):
     pytest.importorskip("lightgbm")
-    monkeypatch.chdir(tmp_path)
-    blobs(tmp_path)
     rows = (tmp_path / "people.csv").read_text().splitlines()
     rows[1::9] = [re.sub(r"^(p\d+,g\d+),[^,]*", r"\1,", row) for row in rows[1::9]]
     write(tmp_path / "people.csv", "\n".join(rows))
@@ -94,9 +103,7 @@ def test_trees_read_missing_values_as_they_are(file, tmp_path, monkeypatch):
     assert call("report", "run").exit_code == 0
 
 
-def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blobs(tmp_path)
+def test_the_automatic_model_is_the_default(tmp_path, here):
     fitted = call("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--n-folds", 2)
     assert fitted.exit_code == 0, fitted.output
     shown = " ".join(fitted.stdout.split())
@@ -116,9 +123,7 @@ def test_the_automatic_model_is_the_default(tmp_path, monkeypatch):
     assert "Estimated accuracy on rows of new groups" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blobs(tmp_path)
+def test_predictions_are_those_of_the_estimator(tmp_path, here):
     assert call("fit", "people.csv", "counts.csv", "--out", "run", *QUICK, "--seed", 3).exit_code == 0
     call("predict", "run", "people.csv", "--out", "predicted.parquet")
     people, counts = table(tmp_path / "people.csv"), table(tmp_path / "counts.csv")
@@ -130,9 +135,7 @@ def test_predictions_are_those_of_the_estimator(tmp_path, monkeypatch):
     assert np.allclose(table(tmp_path / "predicted.parquet")["p_1"], probs[:, 1])
 
 
-def test_several_files_learn_together_and_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blobs(tmp_path)
+def test_several_files_learn_together_and_are_told_apart(tmp_path, here):
     also = ["--also", "pairwise_similarity=pairs.csv", "--also", "multiple_instance=bags.csv"]
     fitted = call("fit", "people.csv", "counts.csv", *also, "--out", "run", *QUICK, "--json")
     assert fitted.exit_code == 0, fitted.output
@@ -146,9 +149,8 @@ def test_several_files_learn_together_and_are_told_apart(tmp_path, monkeypatch):
     assert call("fit", "people.csv", "counts.csv", "--also", "pairs.csv", "--out", "x").exit_code == 2
 
 
-def test_a_few_labels_name_the_classes_of_pairs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    y = blobs(tmp_path)
+def test_a_few_labels_name_the_classes_of_pairs(tmp_path, here):
+    y = here
     lines = (tmp_path / "people.csv").read_text().splitlines()
     few = [*np.flatnonzero(y == 0)[:5].tolist(), *np.flatnonzero(y == 1)[:5].tolist()]
     told = ["known", *(("low", "high")[y[i]] if i in few else "" for i in range(160))]
@@ -161,10 +163,8 @@ def test_a_few_labels_name_the_classes_of_pairs(tmp_path, monkeypatch):
     assert (predicted == np.array(["low", "high"])[y]).mean() > 0.8
 
 
-def test_check_says_what_it_understood(tmp_path, monkeypatch):
+def test_check_says_what_it_understood(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "people.csv", PEOPLE)
-    write(tmp_path / "wards.csv", WARDS)
     for width in (60, 200):
         result = call("check", "people.csv", "wards.csv", width=width)
         assert result.exit_code == 0
@@ -209,9 +209,7 @@ def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
     assert table(tmp_path / "labels.csv")["id"] == [f"p{ward}{place}" for ward in range(4) for place in range(3)]
 
 
-def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
-    write(tmp_path / "people.csv", PEOPLE)
-    write(tmp_path / "wards.csv", WARDS)
+def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):
     config = write(
         tmp_path / "fit.toml",
         'instances = "people.csv"\ngroups = "wards.csv"\nout = "run"\n'
@@ -248,11 +246,9 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path):
         ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )
-def test_settings_that_are_wrong(content, sentence, tmp_path):
-    write(tmp_path / "people.csv", PEOPLE)
-    write(tmp_path / "wards.csv", WARDS)
+def test_settings_that_are_wrong(content, sentence, tmp_path, files):
     config = write(tmp_path / "fit.toml", content)
-    result = call("fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", "--config", config)
+    result = call("fit", *files, "--out", tmp_path / "run", "--config", config)
     assert result.exit_code == 2
     assert sentence in result.stderr
 
@@ -263,10 +259,8 @@ def test_files_that_were_not_named(tmp_path):
     assert "there is no file" in call("fit", "--config", tmp_path / "fit.toml").stderr
 
 
-def test_a_finished_run_is_replaced_by_force_alone(tmp_path):
-    write(tmp_path / "people.csv", PEOPLE)
-    write(tmp_path / "wards.csv", WARDS)
-    fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
+def test_a_finished_run_is_replaced_by_force_alone(tmp_path, files):
+    fit = ["fit", *files, "--out", tmp_path / "run", *QUICK]
     assert call(*fit).exit_code == 0
     again = call(*fit)
     assert again.exit_code == 2
@@ -326,11 +320,8 @@ def test_a_refused_setting_leaves_the_folder_as_it_was(run, tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path):
-    write(tmp_path / "people.csv", PEOPLE)
-    write(tmp_path / "wards.csv", WARDS)
-    fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
-    assert call(*fit).exit_code == 0
+def run(files, tmp_path):
+    assert call("fit", *files, "--out", tmp_path / "run", *QUICK).exit_code == 0
     return tmp_path / "run"
 
 
@@ -421,23 +412,16 @@ def test_predictions_come_in_pieces(run, tmp_path, monkeypatch):
     assert np.allclose(table(tmp_path / "pieces.parquet")["p_ill"], table(tmp_path / "whole.parquet")["p_ill"])
 
 
-def test_help_gives_examples_that_work(tmp_path, monkeypatch):
+def test_help_gives_examples_that_work(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "people.csv", PEOPLE)
-    write(tmp_path / "wards.csv", WARDS)
     monkeypatch.setattr(Training, "parameters", lambda *_: {"model": "linear", "n_jobs": 1})
     for command in ("check", "fit", "predict", "disaggregate"):
         shown = call(command, "--help")
         assert shown.exit_code == 0
         example = re.search(r"Example: unbag (.*\S)", shown.stdout).group(1).split()
         assert call(*example).exit_code == 0, example
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "people.csv",
-        "wards.csv",
-        "run",
-        "predicted.csv",
-        "labels.csv",
-    }
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"people.csv", "wards.csv", "run", "predicted.csv", "labels.csv"}
 
 
 def test_an_error_shows_where_it_comes_from_on_request(tmp_path):
@@ -470,18 +454,8 @@ def test_posteriors_stand_beside_their_rows_whatever_the_order(tmp_path):
 
 
 FORMULAS = [
-    "=cmd|' /C calc'!A0",
-    "+1+1",
-    "-2+3",
-    "@SUM(A1)",
-    "\t=1",
-    "\r=1",
-    "\uff1d1",
-    "'=1",
-    "-5",
-    "+3.5e2",
-    "a=b",
-    "",
+    *("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1", "'=1"),
+    *("-5", "+3.5e2", "a=b", ""),  # none
 ]
 
 
@@ -523,9 +497,7 @@ def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
     assert set(table(tmp_path / "raw.csv")["ward"]) == {"=w0", "=w1", "=w2", "=w3"}
 
 
-def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blobs(tmp_path)
+def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, here):
     network = [*NETWORK, "--scaling", "none", "--validation-fraction", 0]
     fit = ["fit", "people.csv", "counts.csv", "--out", "run", *network, "--learning-rate"]
     fitted = call(*fit, 1e6)

@@ -10,6 +10,8 @@ from unbag.persistence.run_folder import Run
 from unbag.tables import check_tables, fit_tables, make_plan
 from unbag.tables.load import load_tables
 
+IDS = [line.split(",")[0] for line in PEOPLE.splitlines()[1:]]
+
 
 def messages(folder, instances=PEOPLE, groups=WARDS, **options):
     people, wards = write(folder / "people.csv", instances), write(folder / "wards.csv", groups)
@@ -32,24 +34,17 @@ def test_clean_files_have_no_problems(tmp_path):
         ([5] * 12, "warning people.csv, column new: the column is 5 in every row and contains no information"),
         (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
         (range(12), "error people.csv, column new: the column is a number that counts the 12 rows"),
-        (PEOPLE.split()[1:], None),
-        (
-            [f"n{i}" for i in range(12)],
-            "error people.csv, column new: the column is another text in every one of 12 rows",
-        ),
+        (IDS, "error people.csv, column new: the column is the id of the row, as in column id"),
+        ([f"n{i}" for i in range(12)], "error people.csv, column new: the column is another text in every one of 12"),
         (
             ["1.5", "x", *["2"] * 10],
             "warning people.csv, row 2, column new: the column is read as categories, although 92% of its values are "
-            "numbers such as '1.5', but not those of 1 cell: 'x'; write numbers as in 1234.5 and leave cells without "
-            "one empty, or say --categorical new",
+            "numbers such as '1.5', but not those of 1 cell: 'x'; write numbers as in 1234.5 and leave other cells",
         ),
         (['"1,5"', '"2,5"'] * 6, "warning people.csv, column new: the column is read as categories"),
     ],
 )
 def test_suspicious_features(values, sentence, tmp_path):
-    if sentence is None:  # the ids of the rows once more
-        values = [line.split(",")[0] for line in values]
-        sentence = "error people.csv, column new: the column is the id of the row, as in column id"
     found = messages(tmp_path, with_column("new", values))
     found = [one for one in found if not one.startswith("note 4 groups can be compared in 3 ways")]
     assert len(found) == 1
@@ -90,8 +85,7 @@ def test_many_wrong_rows_are_counted(tmp_path):
 def test_relations_are_answers_to_one_question(tmp_path):
     people, ranks = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "ranks.csv", RANKS)
     one = load_tables(make_plan({"instances": people, "groups": ranks, "n_classes": 3})).observed[0]
-    order = [line.split(",")[0] for line in PEOPLE.splitlines()[1:]]
-    named = [[order[row] for row in pair] for pair in one.groups.to_tuples().tolist()]
+    named = [[IDS[row] for row in pair] for pair in one.groups.to_tuples().tolist()]
     # p00 < p11, p11 > p00, p20 >= p21, p30 <= p12
     assert named == [["p00", "p11"], ["p00", "p11"], ["p20", "p21"], ["p12", "p30"]]
     assert one.z.tolist() == [1, 1, 0, 0]
@@ -147,31 +141,21 @@ def test_groups_of_different_sizes_keep_their_rows(tmp_path):
     assert one.z.tolist() == [[1, 1], [0, 1], [2, 1]]
 
 
+TWO = {"n_classes": 2}
+ANSWERS = {2: "p00,p01,0\np00,p11,1\np20,p21,0\n", 3: "p00,p01,p02,0\np00,p11,p12,1\np20,p21,p22,0\n"}
+"""Rows of two and of three members."""
+
+
 @pytest.mark.parametrize(
-    ("groups", "options", "twin", "word"),
+    ("groups", "options", "twin"),
     [
-        ("ward,negative\nw0,1\nw1,0\nw2,1\nw3,0\n", {}, "ward,positive\nw0,0\nw1,1\nw2,0\nw3,1\n", "negative"),
-        (
-            "a,b,different\np00,p01,0\np00,p11,1\np20,p21,0\n",
-            {"n_classes": 2},
-            "a,b,same\np00,p01,1\np00,p11,0\np20,p21,1\n",
-            "different",
-        ),
-        (
-            "a,b,higher\np00,p01,0\np00,p11,1\np20,p21,0\n",
-            {"n_classes": 2},
-            "b,a,lower\np00,p01,0\np00,p11,1\np20,p21,0\n",
-            "higher",
-        ),
-        (
-            "a,b,c,farther\np00,p01,p02,0\np00,p11,p12,1\np20,p21,p22,0\n",
-            {"n_classes": 2, "aggregate": "ordinal_triplet"},
-            "a,c,b,closer\np00,p01,p02,0\np00,p11,p12,1\np20,p21,p22,0\n",
-            "farther",
-        ),
+        ("ward,negative\nw0,1\nw1,0\nw2,1\nw3,0\n", {}, "ward,positive\nw0,0\nw1,1\nw2,0\nw3,1\n"),
+        (f"a,b,different\n{ANSWERS[2]}", TWO, "a,b,same\np00,p01,1\np00,p11,0\np20,p21,1\n"),
+        (f"a,b,higher\n{ANSWERS[2]}", TWO, f"b,a,lower\n{ANSWERS[2]}"),
+        (f"a,b,c,farther\n{ANSWERS[3]}", TWO | {"aggregate": "ordinal_triplet"}, f"a,c,b,closer\n{ANSWERS[3]}"),
     ],
 )
-def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin, word, tmp_path):
+def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin, tmp_path):
     people = write(tmp_path / "people.csv", PEOPLE)
     logits = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = []
@@ -180,7 +164,7 @@ def test_a_contrary_column_has_the_likelihood_of_its_twin(groups, options, twin,
         one = load_tables(make_plan({"instances": people, "groups": file, **options})).observed[0]
         found.append(one.aggregate.log_likelihood(logits, one.groups, one.z))
         notes = [problem.message for problem in one.problems]
-        assert any("1 is read as" in note for note in notes) == (word in content)
+        assert any("1 is read as" in note for note in notes) == (content == groups)
     assert torch.allclose(*found)
 
 

@@ -392,7 +392,7 @@ def test_options_are_read_from_a_file_beside_the_counts_or_named(tmp_path):
     with pytest.raises(TableError, match=r"other\.toml: there is no setting 'epochs' of published counts"):
         make_plan({**options, "published": other})
     write(other, "epochs\n")
-    with pytest.raises(TableError, match=r"other\.toml: this is no TOML that can be read"):
+    with pytest.raises(TableError, match=r"other\.toml: the file is not valid TOML"):
         make_plan({**options, "published": other})
     with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.toml; check the name"):
         make_plan({**options, "published": tmp_path / "gone.toml"})

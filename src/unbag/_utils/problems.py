@@ -88,13 +88,13 @@ def raise_errors(problems: Iterable[Problem]) -> None:
 
 
 def in_rows(
-    bad: np.ndarray, say: Callable[[int], str], *, file: str, column: str | None = None, severity: Severity = "error"
+    bad: np.ndarray, say: Callable[[int], str], file: str, column: str | None = None, severity: Severity = "error"
 ) -> Iterator[Problem]:
     """Yield a problem for each of the first rows where a mask is true, and one for the number of further rows.
 
     Examples
     --------
-    >>> [str(problem) for problem in in_rows(np.array([False, True]), lambda row: "it is negative", file="wards.csv")]
+    >>> [str(problem) for problem in in_rows(np.array([False, True]), lambda row: "it is negative", "wards.csv")]
     ['wards.csv, row 2: it is negative']
     """
     places = np.flatnonzero(bad).tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
@@ -398,7 +398,7 @@ class RowErrors:
         """Add an error to the rows where a mask is true, (rows,), unless they have one."""
         wrong = wrong & self.good
         self.good &= ~wrong
-        self.errors += in_rows(wrong, describe, file=self.file, column=column)
+        self.errors += in_rows(wrong, describe, self.file, column)
         rows = np.flatnonzero(wrong).tolist()
         self._dropped += [f"{self.name(row)} ({describe(row).partition(';')[0]})" for row in rows[:NAMED]]
         self._dropped += [self.name(row) for row in rows[NAMED:]]
@@ -460,52 +460,52 @@ class _Constraints:
         return f"group {self.ids[row].as_py()!r}"
 
     def _check_cells(self) -> None:
-        """Add the errors of single cells."""
-        for name, wrong, rule in self._broken_rules():
-            cells, column = self.counts.cells[name], self.counts.table.column(name)
-
-            def describe(row: int, cells: Cells = cells, column: pa.Array = column, rule: str = rule) -> str:
-                written = column[row].as_py()
-                if written in DASHES:
-                    rule = "is 0 in some tables and unknown in others; write 0, or leave the cell blank for unknown"
-                return f"{cells.low[row]:.10g} {rule}" if cells.kind[row] == NUMBER else f"{written or ''!r} {rule}"
-
-            self.errors.add(wrong, describe, name)
-
-    def _broken_rules(self) -> Iterator[tuple[str, np.ndarray, str]]:
-        """Yield the column, the rows that break a rule, (rows,), and what to say of the cell."""
-        counts, source, step = self.counts, self.counts.source, self.counts.source.rounded_to
-        full, few = TOTALS.get(str(counts.unit), inf), source.suppressed_below or 0
-        counted, noisy = counts.unit == "counts", source.noise is not None
-        whole = counts.has_whole_noise if noisy else counted and step is None
-        for place, name in enumerate(counts.columns.classes):
-            cells, numbers = counts.cells[name], counts.numbers[:, place]
-            number = cells.kind == NUMBER
-            yield name, cells.kind == UNREADABLE, (
-                "is no count; expected a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x "
-                "n/a suppressed, or nothing"
-            )  # fmt: skip
-            yield name, cells.low > cells.high, "has its bounds crossed; write the lower one first"
-            yield name, number & (numbers > full + counts.step / 2), f"is more than {full:g}, which is all of a group"
-            if noisy:
-                yield name, cells.kind == BOUNDS, "says nothing of a count with noise; leave the cell blank"
-            else:
-                message = "is negative; counts are not, unless there is noise on them: then say which with --noise"
-                yield name, number & (numbers < 0), message
-            if whole:
-                yield name, number & (numbers != np.rint(numbers)), "is no whole number, as counts are"
-            if counted and step is not None:
-                off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
-                yield name, off, f"is no multiple of {step:g}, to which counts are rounded by --rounded-to"
-            if counted:
-                message = f"is shown, although counts below {few} are suppressed by --suppressed-below"
-                yield name, (numbers > 0) & (numbers < few), message
+        """Add the errors of single cells: of counts, and of the scales of noise."""
+        counts, names = self.counts, self.counts.columns.classes
+        rules = [
+            (name, rows, rule)
+            for wrong, rule in self._rules_of_counts()
+            for name, rows in zip(names, wrong.T, strict=True)
+        ]
         for name in counts.columns.scales:
-            cells = counts.cells[name]
-            positive = (cells.kind == NUMBER) & (cells.low > 0)
-            yield name, ~positive, "is no scale of noise, which must be a positive number"
-            wrong = positive & ~((cells.low >= MIN_SCALE) & (cells.low <= MAX_SCALE))
-            yield name, wrong, f"is no scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
+            scale = counts.cells[name]
+            positive = (scale.kind == NUMBER) & (scale.low > 0)
+            rules.append((name, ~positive, "is no scale of noise, which must be a positive number"))
+            wrong = (scale.low < MIN_SCALE) | (scale.low > MAX_SCALE)
+            rule = f"is no scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
+            rules.append((name, wrong, rule))
+        for name, wrong, rule in rules:
+            self.errors.add(wrong, partial(self._describe_cell, name, rule), name)
+
+    def _describe_cell(self, name: str, rule: str, row: int) -> str:
+        cells, written = self.counts.cells[name], self.counts.table.column(name)[row].as_py()
+        if written in DASHES:
+            rule = "is 0 in some tables and unknown in others; write 0, or leave the cell blank for unknown"
+        return f"{cells.low[row]:.10g} {rule}" if cells.kind[row] == NUMBER else f"{written or ''!r} {rule}"
+
+    def _rules_of_counts(self) -> Iterator[tuple[np.ndarray, str]]:
+        """Yield the cells that break a rule, (rows, classes), and what to say of them."""
+        counts, source, step = self.counts, self.counts.source, self.counts.source.rounded_to
+        kind, numbers, full = counts.kind, counts.numbers, TOTALS.get(str(counts.unit), inf)
+        counted, few = counts.unit == "counts", source.suppressed_below or 0
+        expected = "a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x n/a suppressed"
+        yield kind == UNREADABLE, f"is no count; expected {expected}, or nothing"
+        yield counts.stack("low") > counts.stack("high"), "has its bounds crossed; write the lower one first"
+        yield numbers > full + counts.step / 2, f"is more than {full:g}, which is all of a group"
+        if source.noise is not None:
+            yield kind == BOUNDS, "says nothing of a count with noise; leave the cell blank"
+        else:
+            yield numbers < 0, "is negative; counts are not, unless there is noise on them: then say which with --noise"
+        if counts.has_whole_noise if source.noise is not None else counted and step is None:
+            yield numbers != np.rint(numbers), "is no whole number, as counts are"
+        if counted and step is not None:
+            off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
+            yield off, f"is no multiple of {step:g}, to which counts are rounded by --rounded-to"
+        if counted:
+            yield (
+                (numbers > 0) & (numbers < few),
+                (f"is shown, although counts below {few} are suppressed by --suppressed-below"),
+            )
 
     def _totals(self) -> np.ndarray:
         """Return the number of members of each group, with and without a row."""
@@ -543,24 +543,19 @@ class _Constraints:
         low, high = counts.bounds(totals)
         low, high = np.where(counts.noisy, 0.0, low), np.where(counts.noisy, inf, high)
         for place, name in enumerate(counts.columns.classes):
-            numbers, least, most = counts.numbers[:, place], low[:, place], high[:, place]
-            add(
-                least > most,
-                lambda row, numbers=numbers: (  # type: ignore[misc]
-                    f"no whole number of {_members(totals[row])} is {numbers[row]:g}, rounded to {counts.step:g}; hand "
+
+            def describe(row: int, place: int = place) -> str:
+                members = _members(totals[row])
+                if low[row, place] <= high[row, place]:
+                    return f"{low[row, place]:g} or more of {self._name(row)} are counted, but it has {members}"
+                return (
+                    f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}; hand "
                     "in counts, say --rounded-to if shares are coarser, or check which rows belong to "
                     f"{self._name(row)}"
-                ),
-                name,
-            )
-            add(
-                least > totals,
-                lambda row, least=least: (  # type: ignore[misc]
-                    f"{least[row]:g} or more of {self._name(row)} are counted, but it has {_members(totals[row])}"
-                ),
-                name,
-            )
-            add(most < 0, lambda row: f"no count of {self._name(row)} is so small", name)
+                )
+
+            add((low > np.minimum(high, totals[:, None]))[:, place], describe, name)
+            add(high[:, place] < 0, lambda row: f"no count of {self._name(row)} is so small", name)
         low, high = np.maximum(low, 0.0), np.minimum(high, totals[:, None])
         least, most = low.sum(1), high.sum(1)
         add(

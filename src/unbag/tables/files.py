@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -136,7 +137,8 @@ class CsvFile(TableFile):
         try:
             # The types of many columns take long to find: names are read without rows, and rows for a single column.
             header = pa.BufferReader(head.rstrip(b"\r\n") + b"\n")
-            self.names = self._parse_all(header, {}, invalid_row_handler=lambda _: "skip").column_names
+            names = self._parse({}, parser=pacsv.read_csv, source=header, invalid_row_handler=lambda _: "skip")
+            self.names = names.column_names
             if not lines.readline(1):
                 raise self._fail("there are no rows, only names of columns")
             self._parse({}, self.names[:1]).close()
@@ -147,9 +149,9 @@ class CsvFile(TableFile):
         types = {name: pa.string() for name in self.names if name in as_text}
         try:
             try:
-                table = self._parse_all(self._bytes(), self._likely_types() | types)
+                table = self._parse(self._likely_types() | types, parser=pacsv.read_csv)
             except pa.ArrowInvalid:
-                table = self._parse_all(self._bytes(), types)
+                table = self._parse(types, parser=pacsv.read_csv)
         except pa.ArrowInvalid as error:
             self._explain(error, dict.fromkeys(self.names, pa.string()))
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
@@ -196,20 +198,13 @@ class CsvFile(TableFile):
             return {name: pa.float64() for name, value in pairs if re.fullmatch(r"-?[0-9]+[.][0-9]+", value)}
         return {}
 
-    def _parse_all(self, source: Any, types: Mapping[str, pa.DataType], **options: Any) -> pa.Table:
-        return pacsv.read_csv(
-            source,
-            read_options=pacsv.ReadOptions(block_size=self._block_size),
-            parse_options=_parse_options(self.delimiter, **options),
-            convert_options=pacsv.ConvertOptions(column_types=dict(types)),
-        )
-
     def _parse(
-        self, types: Mapping[str, pa.DataType], columns: Sequence[str] = (), *, use_threads: bool = True, **options: Any
-    ) -> Any:
-        """Return a reader of blocks of rows; some columns, or all."""
-        return pacsv.open_csv(
-            self._bytes(),
+        self, types: Mapping[str, pa.DataType], columns: Sequence[str] = (), *, parser: Any = pacsv.open_csv,
+        source: Any = None, use_threads: bool = True, **options: Any
+    ) -> Any:  # fmt: skip
+        """Return a reader of blocks of rows, or what another parser returns; some columns, or all."""
+        return parser(
+            source or self._bytes(),
             read_options=pacsv.ReadOptions(block_size=self._block_size, use_threads=use_threads),
             parse_options=_parse_options(self.delimiter, **options),
             convert_options=pacsv.ConvertOptions(column_types=dict(types), include_columns=list(columns)),
@@ -299,7 +294,7 @@ class CsvFile(TableFile):
     def _refuse_long_rows(self, error: Exception) -> NoReturn:
         """Refuse a row that is longer than a block, and name its line where it is on one line."""
         most, where, lines = self._block_size >> 20, "a row", self._unpacked()
-        for number, line in enumerate(iter(lambda: lines.readline(self._block_size), b""), 1):
+        for number, line in enumerate(iter(partial(lines.readline, self._block_size), b""), 1):
             if len(line) >= self._block_size:
                 where = f"line {number}"
                 break
@@ -443,28 +438,22 @@ def state_of_parts(path: Path) -> list[tuple[str, int, int]]:
 
 
 def _open_part(path: Path, file: BinaryIO | None = None) -> pq.ParquetFile:
-    try:
+    with _damage_named(path):
         return pq.ParquetFile(file or path, buffer_size=1 << 20, pre_buffer=False)
-    except pa.ArrowInvalid as error:
-        raise _damaged(path, error) from error
-    except FileNotFoundError:
-        raise fail("the part is not there any more; put it back, or begin anew without it", str(path)) from None
 
 
 @contextmanager
 def _damage_named(path: Path, where: str = "") -> Iterator[None]:
-    """Name a file that was opened, and cannot be read, and say what to do."""
+    """Name a file that cannot be read, and say what to do."""
     try:
         yield
+    except FileNotFoundError:
+        raise fail("the part is not there any more; put it back, or begin anew without it", str(path)) from None
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error, where) from error
-
-
-def _damaged(path: Path, error: Exception, where: str = "") -> Exception:
-    if path.stat().st_size == 0:
-        return fail("the file is empty; write or copy it again", str(path))
-    reason = str(error).partition(".")[0]
-    return fail(f"{where}this is no Parquet file, or it was cut short: {reason}; write or copy it again", str(path))
+        if path.stat().st_size == 0:
+            raise fail("the file is empty; write or copy it again", str(path)) from error
+        what = f"{where}this is no Parquet file, or it was cut short: {str(error).partition('.')[0]}"
+        raise fail(f"{what}; write or copy it again", str(path)) from error
 
 
 def _describe_difference(schema: pa.Schema, first: pa.Schema) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from unbag._utils.problems import Problem, fail, in_rows, list_some
 from unbag.data.columns import Table, is_missing, whole_numbers
+from unbag.data.groups import Groups
 
 
 def shared_keys(
@@ -67,11 +69,11 @@ def find(keys: pa.Array, among: pa.Array) -> np.ndarray:
 def missing_keys(table: Table, column: str) -> list[Problem]:
     """Return errors of the rows that have no id."""
     bad = is_missing(table.column(column))
-    return list(in_rows(bad, lambda _: "the id is missing; fill it in", file=table.file, column=column))
+    return list(in_rows(bad, lambda _: "the id is missing; fill it in", table.file, column))
 
 
 def unmatched_keys(
-    table: Table, column: str, keys: pa.Array, unmatched: np.ndarray, *, others: pa.Array, where: str, drop: bool
+    table: Table, column: str, keys: pa.Array, unmatched: np.ndarray, *, others: pa.Array, where: str, drop: bool | None
 ) -> Iterator[Problem]:
     """Yield errors of rows whose ids the other file does not have, or one note if such rows are left out.
 
@@ -86,7 +88,7 @@ def unmatched_keys(
     where
         What the ids lack, as in ``"is not in column id of people.csv"``.
     drop
-        Whether rows without a partner are left out.
+        Whether rows without a partner are left out; None: they cannot be.
     """
     if not unmatched.any():
         return
@@ -96,11 +98,40 @@ def unmatched_keys(
         message = f"{rows} left out, because the id {where}: {list_some(unknown.unique().to_pylist())}"
         yield Problem("note", message, table.file, None, column, left_out=True)
         return
-    advice = written_differently(unknown, others)
-    advice = advice or "mend one of the files, or leave out what does not match with --drop-unmatched"
-    yield from in_rows(
-        unmatched, lambda row: f"{keys[row].as_py()!r} {where}; {advice}", file=table.file, column=column
+    advice = "" if drop is None else ", or leave out what does not match with --drop-unmatched"
+    advice = written_differently(unknown, others) or f"mend one of the files{advice}"
+    yield from in_rows(unmatched, lambda row: f"{keys[row].as_py()!r} {where}; {advice}", table.file, column)
+
+
+def match_members(
+    rows: Table, id: str, table: Table, members: list[str], *, drop: bool | None
+) -> tuple[np.ndarray, list[Problem]]:
+    """Return the row of each member of pairs or triplets, (rows of the file, members), -1 for none, and problems.
+
+    ``drop`` is that of :func:`unmatched_keys`.
+    """
+    of_rows, of_members, problems = shared_keys(rows, id, table, members)
+    problems += in_rows(
+        repeated(of_rows),
+        lambda row: f"the id {of_rows[row].as_py()!r} is that of an earlier row already; ids must differ",
+        rows.file,
+        id,
     )
+    places = np.stack([find(keys, of_rows) for keys in of_members], 1)
+    drop = drop and bool((places >= 0).all(1).any())  # where nothing matches, nothing would be left
+    where = f"is not in column {id} of {rows.file}"
+    for name, keys, place in zip(members, of_members, places.T, strict=True):
+        problems += missing_keys(table, name)
+        unknown = (place < 0) & ~is_missing(keys)
+        problems += unmatched_keys(table, name, keys, unknown, others=of_rows, where=where, drop=drop)
+    return places, problems
+
+
+def make_groups(which: np.ndarray, ids: pa.Array) -> Groups:
+    """Return groups of rows by the number of the group of each row, (rows,), -1 for none; each group has rows."""
+    members = np.argsort(which, kind="stable")[np.count_nonzero(which < 0) :]
+    offsets = np.append(0, np.cumsum(np.bincount(which[members], minlength=len(ids))))
+    return Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(which), ids=ids.to_pylist())
 
 
 def count_rows(count: int) -> str:

@@ -248,8 +248,8 @@ def _read_labels(
                 f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
                 f"--classes, or go without the column with --exclude {column}"
             ),
-            file=instances.file,
-            column=column,
+            instances.file,
+            column,
         )
     rows = np.flatnonzero(~missing)
     if len(rows) == 0:

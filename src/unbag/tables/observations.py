@@ -17,7 +17,17 @@ from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.data.columns import Table, is_missing
 from unbag.data.groups import Groups
 from unbag.tables.counts import ColumnRead, ParsedColumns, read_counts
-from unbag.tables.ids import count_rows, find, label_texts, missing_keys, repeated, shared_keys, unmatched_keys
+from unbag.tables.ids import (
+    count_rows,
+    find,
+    label_texts,
+    make_groups,
+    match_members,
+    missing_keys,
+    repeated,
+    shared_keys,
+    unmatched_keys,
+)
 from unbag.tables.options import RELATIONS, Plan, Source
 from unbag.tables.roles import InstanceColumns, SourceColumns
 from unbag.training import Observations
@@ -142,8 +152,8 @@ def _match_groups(match: Match) -> Matched:
     problems += in_rows(
         again,
         lambda row: f"group {of_groups[row].as_py()!r} has a row already; keep one row per group",
-        file=table.file,
-        column=group,
+        table.file,
+        group,
     )
     which = find(of_rows, of_groups)  # (rows,) the row of the group in its file
     sizes = np.bincount(which[which >= 0], minlength=len(table))  # (groups,)
@@ -169,36 +179,23 @@ def _match_groups(match: Match) -> Matched:
     kept = np.flatnonzero(sizes > 0)
     if parsed.z is None or _has_errors(problems):
         return None, parsed, kept, problems
-    members = np.argsort(which, kind="stable")[np.count_nonzero(which < 0) :]
-    offsets = np.append(0, np.cumsum(sizes[kept]))
-    ids = of_groups.take(pa.array(kept)).to_pylist()
-    groups = Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(instances), ids=ids)
+    renumbered = np.where(which < 0, -1, np.searchsorted(kept, which))
+    groups = make_groups(renumbered, of_groups.take(pa.array(kept)))
     return groups, replace(parsed, z=parsed.z[kept]), kept, problems
 
 
 def _match_members(match: Match) -> Matched:
     """Match observations of pairs or triplets with the rows that they name by their ids."""
     table, instances, id = match.table, match.instances, str(match.of_instances.id)
-    of_rows, of_members, problems = shared_keys(instances, id, table, list(match.columns.members))
-    problems += missing_keys(instances, id)
-    problems += in_rows(
-        repeated(of_rows),
-        lambda row: f"the id {of_rows[row].as_py()!r} is that of an earlier row already; ids must differ",
-        file=instances.file,
-        column=id,
-    )
-    places = np.stack([find(keys, of_rows) for keys in of_members], 1)  # (groups, members)
+    problems = missing_keys(instances, id)
+    places, found = match_members(instances, id, table, list(match.columns.members), drop=match.plan.drop_unmatched)
+    problems += found
     known = (places >= 0).all(1)
-    where = f"is not in column {id} of {instances.file}"
-    for name, keys, place in zip(match.columns.members, of_members, places.T, strict=True):
-        problems += missing_keys(table, name)
-        unknown, drop = (place < 0) & ~is_missing(keys), match.plan.drop_unmatched and bool(known.any())
-        problems += unmatched_keys(table, name, keys, unknown, others=of_rows, where=where, drop=drop)
     ordered = np.sort(places, 1)
     problems += in_rows(
         known & (ordered[:, 1:] == ordered[:, :-1]).any(1),
         lambda _: "a row is compared with itself; leave this line out",
-        file=table.file,
+        table.file,
     )
     kept = np.flatnonzero(known)
     parsed = match.parse(pa.array(range(1, len(table) + 1)), np.full(len(table), places.shape[1]))
@@ -234,9 +231,7 @@ def _find_repetitions(places: np.ndarray, z: Any, table: Table, kept: np.ndarray
     contrary = again & (answers != answers[earlier])
     bad = np.zeros(len(table), dtype=bool)
     bad[kept[contrary]] = True
-    yield from in_rows(
-        bad, lambda _: "an earlier row says otherwise of the same ids", file=table.file, severity="warning"
-    )
+    yield from in_rows(bad, lambda _: "an earlier row says otherwise of the same ids", table.file, severity="warning")
     if same := int((again & ~contrary).sum()):
         message = "1 row repeats an earlier one, and counts once more"
         if same > 1:
@@ -271,7 +266,7 @@ def _read_answers(table: Table, column: str, relations: bool) -> Values:
             return f"what was observed is missing; it {expected}"
         return f"what was observed {expected}, got {given[row].as_py()!r}"
 
-    if problems := list(in_rows(~fits, describe, file=table.file, column=column)):
+    if problems := list(in_rows(~fits, describe, table.file, column)):
         return None, problems
     answers = values.to_numpy(zero_copy_only=False)
     return (answers if answers.dtype == object else answers.astype(np.int64)), []
@@ -284,8 +279,8 @@ def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> Values
     problems = in_rows(
         numbers < 0,
         lambda row: f"what was observed must be one of the classes {list_some(classes)}, got {texts[row].as_py()!r}",
-        file=table.file,
-        column=column,
+        table.file,
+        column,
     )
     return (None, errors) if (errors := list(problems)) else (numbers.astype(np.int64), [])
 
@@ -302,8 +297,8 @@ def _read_numbers(table: Table, column: str, what: str, least: float = -np.inf, 
     problems = in_rows(
         ~(np.isfinite(numbers) & (numbers >= least) & (numbers < below)),
         lambda row: f"{what} must be a number{bounds}, got {given[row].as_py()!r}",
-        file=table.file,
-        column=column,
+        table.file,
+        column,
     )
     if errors := list(problems):
         return None, errors

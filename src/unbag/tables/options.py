@@ -29,28 +29,14 @@ REMOVED = {"ensemble": "models of several folds and restarts are always averaged
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line and of files of settings.
-
-    Parameters
-    ----------
-    hint
-        The annotation of its values, which may allow None and fixed words such as ``"auto"``.
-    default
-        Its default.
-    help
-        Its description, one or two sentences.
-    panel
-        The heading of the help screen under which it is listed.
-    flag
-        A short form, such as ``-a``.
-    choices
-        The words to choose from, if there is a fixed list.
-    """
+    """An option of the command line and of files of settings."""
 
     hint: Any
+    """The annotation of its values, which may allow None and fixed words such as ``"auto"``."""
     default: Any
     help: str
     panel: str | None = None
+    """The heading of the help screen under which it is listed."""
     flag: str | None = None
     choices: tuple[str, ...] = ()
 
@@ -72,12 +58,8 @@ def option(default: Any, help: str, **extra: Any) -> Any:
 
 WHERE = "Where to compute"
 NETWORK = "Training of a network by Algorithm 1 of the paper; any of these selects it"
-column, published = partial(option, panel="Columns"), partial(option, panel="Published counts")
-setting, network, where = (
-    partial(option, panel="Training"),
-    partial(option, panel=NETWORK),
-    partial(option, panel=WHERE),
-)
+panels = ("Columns", "Published counts", "Training", NETWORK, WHERE)
+column, published, setting, network, where = (partial(option, panel=panel) for panel in panels)
 Names = tuple[str, ...]
 Text = str | None
 Number = StrictFloat | None
@@ -192,16 +174,14 @@ class Training:
         """Return the parameters of the estimator; a network by Algorithm 1 saves checkpoints in the folder."""
         from unbag.estimators import CrossFitting, NetworkTraining  # noqa: PLC0415 (slow to import)
 
-        settings = {name: getattr(self, name) for name in ("model", "method", "scaling", "time_limit", "device")}
-        training = None
-        if self.network is not None:
-            training = NetworkTraining(**asdict(self.network), checkpoint=checkpoint)
-        validation = CrossFitting(
-            self.n_folds, validation_fraction=self.validation_fraction, n_restarts=self.n_restarts
+        settings = asdict(self)
+        network, renamed = (
+            settings.pop("network"),
+            {"n_jobs": settings.pop("jobs"), "random_state": settings.pop("seed")},
         )
-        return {
-            **settings, "n_jobs": self.jobs, "random_state": self.seed, "training": training, "validation": validation
-        }  # fmt: skip
+        folds = {name: settings.pop(name) for name in ("n_folds", "validation_fraction", "n_restarts")}
+        training = None if network is None else NetworkTraining(**network, checkpoint=checkpoint)
+        return {**settings, **renamed, "training": training, "validation": CrossFitting(**folds)}
 
 
 @model(frozen=True)
@@ -253,10 +233,8 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as JSON, with absolute paths; :meth:`from_dict` restores it."""
         content = asdict(self)
-        content["instances"] = str(self.instances.absolute())
-        content["disk"] = None if self.disk is None else str(self.disk.absolute())
-        for source in content["sources"]:
-            source["file"] = str(source["file"].absolute())
+        for part in (content, *content["sources"]):
+            part |= {name: str(value.absolute()) for name, value in part.items() if isinstance(value, Path)}
         return content
 
     @classmethod
@@ -295,13 +273,12 @@ def options_of(kind: Any) -> dict[str, Option]:
     >>> options["n_folds"].type, options["n_folds"].words, options["n_folds"].default
     (<class 'int'>, ['auto'], 'auto')
     """
-    hints = get_type_hints(kind, include_extras=True)
-    options = {}
+    hints, options = get_type_hints(kind, include_extras=True), {}
     for name, field in kind.__pydantic_fields__.items():
         if field.description is not None:
-            extra = {"name": name, **field.json_schema_extra}
-            name_of_option = extra.pop("name")
-            options[name_of_option] = Option(hints[name], field.default, field.description, **extra)
+            extra = dict(field.json_schema_extra)
+            written = extra.pop("name", name)
+            options[written] = Option(hints[name], field.default, field.description, **extra)
     return options
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
 from unbag.tables.counts import check_published
 from unbag.tables.options import RELATIONS, REMOVED, NetworkOptions, Option, Plan, Source, Training, options_of
-from unbag.tables.published_files import read_published, sidecar_path
+from unbag.tables.published_files import read_published, read_toml, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """Settings of a TOML file that are not options."""
@@ -34,12 +33,7 @@ def read_config(path: Path) -> dict[str, Any]:
     >>> read_config(path)
     {'aggregate': 'multiple_instance', 'epochs': 20}
     """
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {path}; check the name") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise fail(f"the file is not valid TOML: {error}", str(path)) from error
+    content = read_toml(path)
     check_keys(content, {**FILES, **SOURCE, **PLAN, **TRAINING, **NETWORK}, str(path))
     further = content.get("also", [])
     for entry in further:

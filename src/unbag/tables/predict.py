@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ import pyarrow.parquet as pq
 import torch
 
 from unbag._utils.files import atomic_file, raise_if_input, remove_drafts
-from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
+from unbag._utils.problems import Problem, fail, list_some, raise_errors
 from unbag.aggregates import Aggregate, LabelProportions
 from unbag.aggregates.registry import find_kind, is_built_in, make_aggregate
-from unbag.data.columns import Table, is_missing
+from unbag.data.columns import Table
 from unbag.data.features import Preparation, Tally
 from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
@@ -27,7 +26,7 @@ from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
 from unbag.tables.files import ROWS_AT_ONCE, TableFile, convert_text, open_table, raise_if_text
 from unbag.tables.formulas import FormulaEscaper
-from unbag.tables.ids import find, missing_keys, shared_keys
+from unbag.tables.ids import find, make_groups, match_members, missing_keys, shared_keys
 from unbag.tables.load import match_tables, open_files
 from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
@@ -147,9 +146,14 @@ def check_format(out: Path) -> None:
         raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
 
 
-def open_writer(path: Path, schema: pa.Schema, suffix: str) -> Any:
-    """Open a file for tables of a schema, in the format of a suffix."""
-    return (pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter)(path, schema)
+def write_table(path: Path, pieces: Iterable[pa.Table], suffix: str) -> None:
+    """Write tables of the same columns one after the other to a file, in the format of a suffix."""
+    with ExitStack() as stack:
+        writer: Any = None
+        for piece in pieces:
+            kind = pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter
+            writer = writer or stack.enter_context(kind(path, piece.schema))
+            writer.write_table(piece)
 
 
 class Output:
@@ -161,28 +165,11 @@ class Output:
         self.path = out
         self.formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
 
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[pa.Table], None]]:
-        """Yield a function that writes rows."""
+    def write(self, tables: Iterable[pa.Table]) -> list[Problem]:
+        """Write tables of the same columns one after the other, and return notes on text that was escaped."""
         remove_drafts(self.path)
-        writer: Any = None
         with atomic_file(self.path) as draft:
-            try:
-
-                def write(table: pa.Table) -> None:
-                    nonlocal writer
-                    table = self.formulas.escape(table)
-                    writer = writer or open_writer(draft, table.schema, self.path.suffix)
-                    writer.write_table(table)
-
-                yield write
-            finally:
-                if writer is not None:
-                    writer.close()
-
-    @property
-    def notes(self) -> list[Problem]:
-        """Return notes on text that was escaped."""
+            write_table(draft, map(self.formulas.escape, tables), self.path.suffix)
         return self.formulas.as_problems(str(self.path))
 
 
@@ -226,7 +213,7 @@ def predict_part(
     raw_text
         Write text to CSV unchanged, even if a spreadsheet would run it as a formula.
     """
-    output = Output(out, [instances, *fitted.run.inputs], raw_text=raw_text)
+    output, seen = Output(out, [instances, *fitted.run.inputs], raw_text=raw_text), Seen()
     with open_table(instances) as file:
         names, of_run = file.names, fitted.content["plan"]["id"]
         wanted = id or (of_run if of_run in names else None)
@@ -234,12 +221,11 @@ def predict_part(
         ids = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=taken)
         kept = list(dict.fromkeys([*([ids] if ids else []), *keep]))
         fitted.check_columns(names, str(instances), kept)
-        label = _Labeller(fitted.clf.classes_, kept, str(instances))
-        seen = Seen()
-        with output.opened() as write:
-            for texts, X in fitted.stream(file, kept, seen):
-                write(label(texts, fitted.clf.predict_proba(X)))
-    seen.notes += output.notes
+        notes = output.write(
+            add_predictions(texts, fitted.clf.predict_proba(X), fitted.clf.classes_, str(instances))
+            for texts, X in fitted.stream(file, kept, seen)
+        )
+    seen.notes += notes
     if not kept:
         message = "there is no column of ids, so that rows are identified by their order; name a column with --id, or "
         seen.notes.append(Problem("note", f"{message}copy columns with --keep", str(instances)))
@@ -270,18 +256,13 @@ def read_rows(fitted: FittedRun, file: TableFile, keys: Sequence[str]) -> Rows:
     return Rows(Table(file.path, pa.concat_tables(kept)), whole, encoded, seen)
 
 
-class _Labeller:
-    """Adds columns of predictions to columns that are kept: the most probable class, and the probability of each."""
-
-    def __init__(self, classes: Any, kept: Sequence[str], file: str) -> None:
-        self.classes = pa.array(map(str, classes.tolist()))
-        self.names = ["predicted", *(f"p_{name}" for name in self.classes.to_pylist())]
-        raise_if_clash(self.names, kept, file)
-
-    def __call__(self, kept: pa.Table, probs: np.ndarray) -> pa.Table:
-        best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
-        columns = [*kept.columns, self.classes.take(best), *map(pa.array, probs.T)]
-        return pa.table(columns, names=[*kept.column_names, *self.names])
+def add_predictions(kept: pa.Table, probs: np.ndarray, classes: Any, file: str) -> pa.Table:
+    """Append columns of predictions to columns of a file: the most probable class, and the probability of each."""
+    text = pa.array(map(str, classes.tolist()))
+    names = ["predicted", *(f"p_{name}" for name in text.to_pylist())]
+    raise_if_clash(names, kept.column_names, file)
+    best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
+    return pa.table([*kept.columns, text.take(best), *map(pa.array, probs.T)], names=[*kept.column_names, *names])
 
 
 def raise_if_clash(names: Sequence[str], kept: Sequence[str], file: str) -> None:
@@ -333,9 +314,8 @@ def predict_groups_table(
     if ":" in str(source.aggregate):
         fitted_kind = make_aggregate(str(source.aggregate), list(map(str, fitted.clf.classes_)))
     results = _predict_groups(fitted.clf, fitted_kind, rows, new_groups, kept=kept, file=str(groups))
-    with output.opened() as write:
-        write(results)
-    return len(new_groups), [*problems, *rows.seen.as_problems(fitted.clf, instances), *output.notes]
+    notes = output.write([results])
+    return len(new_groups), [*problems, *rows.seen.as_problems(fitted.clf, instances), *notes]
 
 
 def _predict_groups(
@@ -352,13 +332,13 @@ def _predict_groups(
 
     if aggregate.outcome == "class":
         probs = [probability(np.full(len(groups), place)) for place in range(log_probs.shape[1])]
-        return _Labeller(clf.classes_, kept.column_names, file)(kept, np.stack(probs, 1))
+        return add_predictions(kept, np.stack(probs, 1), clf.classes_, file)
     if rows.X is not None:
         expected = clf.predict_groups(rows.X, groups)
     else:
         expected = aggregate.expect(groups.gather(log_probs), groups).numpy()
     if aggregate.outcome == "yes_no":
-        return _Labeller(np.arange(2), kept.column_names, file)(kept, np.stack([1 - expected, expected], 1))
+        return add_predictions(kept, np.stack([1 - expected, expected], 1), np.arange(2), file)
     whole = round_counts(expected, groups.sizes.numpy()) if counted else np.rint(expected).astype(np.int64)
     of_classes = [f"_{name}" for name in clf.classes_.tolist()] if counted else [""]
     names = [*(f"predicted{name}" for name in of_classes), *(f"expected{name}" for name in of_classes), "p_predicted"]
@@ -394,20 +374,12 @@ def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
     if others := int((which < 0).sum()):
         message = f"{others:,} {'row is' if others == 1 else 'rows are'} in no group of {table.file}"
         problems.append(Problem("note", message, rows.file, None, key))
-    members, offsets = np.argsort(which, kind="stable")[others:], np.append(0, np.cumsum(sizes))
-    groups = Groups(torch.from_numpy(members), torch.from_numpy(offsets), n_rows=len(rows), ids=named.to_pylist())
-    return groups, pa.table([named], names=keys), problems
+    return make_groups(which, named), pa.table([named], names=keys), problems
 
 
 def _find_tuples(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[Groups, pa.Table, list[Problem]]:
     """Return the pairs or triplets that a file names, the columns of their ids, and notes."""
-    of_rows, of_members, problems = shared_keys(rows, key, table, keys)
-    places = np.stack([find(ids, of_rows) for ids in of_members], 1)  # (groups, members)
-    for name, ids, place in zip(keys, of_members, places.T, strict=True):
-        problems += missing_keys(table, name)
-        unknown = (place < 0) & ~is_missing(ids)
-        say = partial(lambda ids, row: f"{ids[row].as_py()!r} is not in column {key} of {rows.file}", ids)
-        problems += in_rows(unknown, say, file=table.file, column=name)
+    places, problems = match_members(rows, key, table, keys, drop=None)
     raise_errors(problems)
     return Groups.from_tuples(torch.from_numpy(places), n_rows=len(rows)), table.data.select(keys), problems
 
@@ -457,40 +429,33 @@ def disaggregate_table(
     posterior = compute_posterior(observed.checked, torch.from_numpy(rows.log_probs)).numpy()
     seen = rows.seen
     del rows  # its probabilities take much memory
-    lines = _Lines(observed, loaded.instances, loaded.columns.id, loaded.columns.group)
-    label = _Labeller(fitted.clf.classes_, lines.take(slice(0, 1)).column_names, str(instances))
-    with output.opened() as write:
-        for first in range(0, len(posterior), ROWS_AT_ONCE):
-            part = slice(first, first + ROWS_AT_ONCE)
-            write(label(lines.take(part), posterior[lines.order[part]]))
-    problems = [*(p for p in loaded.problems if p.severity != "error"), *seen.as_problems(fitted.clf, instances)]
-    problems += output.notes
+    members, by_row = observed.checked.groups.members.numpy(), observed.columns.group is not None
+    order = np.argsort(members, kind="stable") if by_row else np.arange(len(members))
+    names = [loaded.columns.id, loaded.columns.group if by_row else None]
+    keys = loaded.instances.data.select([name for name in names if name is not None])
+
+    def predictions() -> Iterator[pa.Table]:
+        for first in range(0, len(order), ROWS_AT_ONCE):
+            part = order[first : first + ROWS_AT_ONCE]
+            columns = _name_members(observed, keys.take(pa.array(members[part])), part)
+            yield add_predictions(columns, posterior[part], fitted.clf.classes_, str(instances))
+
+    notes = output.write(predictions())
+    problems = [*loaded.problems, *seen.as_problems(fitted.clf, instances), *notes]
     if impossible := int(np.isnan(posterior).any(1).sum()):
         message = f"{impossible:,} lines have no probabilities: the model rules out the observations of their groups"
         problems.append(Problem("warning", message, str(out)))
     return len(posterior), problems
 
 
-class _Lines:
-    """Columns that identify the row of each line, and the memberships in the order of the lines."""
-
-    def __init__(self, observed: ObservationTable, instances: Table, ids: str | None, group: str | None) -> None:
-        assert observed.groups is not None
-        self.observed, self.members = observed, observed.groups.members.numpy()
-        by_row = observed.columns.group is not None
-        self.order = np.argsort(self.members, kind="stable") if by_row else np.arange(len(self.members))
-        self.keys = instances.data.select([name for name in (ids, group if by_row else None) if name is not None])
-
-    def take(self, part: slice) -> pa.Table:
-        """Return the columns of some lines."""
-        observed, which = self.observed, self.order[part]
-        kept = self.keys.take(pa.array(self.members[which]))
-        if observed.columns.group is not None:
-            return kept
-        size = len(observed.columns.members)
-        pair, place = which // size, which % size
-        if observed.turned is not None:
-            place = np.where(observed.turned[pair], size - 1 - place, place)
-        names = np.array(observed.columns.members, dtype=object)[place]
-        columns = [pa.array(observed.source_rows[pair] + 1), pa.array(names), *kept.columns]
-        return pa.table(columns, names=["observation", "member", *kept.column_names])
+def _name_members(observed: ObservationTable, keys: pa.Table, memberships: np.ndarray) -> pa.Table:
+    """Return the columns that identify members: ids, and for pairs and triplets the row and column of their file."""
+    if observed.columns.group is not None:
+        return keys
+    size = len(observed.columns.members)
+    pair, place = memberships // size, memberships % size
+    if observed.turned is not None:
+        place = np.where(observed.turned[pair], size - 1 - place, place)
+    names = np.array(observed.columns.members, dtype=object)[place]
+    columns = [pa.array(observed.source_rows[pair] + 1), pa.array(names), *keys.columns]
+    return pa.table(columns, names=["observation", "member", *keys.column_names])

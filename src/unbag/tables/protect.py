@@ -17,7 +17,7 @@ from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.counts import MAX_SCALE, MIN_SCALE
 from unbag.tables.files import open_table
-from unbag.tables.predict import check_format, open_writer
+from unbag.tables.predict import check_format, write_table
 from unbag.tables.published_files import publish
 from unbag.tables.roles import GROUP, SIZE, find_column
 
@@ -115,12 +115,7 @@ def protect_counts(
         notes.append(Problem("note", "sizes are left out; to write them as they are, say --keep-sizes", table.file,
                              None, size))  # fmt: skip
     protected = pa.table({**kept, **dict(zip(names, columns, strict=True))})
-
-    def write(draft: Path) -> None:
-        with open_writer(draft, protected.schema, out.suffix) as writer:
-            writer.write_table(protected)
-
-    path = publish(out, write, options, promise)
+    path = publish(out, lambda draft: write_table(draft, [protected], out.suffix), options, promise)
     return len(table), [*notes, Problem("note", f"{promise} {path.name} tells fit how to use it", str(out))]
 
 
@@ -155,8 +150,8 @@ def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
         problems += in_rows(
             wrong,
             lambda row, column=column: f"exact counts are protected, whole and 0 or more, got {column[row].as_py()!r}",  # type: ignore[misc]
-            file=table.file,
-            column=name,
+            table.file,
+            name,
         )
         counts.append(np.where(wrong, 0, cells.low))
     raise_errors(problems)

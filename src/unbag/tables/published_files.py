@@ -133,13 +133,18 @@ def _format(statement: dict[str, Any]) -> str:
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in statement.items() if name != REPLACED)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; check the name") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise fail(f"this is no TOML that can be read: {error}", str(path)) from error
+        raise fail(f"the file is not valid TOML: {error}", str(path)) from error
+
+
+def _load(path: Path) -> dict[str, Any]:
+    content = read_toml(path)
     if not isinstance(content.get(REPLACED, {}), dict):
         raise fail(f"{REPLACED} must be a table of settings", str(path))
     if strange := [name for name in content if name not in (*KEYS, DIGEST, REPLACED)]:
