@@ -183,7 +183,7 @@ def test_masked_and_missing_entries_are_refused_wherever_they_enter(use, z):
 )
 def test_masked_and_missing_ids_are_refused(ids):
     for use in (Groups.from_ids, lambda ids: unbag.target(ids, [1, 0, 1])):
-        with pytest.raises(ValueError, match="ids has no value for row 1; give every row a group or leave it out"):
+        with pytest.raises(ValueError, match="ids has no value for row 1; give each row a group, or leave the row out"):
             use(ids)
 
 

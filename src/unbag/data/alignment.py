@@ -51,16 +51,7 @@ def read_with_columns(value: Any, groups: Groups, name: str = "z") -> tuple[Tens
 def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z") -> Any:
     """Bring values per group into the order of the groups, if they have keys or an index.
 
-    Parameters
-    ----------
-    value
-        The argument of the caller.
-    ids
-        Ids of the groups. Without ids, the keys of a mapping are the numbers of the groups, and an index is ignored.
-    n_groups
-        Number of groups.
-    name
-        Name of the argument, for errors.
+    Without ids, the keys of a mapping are the numbers of the groups, and an index is ignored.
 
     Examples
     --------
@@ -114,15 +105,7 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
 def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: str = "z") -> list[int]:
     """Return the number of the column of each class.
 
-    Parameters
-    ----------
-    columns
-        Names of the columns. None means the order of the classes, and so do the numbers 0 to k - 1 if classes have
-        other names.
-    classes
-        Names of the classes.
-    name
-        Name of the argument, for errors.
+    Columns without names, and the numbers 0 to k - 1 if classes have other names, are in the order of the classes.
 
     Examples
     --------

@@ -167,15 +167,14 @@ def kind_of(column: pa.Array | pa.Field) -> Kind:
     >>> kind_of(pa.array([1, 2])), kind_of(pa.array(["a"])), kind_of(pa.array([True]))
     ('number', 'category', 'boolean')
     """
-    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-        return "number"
+    types = pa.types
     if is_array(column.type):
         return "array"
-    if pa.types.is_string(column.type):
+    if types.is_string(column.type):
         return "category"
-    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+    if types.is_date(column.type) or types.is_timestamp(column.type):
         return "date"
-    return "boolean" if pa.types.is_boolean(column.type) else "number"
+    return "boolean" if types.is_boolean(column.type) else "number"
 
 
 def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -> Iterator[Problem]:
@@ -192,12 +191,11 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
     elif pa.types.is_null(column.type) or bool(is_missing(column).all()):
         yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
     elif kind_of(column) == "category":
-        if (distinct := pc.count_distinct(column).as_py()) <= MAX_CATEGORIES:
-            return
-        example = column.drop_null()[0].as_py()
-        message = f"the column holds {distinct:,} different texts, for example {example!r}: ids or free text"
-        text = Problem("error", f"{message}, not categories; {leave_out}", table.file, None, name)
-        yield replace(find_number_texts(table, name, leave_out) or text, severity="error")
+        if (distinct := pc.count_distinct(column).as_py()) > MAX_CATEGORIES:
+            example = column.drop_null()[0].as_py()
+            message = f"the column holds {distinct:,} different texts, for example {example!r}: ids or free text"
+            text = Problem("error", f"{message}, not categories; {leave_out}", table.file, None, name)
+            yield replace(find_number_texts(table, name, leave_out) or text, severity="error")
     else:
         values = as_numbers(column)
         yield from in_rows(

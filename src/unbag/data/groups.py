@@ -179,13 +179,7 @@ class Groups:
         return self._unchecked(self.members.to(device), self.offsets.to(device), self.ids)
 
     def take(self, which: Tensor) -> Groups:
-        """Select groups by numbers or by a mask; row numbers do not change.
-
-        Examples
-        --------
-        >>> Groups.from_sizes([1, 2, 1]).take(torch.tensor([2, 1])).members.tolist()
-        [3, 1, 2]
-        """
+        """Select groups by numbers or by a mask; row numbers do not change."""
         which = self._arange(len(self))[which]
         if len(which) == 0:
             raise ValueError("which selects no groups; select at least one")

@@ -106,14 +106,7 @@ def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
 def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool = False) -> None:
     """Raise an error that names the columns of a table, or the images, with values that float32 cannot represent.
 
-    Parameters
-    ----------
-    X
-        A table or images.
-    names
-        Names of the columns or of the images.
-    missing
-        Whether the model accepts NaN and float64; then only infinity is an error.
+    With ``missing``, for models that accept NaN and float64, only infinity is an error.
 
     Examples
     --------

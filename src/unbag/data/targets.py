@@ -3,16 +3,12 @@
 scikit-learn splits ``y`` by rows and passes ``groups=`` to the splitter only, never to ``fit``. A target stores the
 group, the observation and the size of the group in every row of ``y``, so that a split through a group is detected.
 
-- ``cross_validate``, ``GridSearchCV`` and similar tools need ``groups=ids`` and a splitter that keeps groups whole:
-  ``GroupKFold``, ``GroupShuffleSplit``, ``LeaveOneGroupOut``, or a list of splits made by one of these. A search inside
-  ``cross_validate`` receives its ids from ``params={"groups": ids}``.
-- ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve`` split by rows,
-  whatever ``groups=`` is. :func:`read_target` rejects the incomplete groups that result.
-- Whatever looks for classes in ``y`` cannot read a target, and :class:`Target` raises an error that says so: an integer
-  ``cv``, which means ``StratifiedKFold``, and metrics of labels such as "accuracy". Where scikit-learn converts ``y``
-  to a plain array first, every row becomes a class: ``StratifiedKFold()`` says "n_splits=5 cannot be greater than the
-  number of members in each class". ``cross_val_predict(method="predict_proba")``, ``BaggingClassifier`` and
-  ``OneVsOneClassifier`` replace each row by a number, which ``fit`` rejects.
+- ``cross_validate``, ``GridSearchCV`` and similar tools need ``groups=ids`` and a splitter that keeps groups whole,
+  such as ``GroupKFold``. A search inside ``cross_validate`` receives its ids from ``params={"groups": ids}``.
+- :func:`read_target` rejects the incomplete groups that remain after splits by rows, whatever ``groups=`` is: of
+  ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve``.
+- An integer ``cv``, which means ``StratifiedKFold``, and metrics of labels raise the error of :class:`Target`. Where
+  scikit-learn converts ``y`` to a plain array first, every row becomes a class, and errors say so in other words.
 - ``permutation_test_score`` with ``groups=`` permutes within groups, whose rows share an observation: it tests nothing.
 """
 
