@@ -356,10 +356,8 @@ def _check_unit(counts: CountTable) -> list[Problem]:
         usual = 2 * signs.sum() > len(signs)
         row, place = np.argwhere(nonzero & (percent != usual))[0].tolist()
         name = counts.columns.classes[place]
-        message = (
-            f"{counts.table.column(name)[row].as_py()!r} has {'no' if usual else 'a'} %, unlike "
-            f"{(signs == usual).sum():,} of {len(signs):,} numbers; write all of them alike"
-        )
+        sign = f"{counts.table.column(name)[row].as_py()!r} has {'no' if usual else 'a'} %"
+        message = f"{sign}, unlike {(signs == usual).sum():,} of {len(signs):,} numbers; write all of them alike"
         return [Problem("error", message, file, row + 1, name)]
     if percent.any() and counts.unit != "percentages":
         message = f"numbers have a %, but --unit is {counts.unit}"
@@ -523,18 +521,13 @@ class _Constraints:
             size,
         )
         totals = np.where(np.abs(totals - sizes) <= half, sizes, totals)
-        self.errors.add(
-            (totals < sizes) | ((totals > sizes) & (not missing)),
-            lambda row: (
-                f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; "
-                + (
-                    "sizes must not be smaller than that"
-                    if totals[row] < sizes[row]
-                    else "if the others have no row, add --missing-members"
-                )
-            ),
-            size,
-        )
+
+        def describe(row: int) -> str:
+            few = "sizes must not be smaller than that"
+            advice = few if totals[row] < sizes[row] else "if the others have no row, add --missing-members"
+            return f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; {advice}"
+
+        self.errors.add((totals < sizes) | ((totals > sizes) & (not missing)), describe, size)
         return totals
 
     def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -427,9 +427,7 @@ def parts_of(path: Path) -> list[Path]:
     if others := [file.name for file in inside if file not in parts]:
         raise fail(f"the folder contains {others[0]!r} beside Parquet parts; move it elsewhere", str(path))
     if not parts:
-        raise fail(
-            "the folder contains no Parquet files (*.parquet); name a file or the folder of parts", str(path)
-        )
+        raise fail("the folder contains no Parquet files (*.parquet); name a file or the folder of parts", str(path))
     return parts
 
 

@@ -129,11 +129,9 @@ class FittedRun:
         source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
         if self.clf.error_rates_[place] is not None:
             source = replace(source, error_rate=self.clf.error_rates_[place])
-        unset: Any
+        unset: dict[str, Any] = {**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": ()}
         if published := read_published(groups):  # otherwise it was published like the file of the run
-            source = replace(
-                source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **published}
-            )
+            source = replace(source, **(unset | published))
         unset = dict.fromkeys(("n_classes", "labelled", "class_shares", "subject", "label", "names"))
         names = tuple(map(str, self.clf.classes_.tolist()))
         features = tuple(self.preparation.names)
