@@ -93,12 +93,9 @@ def check_published(source: Source) -> None:
             raise fail(f"{given[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
         return
     if source.rounded_to is not None or source.suppressed_below is not None:
-        raise fail(
-            "--noise cannot be combined with --rounded-to or --suppressed-below: counts that were changed once more "
-            "after the noise have no likelihood here; leave out --rounded-to if the noise is much larger than the "
-            "rounding, and leave suppressed cells blank, which is unknown",
-            file,
-        )
+        message = "--noise cannot be combined with --rounded-to or --suppressed-below"
+        advice = "if the noise is much larger than the rounding, leave out --rounded-to"
+        raise fail(f"{message}; {advice}, and leave suppressed cells blank, which is unknown", file)
     name, _, scale = source.noise.partition(":")
     ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
     if sum(ways) != 1 or name not in KINDS or (source.epsilon is None) != (source.sensitivity is None):
@@ -111,11 +108,8 @@ def check_published(source: Source) -> None:
             file,
         )
     if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
-        raise fail(
-            f"epsilon alone does not determine the scale of {name} noise; give its standard deviation, as in --noise "
-            f"{name}:17",
-            file,
-        )
+        message = f"epsilon alone does not determine the scale of {name} noise"
+        raise fail(f"{message}; give its standard deviation, as in --noise {name}:17", file)
     if not source.noise_scale:
         make_noise(source)
 
@@ -136,10 +130,8 @@ def make_noise(source: Source, scales: Any = None) -> Noise:
             scale = float(noise.scale)
     if noise is None or not MIN_SCALE <= scale <= MAX_SCALE:
         why = "changes no count: leave the options on noise out" if scale < MIN_SCALE else "leaves nothing of any count"
-        raise fail(
-            f"{options} is noise of scale {scale:g}, which {why}; expected {MIN_SCALE:g} to {MAX_SCALE:g}",
-            str(source.file),
-        )
+        message = f"{options} is noise of scale {scale:g}, which {why}"
+        raise fail(f"{message}; expected {MIN_SCALE:g} to {MAX_SCALE:g}", str(source.file))
     return noise
 
 

@@ -93,9 +93,8 @@ class FittedRun:
             if name not in there:
                 raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
         if missing := [name for name in self.preparation.names if name not in there]:
-            raise fail(
-                f"{len(missing)} of the columns that the model was fitted on are not there: {list_some(missing)}", file
-            )
+            message = f"{len(missing)} of the columns that the model was fitted on are not there"
+            raise fail(f"{message}: {list_some(missing)}", file)
 
     def stream(self, file: TableFile, kept: Sequence[str], seen: Seen) -> Iterator[tuple[pa.Table, EncodedRows]]:
         """Yield columns to keep and encoded rows piece by piece, and update what was seen."""
