@@ -199,30 +199,36 @@ def test_any_change_is_refused_or_does_no_harm(saved, tmp_path, request):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("array", "change"),
     [
-        ("num_class=3", "num_class=4"),
-        ("max_feature_idx=2", "max_feature_idx=999999999"),
-        ("split_feature=", "split_feature=-7 "),
-        ("left_child=", "left_child=99999 "),
-        ("leaf_value=", "leaf_value=nan "),
-        ("num_leaves=", "num_leaves=1"),
-        ("decision_type=2", "decision_type=1"),
-        ("end of trees", "tree_sizes=9 9 9"),
-        ("feature_infos=", "feature_infos=[0:1] "),
-        ("Tree=1\n", "Tree=2\n"),
+        ("base", lambda t: t[:2]),
+        ("num_leaves", lambda t: t[:-1]),
+        ("num_leaves", lambda t: t.float()),
+        ("num_leaves", lambda t: t.flip(0) - 1),
+        ("split_feature", lambda t: t - 7),
+        ("split_feature", lambda t: t + 1),
+        ("left_child", lambda t: t + 99_999),
+        ("right_child", lambda t: t * 0),
+        ("leaf_value", lambda t: t * torch.nan),
+        ("threshold", lambda t: t[None]),
+        ("decision_type", lambda t: t * 0 + 1),
+        ("tree_sizes", lambda t: t),
+        ("leaf_value", None),
     ],
 )
-def test_trees(mixture, tmp_path, old, new):
+def test_trees(mixture, tmp_path, array, change):
     folder = shutil.copytree(mixture[0], tmp_path / "model")
     number = [c["model"] for c in unbag.load(folder).candidates_].index("trees")
-
-    def alter(text):
-        altered = text.numpy().tobytes().decode().replace(old, new, 1)
-        return torch.frombuffer(bytearray(altered.encode()), dtype=torch.uint8)
-
-    change_array(f"mixture.{number}.1:trees", alter)(folder)
+    change_array(f"mixture.{number}.1:{array}", change)(folder)
     assert_refused(folder, "is damaged: ")
+
+
+@pytest.mark.parametrize("n_features", [2, 4, 0, 2**40, "3"])
+def test_trees_of_other_columns(mixture, tmp_path, n_features):
+    folder = shutil.copytree(mixture[0], tmp_path / "model")
+    number = [c["model"] for c in unbag.load(folder).candidates_].index("trees")
+    put(folder, f"mixture.candidates.{number}.models.0.values.n_features", n_features)
+    assert_refused(folder)
 
 
 class Masked(nn.Module):

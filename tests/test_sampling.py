@@ -24,8 +24,8 @@ from unbag import (
     UnbagWarning,
     diagnose,
 )
+from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
-from unbag.diagnostics.sampling import weights_by_answer
 from unbag.estimators.class_matching import match_classes
 from unbag.training import Observations
 

@@ -106,7 +106,7 @@ def test_bags(tmp_path):
     assert again.score(X, z, groups=PAIRS) == classifier.score(X, z, groups=PAIRS)
 
 
-@pytest.mark.filterwarnings("ignore:the groups hold")  # pairs drawn at random leave some rows out
+@pytest.mark.filterwarnings("ignore:the groups contain")  # pairs drawn at random leave some rows out
 def test_names_that_were_assigned_after_fit(tmp_path):
     X, labels = blobs()
     pairs = tuples(len(X), 200, 2)

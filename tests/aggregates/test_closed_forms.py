@@ -78,22 +78,6 @@ def test_agrees_with_enumeration(name: str, data: st.DataObject) -> None:
     torch.testing.assert_close(slope, expected_slope, rtol=0, atol=1e-10, equal_nan=True)
 
 
-@by_name
-def test_agrees_with_enumeration_in_float32(name: str) -> None:
-    aggregate, random = AGGREGATES[name], torch.Generator().manual_seed(3)
-    n_classes = 2 if isinstance(aggregate, unbag.MultipleInstance) else 4
-    sizes = torch.randint(1, 6, (128,), generator=random) if aggregate.size is None else [aggregate.size] * 128
-    groups = Groups.from_sizes(sizes)
-    logits = 3 * torch.randn(len(groups.members), n_classes, generator=random)
-    z = torch.randint(2, (128,), generator=random).tolist()
-
-    log_likelihood, posterior = aggregate.evidence(logits, groups, z)
-
-    expected_likelihood, expected_posterior = enumerate_groups(DEFINITIONS[name], logits, groups, z)
-    torch.testing.assert_close(log_likelihood.double(), expected_likelihood, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(posterior.double(), expected_posterior, rtol=0, atol=1e-5)
-
-
 def assert_finite(aggregate: Aggregate, logits: Tensor, groups: Groups, z: Any) -> None:
     logits = logits.clone().requires_grad_()
     log_likelihood, posterior = aggregate.evidence(logits, groups, z)
@@ -146,23 +130,6 @@ def test_large_bags_in_float32_agree_with_float64(sizes: list[int], z: int) -> N
 
 
 @by_name
-@low_precision
-@confidence
-def test_confident_logits_stay_finite(name: str, extreme: float, dtype: torch.dtype) -> None:
-    aggregate, random = AGGREGATES[name], torch.Generator().manual_seed(1)
-    n_classes, size = (2, 4) if isinstance(aggregate, unbag.MultipleInstance) else (5, aggregate.size)
-    assert size is not None
-    groups = Groups.from_sizes([size] * 400)
-    labels = torch.randint(n_classes, (400 * size,), generator=random)
-    sure = extreme * (2 * torch.nn.functional.one_hot(labels, n_classes) - 1)
-    tied = extreme * torch.randint(-1, 2, (400 * size, n_classes), generator=random)
-    z = aggregate.observe(labels, groups, n_classes)
-    for table in (sure, tied):
-        assert_finite(aggregate, table.to(dtype), groups, z)
-        assert_finite(aggregate, table.to(dtype), groups, 1 - z)
-
-
-@by_name
 @pytest.mark.parametrize("offset", [200.0, 1e4])
 def test_offset_common_to_a_row_changes_nothing(name: str, offset: float) -> None:
     """Eighths stay exact in float32 with the offset added, so that any difference is an error of our own."""
@@ -184,44 +151,6 @@ def test_bag_of_many_rare_positives_has_the_sum_of_their_chances() -> None:
     found = unbag.MultipleInstance().evidence(logits, Groups.from_sizes([100_000]), [1])
     assert found.log_likelihood.item() == pytest.approx(math.log(1e5) - 30, rel=1e-5)
     assert found.posterior[:, 1].sum().item() == pytest.approx(1, rel=1e-4)
-
-
-class ByGradient(Aggregate):
-    """Only the likelihood of another aggregate, as a sum over label vectors; the posterior is left to autograd."""
-
-    def __init__(self, name: str) -> None:
-        self.original, self.definition = AGGREGATES[name], DEFINITIONS[name]
-
-    def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
-        return self.original.observe(labels, groups, n_classes)
-
-    def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
-        return self.original.check(z, groups, n_classes)
-
-    def log_prob(self, log_probs: Tensor, groups: Groups, z: Tensor) -> Tensor:
-        size, k = groups.uniform_size, log_probs.shape[1]
-        assert size is not None
-        members = log_probs.view(len(groups), size, k)
-        vectors = torch.cartesian_prod(*[torch.arange(k)] * size)
-        joint = members[:, torch.arange(size), vectors].sum(-1)  # (groups, vectors)
-        outcomes = torch.tensor([bool(self.definition(tuple(vector))) for vector in vectors.tolist()])
-        return joint.masked_fill(outcomes != z[:, None], NEVER).logsumexp(1)
-
-
-@by_name
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_posterior_by_gradient_agrees(name: str, dtype: torch.dtype) -> None:
-    aggregate, random = AGGREGATES[name], torch.Generator().manual_seed(2)
-    n_classes, size = (2, 5) if isinstance(aggregate, unbag.MultipleInstance) else (4, aggregate.size)
-    assert size is not None
-    groups = Groups.from_sizes([size] * 50)
-    logits = 2 * torch.randn(50 * size, n_classes, generator=random, dtype=dtype)
-    z = torch.randint(2, (50,), generator=random)
-
-    found, expected = ByGradient(name).evidence(logits, groups, z), aggregate.evidence(logits, groups, z)
-
-    close = 1e-5 if dtype == torch.float32 else 1e-12
-    torch.testing.assert_close(found, expected, rtol=close, atol=close)
 
 
 @by_name

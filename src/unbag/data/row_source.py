@@ -89,6 +89,28 @@ class RowSubset:
         return (gather_rows(self.source, part) for part in self.rows.split(size))
 
 
+class MappedRows:
+    """Rows in float32 that a function makes of those of a source when they are read."""
+
+    dtype = torch.float32
+
+    def __init__(self, source: RowSource, function: Callable[[Tensor], Tensor]) -> None:
+        self.source, self.function, self.device = source, function, source.device
+        self.rows_of_block = getattr(source, "rows_of_block", None)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return rows by their numbers."""
+        return self.function(self.source.gather(rows))
+
+
+def transform_rows(X: Rows, function: Callable[[Tensor], Tensor]) -> Rows:
+    """Apply a function to rows, to those of a source when they are read."""
+    return function(X) if isinstance(X, Tensor) else MappedRows(X, function)
+
+
 def row_shape(X: Rows) -> tuple[int, ...]:
     """Return the shape of a row."""
     first = X[:1] if isinstance(X, Tensor) else gather_rows(X, torch.zeros(1, dtype=torch.int64, device=X.device))

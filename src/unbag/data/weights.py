@@ -7,7 +7,9 @@ must then have equal weights, which are the weight of the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 import torch
@@ -56,6 +58,59 @@ def weights_of_groups(sample_weight: Any, groups: Groups, n_rows: int) -> Tensor
     return weights
 
 
+def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return weights of groups that are inverse to the rate at which groups with their observation were kept.
+
+    The expected likelihood with these weights is that of groups selected at random (inverse probability weighting).
+    Their sum is that of ``weights``, or the number of groups. ``sampling`` is a dict from observation to the rate at
+    which groups with this observation were kept, relative to others, or the share of 1 among random groups, where the
+    observations ``z`` are 0 and 1.
+
+    Examples
+    --------
+    >>> weights_by_answer({0: 0.25, 1: 1.0}, torch.tensor([0, 1, 1])).tolist()
+    [2.0, 0.5, 0.5]
+    >>> weights_by_answer(0.25, torch.tensor([0, 1, 1, 0])).tolist()
+    [1.5, 0.5, 0.5, 1.5]
+    """
+    if z.ndim != 1:
+        raise ValueError(
+            f"sampling is by observation, for which z must be one number per group; got shape {tuple(z.shape)}"
+        )
+    weights = torch.ones(len(z), dtype=torch.float64) if weights is None else weights
+    values = z.double()
+    distinct = values.unique()
+    if isinstance(sampling, Mapping):
+        rates = _read_rates(sampling)
+        if missing := [f"{value:g}" for value in distinct.tolist() if value not in rates]:
+            raise ValueError(
+                f"sampling must have a rate for each observation that occurs; there is none for {missing[0]}"
+            )
+    else:
+        if not _is_number(sampling) or not 0 < sampling < 1 or distinct.tolist() != [0, 1]:
+            raise ValueError(
+                "sampling must be a dict from observation to the rate at which it was kept, or, of groups with the "
+                "observations 0 and 1, the share of 1 among random ones, a number between 0 and 1; got "
+                f"{sampling!r} for groups with the observations {', '.join(f'{v:g}' for v in distinct.tolist()[:5])}"
+            )
+        share = float(weights @ values / weights.sum())
+        rates = {0.0: (1 - share) / (1 - sampling), 1.0: share / sampling}
+    rate = torch.tensor([rates[value] for value in distinct.tolist()], dtype=torch.float64)
+    inverse = weights / rate[torch.searchsorted(distinct, values)]
+    return inverse * (weights.sum() / inverse.sum())
+
+
+def is_uniform_sampling(sampling: Any) -> bool:
+    """Return whether rates are the same for all observations, so that groups were not selected by them.
+
+    Examples
+    --------
+    >>> is_uniform_sampling({0: 1, 1: 1}), is_uniform_sampling({0: 0.1, 1: 1}), is_uniform_sampling(None)
+    (True, False, False)
+    """
+    return isinstance(sampling, Mapping) and len(set(_read_rates(sampling).values())) == 1
+
+
 def _check(weights: Tensor, argument: str, kind: str, n: int, name: Callable[[int], str] = str) -> Tensor:
     if weights.shape != (n,):
         raise ValueError(f"{argument} must have one entry per {kind}, shape ({n},); got shape {tuple(weights.shape)}")
@@ -68,3 +123,20 @@ def _check(weights: Tensor, argument: str, kind: str, n: int, name: Callable[[in
             f"{argument}[{first}] is {weights[first].item()}"
         )
     return weights.double()
+
+
+def _read_rates(sampling: Mapping[Any, Any]) -> dict[float, float]:
+    for observation, rate in sampling.items():
+        try:
+            float(observation)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"sampling must have observations, which are numbers, as its keys; got {observation!r}"
+            ) from None
+        if not _is_number(rate) or not rate > 0:
+            raise ValueError(f"sampling must have positive rates; got {rate!r} for the observation {observation}")
+    return {float(observation): float(rate) for observation, rate in sampling.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)

@@ -15,8 +15,8 @@ from unbag.aggregates.observations import Observations
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows
+from unbag.data.weights import weights_by_answer
 from unbag.diagnostics.registry import Context, run_checks
-from unbag.diagnostics.sampling import weights_by_answer
 from unbag.training.excerpts import excerpt
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from unbag._utils.findings import Finding
-from unbag.aggregates.observations import Observations
 from unbag.aggregates.counts import n_missing
+from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import count_differences, find_symmetry, has_counts
 from unbag.data.groups import Groups
 from unbag.diagnostics.registry import Context, register_check

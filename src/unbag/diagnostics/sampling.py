@@ -1,11 +1,8 @@
-"""Groups that were selected by their observation: weights that undo the selection, and signs of it."""
+"""Signs that groups were selected by their observation, or that a model does not use some classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
-from numbers import Real
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +11,7 @@ from unbag._utils.findings import Finding
 from unbag.aggregates import Aggregate
 from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
+from unbag.data.weights import is_uniform_sampling
 from unbag.diagnostics.null_model import best_constant
 from unbag.diagnostics.registry import Context, register_check
 
@@ -33,59 +31,6 @@ ADVICE = (
     "if groups were selected by their observation, pass sampling= with the rates at which those with each observation "
     "were kept, or the share of 1 among random ones; sampling={0: 1, 1: 1} says that they were not"
 )
-
-
-def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return weights of groups that are inverse to the rate at which groups with their observation were kept.
-
-    The expected likelihood with these weights is that of groups selected at random (inverse probability weighting).
-    Their sum is that of ``weights``, or the number of groups. ``sampling`` is a dict from observation to the rate at
-    which groups with this observation were kept, relative to others, or the share of 1 among random groups, where the
-    observations ``z`` are 0 and 1.
-
-    Examples
-    --------
-    >>> weights_by_answer({0: 0.25, 1: 1.0}, torch.tensor([0, 1, 1])).tolist()
-    [2.0, 0.5, 0.5]
-    >>> weights_by_answer(0.25, torch.tensor([0, 1, 1, 0])).tolist()
-    [1.5, 0.5, 0.5, 1.5]
-    """
-    if z.ndim != 1:
-        raise ValueError(
-            f"sampling is by observation, for which z must be one number per group; got shape {tuple(z.shape)}"
-        )
-    weights = torch.ones(len(z), dtype=torch.float64) if weights is None else weights
-    values = z.double()
-    distinct = values.unique()
-    if isinstance(sampling, Mapping):
-        rates = _read_rates(sampling)
-        if missing := [f"{value:g}" for value in distinct.tolist() if value not in rates]:
-            raise ValueError(
-                f"sampling must have a rate for each observation that occurs; there is none for {missing[0]}"
-            )
-    else:
-        if not _is_number(sampling) or not 0 < sampling < 1 or distinct.tolist() != [0, 1]:
-            raise ValueError(
-                "sampling must be a dict from observation to the rate at which it was kept, or, of groups with the "
-                "observations 0 and 1, the share of 1 among random ones, a number between 0 and 1; got "
-                f"{sampling!r} for groups with the observations {', '.join(f'{v:g}' for v in distinct.tolist()[:5])}"
-            )
-        share = float(weights @ values / weights.sum())
-        rates = {0.0: (1 - share) / (1 - sampling), 1.0: share / sampling}
-    rate = torch.tensor([rates[value] for value in distinct.tolist()], dtype=torch.float64)
-    inverse = weights / rate[torch.searchsorted(distinct, values)]
-    return inverse * (weights.sum() / inverse.sum())
-
-
-def is_uniform_sampling(sampling: Any) -> bool:
-    """Return whether rates are the same for all observations, so that groups were not selected by them.
-
-    Examples
-    --------
-    >>> is_uniform_sampling({0: 1, 1: 1}), is_uniform_sampling({0: 0.1, 1: 1}), is_uniform_sampling(None)
-    (True, False, False)
-    """
-    return isinstance(sampling, Mapping) and len(set(_read_rates(sampling).values())) == 1
 
 
 def find_unlikely_answers(s: Observations) -> Iterator[Finding]:
@@ -160,23 +105,6 @@ def choose_rows(sets: Sequence[Observations]) -> Tensor:
     """Return random rows of groups, whose predictions the checks of a fit look at."""
     rows = torch.cat([s.groups.members for s in sets]).unique()
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MAX_ROWS].to(rows.device)]
-
-
-def _read_rates(sampling: Mapping[Any, Any]) -> dict[float, float]:
-    for observation, rate in sampling.items():
-        try:
-            float(observation)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"sampling must have observations, which are numbers, as its keys; got {observation!r}"
-            ) from None
-        if not _is_number(rate) or not rate > 0:
-            raise ValueError(f"sampling must have positive rates; got {rate!r} for the observation {observation}")
-    return {float(observation): float(rate) for observation, rate in sampling.items()}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
 def _compares_rows(s: Observations) -> bool:

@@ -45,9 +45,9 @@ class AggregateClassifier(Predictor):
         :class:`unbag.Aggregate`. A list learns from several sets of observations at once.
     model
         ``"auto"`` fits several kinds of models, with each group held out once, and averages those that best predict
-        held-out groups; of more than 10,000 columns, only linear ones. By name: ``"linear"``, ``"mlp"``, ``"rbf"``, ``"lenet"``, or ``"trees"``
-        (``pip install unbag[trees]``). Or a torch module, a function that returns one, or a classifier of scikit-learn
-        whose ``fit`` accepts ``sample_weight``.
+        held-out groups; of more than 10,000 columns, only linear ones. By name: ``"linear"``, ``"mlp"``, ``"rbf"``,
+        ``"lenet"``, or ``"trees"`` (``pip install unbag[trees]``). Or a torch module, a function that returns one, or a
+        classifier of scikit-learn whose ``fit`` accepts ``sample_weight``.
     method
         Objective of ``training``: ``"uum"``, the universal unbiased method, or ``"likelihood"``.
     n_classes, classes

@@ -25,8 +25,7 @@ from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
 from unbag.data.scaling import check_finite
 from unbag.data.targets import columns_of_target, is_target, read_target
-from unbag.data.weights import read_group_weights, weights_of_groups
-from unbag.diagnostics.sampling import weights_by_answer
+from unbag.data.weights import read_group_weights, weights_by_answer, weights_of_groups
 from unbag.learners.base import ROWS_AT_ONCE
 from unbag.learners.choice import is_network, name_of
 from unbag.training import Observations

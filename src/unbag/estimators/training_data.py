@@ -15,7 +15,7 @@ from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
+from unbag.data.row_source import Rows, RowSubset, row_shape, transform_rows
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
@@ -116,7 +116,9 @@ class TrainingData:
         """Return what learners receive."""
         sets = [s.for_training() for s in self.observations]
         labels = Categorical(len(self.classes))
-        return Problem.create(scale_rows(scaling, self.rows), sets, labels, self.subjects, self.symmetry)
+        return Problem.create(
+            transform_rows(self.rows, partial(scale, scaling)), sets, labels, self.subjects, self.symmetry
+        )
 
     def feature_statistics(self) -> dict[str, list[float]] | None:
         """Return statistics of the columns of a table; None for images."""
@@ -129,34 +131,6 @@ class TrainingData:
 def _align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndarray:
     """Return which output of the second model matches each class of the first, from probabilities of the same rows."""
     return match_classes((first.T @ second).numpy(), symmetry)
-
-
-@dataclass(eq=False)
-class ScaledRows:
-    """Rows on disk that are scaled when they are read."""
-
-    source: RowSource
-    scaling: Scaling
-
-    device: torch.device
-    dtype: torch.dtype = torch.float32
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def rows_of_block(self) -> int | None:
-        """Return how many neighbouring rows are best read together."""
-        return getattr(self.source, "rows_of_block", None)
-
-    def gather(self, rows: Tensor) -> Tensor:
-        """Return scaled rows by their numbers."""
-        return scale(self.scaling, self.source.gather(rows))
-
-
-def scale_rows(scaling: Scaling, rows: Rows) -> Rows:
-    """Scale all rows; those on disk are scaled when they are read."""
-    return scale(scaling, rows) if isinstance(rows, Tensor) else ScaledRows(rows, scaling, rows.device)
 
 
 def scale(scaling: Scaling, rows: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, RowSource, Views, row_shape, rows_on
+from unbag.data.row_source import Rows, Views, row_shape, rows_on, transform_rows
 from unbag.learners.architectures import MakeModel
 from unbag.learners.base import split_rows
 from unbag.learners.network import Architecture, NetworkModel
@@ -157,25 +157,8 @@ class _UntilTimeIsUp:
 
 def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Observations]]:
     """Return rows without missing values, and the observations, on a device."""
-    rows = rows_on(problem.X, device)
-    rows = fill_missing(rows, missing) if isinstance(rows, Tensor) else _FilledRows(rows, missing)
+    rows = transform_rows(rows_on(problem.X, device), partial(fill_missing, columns=missing))
     return rows, [s.to(device) for s in problem.sets]
-
-
-class _FilledRows:
-    """Rows on disk whose missing values are filled when they are read."""
-
-    def __init__(self, source: RowSource, missing: Tensor) -> None:
-        self.source, self.missing = source, missing
-        self.device, self.dtype = source.device, source.dtype
-        self.rows_of_block = getattr(source, "rows_of_block", None)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def gather(self, rows: Tensor) -> Tensor:
-        """Return rows by their numbers."""
-        return fill_missing(self.source.gather(rows), self.missing)
 
 
 def _state_of(run: Callable, seconds: float, processes: Processes) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

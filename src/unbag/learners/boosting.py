@@ -14,7 +14,7 @@ from torch import Tensor
 from unbag.data.row_source import Rows
 from unbag.learners.base import register_model, split_rows
 from unbag.learners.problem import Problem
-from unbag.learners.tree_text import count_rounds, read_trees
+from unbag.learners.tree_text import read_trees, write_text
 
 MIN_CURVATURE = 1e-6
 """Hessian of a row at least: LightGBM divides by their sum."""
@@ -45,20 +45,25 @@ class BoostingModel:
 
     def _predict(self, X: Tensor, first: int) -> np.ndarray:
         table = X.flatten(1).numpy(force=True)
+        if table.shape[1] != self.booster.num_feature():
+            raise ValueError(f"the trees are of {self.booster.num_feature()} columns, but rows have {table.shape[1]}")
         rounds = {"start_iteration": first, "num_iteration": self.n_rounds - first, "num_threads": 1}
         return self.booster.predict(table, raw_score=True, **rounds).reshape(len(X), -1)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return the trees as bytes of text, and the first logits."""
-        text = read_trees(self.booster, self.n_rounds).encode()
-        return {}, {"base": self.base, "trees": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+        """Return the number of columns, the trees as arrays, and the first logits."""
+        return {"n_features": self.booster.num_feature()}, {
+            "base": self.base,
+            **read_trees(self.booster, self.n_rounds),
+        }
 
     @classmethod
     def from_state(cls, values: dict[str, Any], tensors: dict[str, Tensor], model: Any = None) -> BoostingModel:
-        """Restore a model, and validate the text before LightGBM reads it."""
-        base, text = tensors.pop("base"), tensors.pop("trees").numpy().tobytes().decode("ascii")
-        n_rounds = count_rounds(text, 1 if len(base) == 2 else len(base))
-        return cls(import_lightgbm().Booster(model_str=text), n_rounds, base)
+        """Restore a model, and validate its arrays before LightGBM reads them."""
+        base = tensors.pop("base")
+        n_scores = 1 if len(base) == 2 else len(base)
+        text = write_text(tensors, values["n_features"], n_scores)
+        return cls(import_lightgbm().Booster(model_str=text), len(tensors["num_leaves"]) // n_scores, base)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, gather_rows, row_shape, rows_on
+from unbag.data.row_source import Rows, gather_rows, row_shape, rows_on, transform_rows
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows
@@ -154,13 +154,9 @@ class Network:
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
         """Yield the averaged network after each M-step."""
         missing = find_missing(split_rows(problem.X))
-        X = rows_on(problem.X, self.device)
-        if isinstance(X, Tensor):
-            X = fill_missing(X, missing)
+        X = transform_rows(rows_on(problem.X, self.device), partial(fill_missing, columns=missing))
         random = RandomState(seed, torch.device(self.device))
         shape, n_outputs = row_shape(X), problem.labels.n_outputs
-        if len(missing) and not isinstance(X, Tensor):
-            shape = (shape[0] + len(missing),)
         with random.in_place():
             module = self.architecture.maker(shape, n_outputs)().to(self.device).train()
         average, share = deepcopy(module).requires_grad_(False), 1.0
@@ -174,10 +170,7 @@ class Network:
             targets = problem.targets(outputs, self.overrelaxation)  # E-step
             with drawing():
                 for batch in islice(batches, n_updates):  # M-step
-                    if isinstance(X, Tensor):
-                        rows = X[batch.to(X.device)]
-                    else:
-                        rows = fill_missing(gather_rows(X, batch.to(X.device)), missing)
+                    rows = gather_rows(X, batch.to(X.device))
                     risk = self._risk(problem, module(rows), targets[batch].to(rows.device))
                     optimiser.zero_grad()
                     risk.backward()
@@ -187,7 +180,7 @@ class Network:
                     share = 1 - self.averaging
             for buffer, current in zip(average.buffers(), module.buffers(), strict=True):
                 buffer.copy_(current)
-            model = NetworkModel(deepcopy(average).eval(), self.architecture, missing, tuple(shape), n_outputs)
+            model = NetworkModel(deepcopy(average).eval(), self.architecture, missing, shape, n_outputs)
             outputs = model.outputs(problem.X)
             yield model
 

@@ -14,8 +14,6 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from unbag._kernels.segments import Segments
-from unbag.aggregates import Aggregate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
@@ -34,16 +32,6 @@ class Evidence(NamedTuple):
 
     log_likelihood: Tensor  # (groups of all sets,)
     expected_labels: Tensor  # (rows, classes); each row sums to its weight
-
-
-class Terms(NamedTuple):
-    """What the likelihood of a set of observations is computed from, gathered once."""
-
-    aggregate: Aggregate
-    members: Tensor
-    segments: Segments
-    z: Tensor
-    weights: Tensor  # (groups,), float64, with the weight of the set
 
 
 class Split(NamedTuple):
@@ -155,23 +143,16 @@ class Problem:
         return len(self.members) / self.n_groups
 
     @cached_property
-    def terms(self) -> list[Terms]:
-        """Return for each set what its likelihood is computed from."""
-        return [
-            Terms(s.aggregate, s.groups.members, s.groups.segments, s.checked, s.weights * s.weight) for s in self.sets
-        ]
-
-    @cached_property
     def group_weights(self) -> Tensor:
         """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
-        return torch.cat([term.weights for term in self.terms])
+        return torch.cat([s.weights * s.weight for s in self.sets])
 
     @cached_property
     def row_weights(self) -> Tensor:
         """Return the summed weight of the groups of each row, shape ``(rows,)``."""
         weights = torch.zeros(len(self.rows), dtype=torch.float64)
-        for term in self.terms:
-            weights.index_add_(0, term.members, term.segments.expand(term.weights))
+        for s in self.sets:
+            weights.index_add_(0, s.groups.members, s.groups.segments.expand(s.weights * s.weight))
         return weights
 
     def e_step(self, outputs: Tensor) -> Evidence:
@@ -179,9 +160,11 @@ class Problem:
         expected = torch.zeros(outputs.shape, dtype=torch.float64)
         log_likelihoods = []
         with torch.no_grad():
-            for aggregate, members, segments, z, weights in self.terms:
-                evidence = aggregate.checked_evidence(outputs[members], segments, z)
-                expected.index_add_(0, members, evidence.posterior.double() * segments.expand(weights)[:, None])
+            for s in self.sets:
+                members, segments = s.groups.members, s.groups.segments
+                evidence = s.aggregate.checked_evidence(outputs[members], segments, s.checked)
+                weights = segments.expand(s.weights * s.weight)[:, None]
+                expected.index_add_(0, members, evidence.posterior.double() * weights)
                 log_likelihoods.append(evidence.log_likelihood.double())
         if not bool(expected.isfinite().all()):
             raise ArithmeticError("the model rules out the observation of a group, which then has no posterior")
@@ -189,10 +172,10 @@ class Problem:
 
     def log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the log-likelihood of every group, differentiable, shape ``(groups of all sets,)``."""
-        values = []
-        for aggregate, members, segments, z, _ in self.terms:
-            values.append(aggregate.checked_evidence(outputs[members], segments, z).log_likelihood)
-        return torch.cat(values)
+        evidences = (
+            s.aggregate.checked_evidence(outputs[s.groups.members], s.groups.segments, s.checked) for s in self.sets
+        )
+        return torch.cat([evidence.log_likelihood for evidence in evidences])
 
     def smooth_log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the total log-likelihood by each kind's cheapest smooth approximation, differentiable, a scalar.
@@ -200,9 +183,9 @@ class Problem:
         Full-batch optimisers call this hundreds of times.
         """
         total = outputs.new_zeros(())
-        for aggregate, members, segments, z, weights in self.terms:
-            values = aggregate.smooth_log_likelihood(outputs[members], segments, z)
-            total = total + weights.to(values) @ values
+        for s in self.sets:
+            values = s.aggregate.smooth_log_likelihood(outputs[s.groups.members], s.groups.segments, s.checked)
+            total = total + (s.weights * s.weight).to(values) @ values
         return total
 
     def score(self, outputs: Tensor) -> float:

@@ -20,8 +20,8 @@ from unbag._utils.problems import Problem, fail, failing, in_rows, list_some
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry, symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
+from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
-from unbag.diagnostics.sampling import weights_by_answer
 from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
 from unbag.tables.ids import codes_of, find, label_texts
 from unbag.tables.observations import Match, ObservationTable, read_observations
@@ -245,7 +245,7 @@ def _read_labels(
         problems += in_rows(
             (find(texts, pa.array(classes)) < 0) & ~missing,
             lambda row: (
-                f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
+                f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; correct it, name the classes with "
                 f"--classes, or go without the column with --exclude {column}"
             ),
             instances.file,
