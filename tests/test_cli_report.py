@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from unbag import cli
 from unbag.cli import demo
+from unbag.persistence.run_folder import Run
 from unbag.report import FORMAT
-from unbag.tables import Run, make_plan
+from unbag.tables import make_plan
 
 
 def call(*arguments: object):

@@ -70,7 +70,7 @@ def test_observations_that_tell_little(tmp_path):
 def test_pairs_that_contradict_or_repeat_each_other(tmp_path):
     found = messages(tmp_path, groups=PAIRS + "p00,p01,0\np00,p11,0\n", n_classes=2)
     assert found[:2] == [
-        "warning wards.csv, row 5: an earlier row says otherwise of the same ids",
+        "warning wards.csv, row 5: an earlier row has another answer for the same ids",
         "warning wards.csv: 1 row repeats an earlier one, and counts once more",
     ]
 

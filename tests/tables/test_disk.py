@@ -150,7 +150,7 @@ def test_a_part_with_other_columns_and_one_that_is_cut_short_are_named(files, tm
     with pytest.raises(TableError, match=r"2\.parquet: this part has other columns \(age\)"):
         fit_tables(plan(folder, disk=folder / "rows"), Run(folder / "run"))
     last.write_bytes(whole[:4] + bytes(len(whole) // 4) + whole[len(whole) // 4 + 4 :])
-    with pytest.raises(TableError, match=r"2\.parquet: (row group 0: )?this is no Parquet file, or it was cut short"):
+    with pytest.raises(TableError, match=r"2\.parquet: (row group 0: )?this is not a Parquet file, or it is truncated"):
         fit_tables(plan(folder, disk=folder / "rows"), Run(folder / "run"))
 
 

@@ -58,8 +58,8 @@ def test_ids_of_different_types_are_compared_as_text():
 def test_ids_that_cannot_be_compared():
     for left, right, sentence in (
         ([None, None], ["a"], "all ids are missing"),
-        ([1.5], [1], r"row 1, column id: 1\.5 is no id"),
-        ([1e300], [1], "1e[+]300 is no id"),
+        ([1.5], [1], r"row 1, column id: 1\.5 is not an id"),
+        ([1e300], [1], "1e[+]300 is not an id"),
         ([True], [1], "ids of type bool cannot be compared"),
     ):
         with pytest.raises(TableError, match=sentence):

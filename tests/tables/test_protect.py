@@ -73,7 +73,7 @@ def test_rounded_and_suppressed_counts_hold_the_true_ones(counts, tmp_path):
     for options in (("--round-to", 3), ("--suppress-below", 2), ("--round-to", 3, "--suppress-below", 2)):
         done = call("protect", counts, *options, "--out", tmp_path / "out.csv", "--force")
         assert done.exit_code == 0, done.output
-        assert "that is no promise of privacy" in done.stderr
+        assert "this does not guarantee privacy" in done.stderr
         z = read(tmp_path, "out.csv").z
         low, high = (z, z) if z.ndim == 2 else (z[..., 0], z[..., 1])
         assert (low <= true).all()
@@ -84,7 +84,7 @@ def test_rounded_and_suppressed_counts_hold_the_true_ones(counts, tmp_path):
 def test_sizes_are_left_out_unless_asked_for(tmp_path):
     counts = write(tmp_path / "wards.csv", "ward,ill,well,n\nw0,1,2,3\nw1,0,3,3\n")
     done = call("protect", counts, "--round-to", 2, "--out", tmp_path / "a.csv")
-    assert "sizes are left out; to write them as they are, say --keep-sizes" in done.stderr
+    assert "sizes are left out; to write them as they are, add --keep-sizes" in done.stderr
     assert (tmp_path / "a.csv").read_text().splitlines() == ['"ward","ill","well"', '"w0",2,2', '"w1",0,4']
     call("protect", counts, "--round-to", 2, "--out", tmp_path / "b.csv", "--keep-sizes")
     assert (tmp_path / "b.csv").read_text().splitlines()[1] == '"w0","3",2,2'
@@ -115,13 +115,13 @@ def test_parquet_in_and_out(tmp_path):
 @pytest.mark.parametrize(
     ("content", "options", "sentence"),
     [
-        (WARDS, (), "say how to protect the counts: with --epsilon, --round-to, --suppress-below"),
+        (WARDS, (), "choose how to protect the counts, with --epsilon, --round-to, --suppress-below"),
         (WARDS, ("--epsilon", 0), "--epsilon must be a positive number, got 0"),
         (WARDS, ("--epsilon", 1e-300), "--epsilon must be 1e-09 to 1e+06 with this --sensitivity, got 1e-300"),
         (WARDS, ("--epsilon", 1e300), "--epsilon must be 1e-09 to 1e+06 with this --sensitivity, got 1e+300"),
         (WARDS, ("--epsilon", "nan"), "--epsilon must be a positive number, got nan"),
         (WARDS, ("--epsilon", 1, "--sensitivity", 0), "--sensitivity must be a positive number, got 0"),
-        (WARDS, ("--epsilon", 1, "--round-to", 5), "--epsilon and --round-to do not go together"),
+        (WARDS, ("--epsilon", 1, "--round-to", 5), "--epsilon and --round-to cannot be combined"),
         (WARDS.replace("w1,0", "w1,<5"), ("--epsilon", 1), "row 2, column ill: exact counts are protected, whole and"),
         (WARDS.replace("w1,0", "w1,"), ("--epsilon", 1), "row 2, column ill: exact counts are protected"),
         (WARDS, ("--epsilon", 1, "--classes", "ill,dead"), "there is no column 'dead', which --classes names"),
@@ -142,7 +142,7 @@ def test_a_table_is_not_protected_twice_by_mistake(counts, tmp_path):
     before = out.read_bytes()
     done = call("protect", counts, "--epsilon", 1, "--out", out)
     assert done.exit_code == 2
-    assert "counts that are published a second time with new noise tell more than epsilon allows" in done.stderr
+    assert "counts that are published a second time with new noise reveal more than epsilon allows" in done.stderr
     assert out.read_bytes() == before
     assert call("protect", counts, "--epsilon", 1, "--out", counts).exit_code == 2
 

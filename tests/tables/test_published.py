@@ -166,7 +166,7 @@ def test_a_number_with_two_readings_is_refused_with_both(number, options, tmp_pa
     assert one.z is None
     assert problems == [
         f"error wards.csv, row 1, column ill: '{number}' may be {number.replace(',', '')} or "
-        f"{float(number.replace(',', '.')):g}, and no other cell decides; say what stands before decimals with "
+        f"{float(number.replace(',', '.')):g}, and no other cell decides; name the decimal separator with "
         "--decimal . or --decimal ,"
     ]
 
@@ -238,7 +238,7 @@ def test_members_without_a_row(tmp_path):
     _, problems = observed(tmp_path, text, (3, 3))
     assert problems == [
         "error wards.csv, row 1, column total: group 'w0' has 4 members by this column, but 3 rows; if the others "
-        "have no row, say --missing-members"
+        "have no row, add --missing-members"
     ]
     for groups in (text, "ward,ill,well\nw0,2,2\nw1,3,0\n"):
         one, problems = observed(tmp_path, groups, (3, 3), missing_members=True)
@@ -258,7 +258,7 @@ def test_bad_groups_are_dropped_by_name(tmp_path):
     assert one.groups.members.tolist() == [3, 4, 5, 9, 10, 11]
     assert one.z.tolist() == [[3, 0], [1, 2]]
     assert problems == [
-        "note wards.csv: 2 groups are left out, because of --drop-bad-groups: 'w2' ('x1' is no count), 'w0' (the "
+        "note wards.csv: 2 groups are left out, because of --drop-bad-groups: 'w2' ('x1' is not a count), 'w0' (the "
         "counts of group 'w0' add up to 4, but it has 3 rows)"
     ]
 
@@ -279,26 +279,26 @@ BAD = {
     "a negative count": ("ward,ill,well\nw0,1,2\nw1,-1,4\nw2,1,2\n", {}, "column ill: -1 is negative; .* with --noise"),
     "a dash": ("ward,ill,well\nw0,1,2\nw1,-,3\nw2,1,2\n", {}, "row 2, column ill: '-' is 0 in some .*; write 0, or"),
     "a scale of zero": ("ward,ill,well,s\nw0,1,2,1\nw1,0,3,0\nw2,1,2,1\n", {"noise": "laplace", "noise_scale": ["s"]},
-        "row 2, column s: 0 is no scale of noise"),
+        "row 2, column s: 0 is not a scale of noise"),
     "no scale": ("ward,ill,well,s\nw0,1,2,1\nw1,0,3,nan\nw2,1,2,1\n", {"noise": "laplace", "noise_scale": ["s"]},
-        "row 2, column s: 'nan' is no scale of noise, which must be a positive number"),
+        "row 2, column s: 'nan' is not a scale of noise, which must be a positive number"),
     "fractions with whole noise": ("ward,ill,well\nw0,1,2\nw1,0.5,3\nw2,1,2\n", {"noise": "geometric:1"},
-        "row 2, column ill: 0.5 is no whole number"),
+        "row 2, column ill: 0.5 is not a whole number"),
     "bounds with noise": ("ward,ill,well\nw0,1,2\nw1,<5,3\nw2,1,2\n", {"noise": "laplace:1"},
-        "row 2, column ill: '<5' says nothing of a count with noise"),
+        "row 2, column ill: '<5' gives no information on a count with noise"),
     "a small count that should be suppressed": ("ward,ill,well\nw0,0,*\nw1,2,1\nw2,0,*\n", {"suppressed_below": 5},
         "row 2, column ill: 2 is shown, although counts below 5 are suppressed by --suppressed-below"),
-    "no multiple": ("ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n", {"rounded_to": 3}, "column ill: 2 is no multiple of 3"),
+    "no multiple": ("ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n", {"rounded_to": 3}, "ill: 2 is not a multiple of 3"),
     "some signs": ("ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n", {}, r"row 1, column ill: '33%' has a %, unlike 3"),
     "a sign that is left out": ("ward,ill,well\nw0,33%,67%\nw1,0,100%\nw2,0%,100\n", {},
         r"row 3, column well: '100' has no %, unlike 3 of 4 numbers; write all of them alike"),
     "signs and another unit": ("ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n", {"unit": "counts"},
-        "numbers have a %, but --unit says that they are counts"),
+        "numbers have a %, but --unit is counts"),
     "no unit": ("ward,ill,well\nw0,3.5,6\nw1,1.5,3\nw2,0.5,1\n", {}, "neither whole counts, .* the first adds up to"),
     "noise on shares": ("ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n", {"noise": "laplace:1"},
         "--noise is about counts, but the numbers are percentages"),
     "words for classes": ("ward,ill,well,town\nw0,1,2,Bonn\nw1,1,2,Ulm\nw2,1,2,Ulm\n", {},
-        "column town: a column of counts must hold numbers, got string, for example 'Bonn'; if it counts no class"),
+        "column town: a column of counts must hold numbers, got string, .*; if it does not count a class"),
 }  # fmt: skip
 
 
@@ -328,11 +328,11 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
         ({"epsilon": 1e300, "sensitivity": 1.0}, "is noise of scale 1e-300, which changes no count"),
         ({"noise": "laplace:1e12"}, "--noise laplace:1e12 is noise of scale 1e+12, which leaves nothing of any count"),
         ({"noise": "laplace", "epsilon": 0.0, "sensitivity": 1.0}, "--epsilon must be a positive number, got 0"),
-        ({"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0}, "epsilon alone does not tell the scale of"),
+        ({"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0}, "epsilon alone does not determine the scale of"),
         ({"epsilon": 1.0}, "--epsilon together with --sensitivity"),
-        ({"sensitivity": 1.0}, "--sensitivity is about noise; say of which kind"),
-        ({"noise_scale": ["s"]}, "--noise-scale is about noise"),
-        ({"noise": "laplace:1", "rounded_to": 5}, "--noise does not go together with --rounded-to"),
+        ({"sensitivity": 1.0}, "--sensitivity applies to noise; name its kind"),
+        ({"noise_scale": ["s"]}, "--noise-scale applies to noise"),
+        ({"noise": "laplace:1", "rounded_to": 5}, "--noise cannot be combined with --rounded-to"),
         ({"rounded_to": -5}, "--rounded-to must be a positive number, got -5"),
         ({"rounded_to": float("nan")}, "--rounded-to must be a positive number, got nan"),
         ({"suppressed_below": 0}, "--suppressed-below must be a positive number"),

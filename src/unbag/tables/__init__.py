@@ -42,33 +42,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unbag._utils.problems import Problem as Problem
     from unbag._utils.problems import TableError as TableError
-    from unbag.data.columns import Table as Table
-    from unbag.persistence.run_folder import Run as Run
-    from unbag.tables.checking import Checked as Checked
     from unbag.tables.checking import check_tables as check_tables
     from unbag.tables.files import read_table as read_table
-    from unbag.tables.fit import FitReport as FitReport
     from unbag.tables.fit import fit_tables as fit_tables
-    from unbag.tables.options import Plan as Plan
-    from unbag.tables.options import Source as Source
     from unbag.tables.plan import make_plan as make_plan
     from unbag.tables.plan import read_config as read_config
     from unbag.tables.predict import disaggregate_table as disaggregate_table
     from unbag.tables.predict import predict_groups_table as predict_groups_table
     from unbag.tables.predict import predict_table as predict_table
     from unbag.tables.read_tables import Tables as Tables
-    from unbag.tables.read_tables import read_tables as read_tables
 
 _MODULES = {
-    "Checked": "unbag.tables.checking",
-    "FitReport": "unbag.tables.fit",
-    "Plan": "unbag.tables.options",
-    "Problem": "unbag._utils.problems",
-    "Run": "unbag.persistence.run_folder",
-    "Source": "unbag.tables.options",
-    "Table": "unbag.data.columns",
     "TableError": "unbag._utils.problems",
     "Tables": "unbag.tables.read_tables",
     "check_tables": "unbag.tables.checking",
@@ -79,7 +64,6 @@ _MODULES = {
     "predict_table": "unbag.tables.predict",
     "read_config": "unbag.tables.plan",
     "read_table": "unbag.tables.files",
-    "read_tables": "unbag.tables.read_tables",
 }
 __all__ = list(_MODULES)
 

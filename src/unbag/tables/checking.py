@@ -162,7 +162,7 @@ def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -
         return
     numbers = None
     if name not in loaded.plan.categorical:
-        numbers = find_number_texts(table, name, f"say --categorical {name}")
+        numbers = find_number_texts(table, name, f"add --categorical {name}")
     yield from [] if numbers is None else [numbers]
     if (leak := next(candidate.leaks(), None)) is not None:
         if name in {*(loaded.plan.features or ()), *loaded.plan.trust}:

@@ -90,11 +90,11 @@ def check_published(source: Source) -> None:
     options = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
     if source.noise is None:
         if given := [name for name, value in options.items() if value]:
-            raise fail(f"{given[0]} is about noise; say of which kind with --noise {' or '.join(KINDS)}", file)
+            raise fail(f"{given[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
         return
     if source.rounded_to is not None or source.suppressed_below is not None:
         raise fail(
-            "--noise does not go together with --rounded-to or --suppressed-below: counts that were changed once more "
+            "--noise cannot be combined with --rounded-to or --suppressed-below: counts that were changed once more "
             "after the noise have no likelihood here; leave out --rounded-to if the noise is much larger than the "
             "rounding, and leave suppressed cells blank, which is unknown",
             file,
@@ -112,7 +112,7 @@ def check_published(source: Source) -> None:
         )
     if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
         raise fail(
-            f"epsilon alone does not tell the scale of {name} noise; give its standard deviation, as in --noise "
+            f"epsilon alone does not determine the scale of {name} noise; give its standard deviation, as in --noise "
             f"{name}:17",
             file,
         )
@@ -329,8 +329,8 @@ def choose_mark(
     name = next(name for name in differ if differ[name][row])
     readings = " or ".join(f"{counts.cells[name].low[row]:.10g}" for counts in (point, comma))
     message = (
-        f"{table.column(name)[row].as_py()!r} may be {readings}, and no other cell decides; say what stands before "
-        "decimals with --decimal . or --decimal ,"
+        f"{table.column(name)[row].as_py()!r} may be {readings}, and no other cell decides; name the decimal "
+        "separator with --decimal . or --decimal ,"
     )
     return Problem("error", message, table.file, row + 1, name)
 
@@ -344,7 +344,7 @@ def _check_unit(counts: CountTable) -> list[Problem]:
             example = column[int((kind == UNREADABLE).argmax())].as_py()
             message = (
                 f"a column of counts must hold numbers, got {column.type}, for example {str(example)!r}; "
-                "if it counts no class, say which columns do with --classes"
+                "if it does not count a class, name the columns of counts with --classes"
             )
             problems.append(Problem("error", message, file, None, name))
     if problems:
@@ -362,13 +362,13 @@ def _check_unit(counts: CountTable) -> list[Problem]:
         )
         return [Problem("error", message, file, row + 1, name)]
     if percent.any() and counts.unit != "percentages":
-        message = f"numbers have a %, but --unit says that they are {counts.unit}"
+        message = f"numbers have a %, but --unit is {counts.unit}"
     elif counts.unit is None:
         sums = counts.numbers.sum(1)[counts.full]
         which = f": the first adds up to {sums[0]:g}" if len(sums) else ""
         message = (
             "the numbers are neither whole counts, nor proportions that add up to 1, nor percentages that add up to "
-            f"100{which}; say what they are with --unit"
+            f"100{which}; name their unit with --unit"
         )
     elif counts.source.noise is not None and counts.unit != "counts":
         message = f"--noise is about counts, but the numbers are {counts.unit}; write counts"
@@ -470,9 +470,9 @@ class _Constraints:
         for name in counts.columns.scales:
             scale = counts.cells[name]
             positive = (scale.kind == NUMBER) & (scale.low > 0)
-            rules.append((name, ~positive, "is no scale of noise, which must be a positive number"))
+            rules.append((name, ~positive, "is not a scale of noise, which must be a positive number"))
             wrong = (scale.low < MIN_SCALE) | (scale.low > MAX_SCALE)
-            rule = f"is no scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
+            rule = f"is not a scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
             rules.append((name, wrong, rule))
         for name, wrong, rule in rules:
             self.errors.add(wrong, partial(self._describe_cell, name, rule), name)
@@ -489,18 +489,18 @@ class _Constraints:
         kind, numbers, full = counts.kind, counts.numbers, TOTALS.get(str(counts.unit), inf)
         counted, few = counts.unit == "counts", source.suppressed_below or 0
         expected = "a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x n/a suppressed"
-        yield kind == UNREADABLE, f"is no count; expected {expected}, or nothing"
+        yield kind == UNREADABLE, f"is not a count; expected {expected}, or nothing"
         yield counts.stack("low") > counts.stack("high"), "has its bounds crossed; write the lower one first"
         yield numbers > full + counts.step / 2, f"is more than {full:g}, which is all of a group"
         if source.noise is not None:
-            yield kind == BOUNDS, "says nothing of a count with noise; leave the cell blank"
+            yield kind == BOUNDS, "gives no information on a count with noise; leave the cell blank"
         else:
-            yield numbers < 0, "is negative; counts are not, unless there is noise on them: then say which with --noise"
+            yield numbers < 0, "is negative; correct it, or name the noise on the counts with --noise"
         if counts.has_whole_noise if source.noise is not None else counted and step is None:
-            yield numbers != np.rint(numbers), "is no whole number, as counts are"
+            yield numbers != np.rint(numbers), "is not a whole number, as counts are"
         if counted and step is not None:
             off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
-            yield off, f"is no multiple of {step:g}, to which counts are rounded by --rounded-to"
+            yield off, f"is not a multiple of {step:g}, to which counts are rounded by --rounded-to"
         if counted:
             yield (
                 (numbers > 0) & (numbers < few),
@@ -530,7 +530,7 @@ class _Constraints:
                 + (
                     "sizes must not be smaller than that"
                     if totals[row] < sizes[row]
-                    else "if the others have no row, say --missing-members"
+                    else "if the others have no row, add --missing-members"
                 )
             ),
             size,
@@ -549,8 +549,8 @@ class _Constraints:
                 if low[row, place] <= high[row, place]:
                     return f"{low[row, place]:g} or more of {self._name(row)} are counted, but it has {members}"
                 return (
-                    f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}; hand "
-                    "in counts, say --rounded-to if shares are coarser, or check which rows belong to "
+                    f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}; "
+                    "write counts, add --rounded-to if shares are coarser, or check which rows belong to "
                     f"{self._name(row)}"
                 )
 
@@ -582,11 +582,11 @@ class _Constraints:
             )
         elif not counts.step:
             step = int(np.gcd.reduce(np.abs(np.rint(counts.numbers[counts.kind == NUMBER])).astype(np.int64)))
-            rounded = f"; all counts are multiples of {step}: if they are rounded, say --rounded-to {step}"
+            rounded = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
             no_size = counts.columns.size is None
 
             def describe(row: int) -> str:
-                hint = "; if the others have no row, say --missing-members" if no_size else ""
+                hint = "; if the others have no row, add --missing-members" if no_size else ""
                 has = _count(counts.sizes[row], "row") if no_size else _members(totals[row])
                 return (
                     f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}; counted were "

@@ -128,7 +128,7 @@ class CsvFile(TableFile):
             head += line
         if len(head) >= MAX_HEADER:
             raise self._fail(
-                f"the line with the names of the columns has more than {MAX_HEADER >> 20} MB; this is no CSV file"
+                f"the line with the names of the columns has more than {MAX_HEADER >> 20} MB; this is not a CSV file"
             )
         self._header = head.decode("utf-8-sig", "replace").strip()
         self.delimiter = max(DELIMITERS, key=self._header.count)
@@ -289,7 +289,7 @@ class CsvFile(TableFile):
                 None if row.number is None else row.number - 1,
             ) from error
         self._refuse_values(types or {})
-        raise self._fail(f"this is no CSV file that can be read: {error}") from error
+        raise self._fail(f"this is not a CSV file that can be read: {error}") from error
 
     def _refuse_long_rows(self, error: Exception) -> NoReturn:
         """Refuse a row that is longer than a block, and name its line where it is on one line."""
@@ -422,12 +422,14 @@ def parts_of(path: Path) -> list[Path]:
         return [path]
     inside = sorted(file for file in path.iterdir() if file.name[0] not in "._")
     if folders := [file.name for file in inside if file.is_dir()]:
-        raise fail(f"the folder holds another one, {folders[0]!r}; put all Parquet parts into one folder", str(path))
+        raise fail(f"the folder contains another one, {folders[0]!r}; put all Parquet parts into one folder", str(path))
     parts = [file for file in inside if file.suffix in SUFFIXES]
     if others := [file.name for file in inside if file not in parts]:
-        raise fail(f"the folder holds {others[0]!r} beside Parquet parts; move it elsewhere", str(path))
+        raise fail(f"the folder contains {others[0]!r} beside Parquet parts; move it elsewhere", str(path))
     if not parts:
-        raise fail("the folder holds no Parquet files (*.parquet); name a file, or the folder of the parts", str(path))
+        raise fail(
+            "the folder contains no Parquet files (*.parquet); name a file or the folder of parts", str(path)
+        )
     return parts
 
 
@@ -452,7 +454,7 @@ def _damage_named(path: Path, where: str = "") -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         if path.stat().st_size == 0:
             raise fail("the file is empty; write or copy it again", str(path)) from error
-        what = f"{where}this is no Parquet file, or it was cut short: {str(error).partition('.')[0]}"
+        what = f"{where}this is not a Parquet file, or it is truncated: {str(error).partition('.')[0]}"
         raise fail(f"{what}; write or copy it again", str(path)) from error
 
 

@@ -99,7 +99,7 @@ def unmatched_keys(
         yield Problem("note", message, table.file, None, column, left_out=True)
         return
     advice = "" if drop is None else ", or leave out what does not match with --drop-unmatched"
-    advice = written_differently(unknown, others) or f"mend one of the files{advice}"
+    advice = written_differently(unknown, others) or f"correct one of the files{advice}"
     yield from in_rows(unmatched, lambda row: f"{keys[row].as_py()!r} {where}; {advice}", table.file, column)
 
 
@@ -174,7 +174,7 @@ def _as_key(table: Table, name: str) -> pa.Array:
         fraction = ~np.isnan(values) & ((values != np.rint(values)) | (np.abs(values) > 2.0**53))
         if fraction.any():
             row = int(fraction.argmax())
-            raise fail(f"{values[row]} is no id; ids are text or whole numbers", table.file, row + 1, name)
+            raise fail(f"{values[row]} is not an id; ids are text or whole numbers", table.file, row + 1, name)
         return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64())
     if pa.types.is_temporal(column.type):
         return column.cast(pa.string())

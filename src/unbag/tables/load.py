@@ -245,7 +245,7 @@ def _read_labels(
         problems += in_rows(
             (find(texts, pa.array(classes)) < 0) & ~missing,
             lambda row: (
-                f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; mend it, name the classes with "
+                f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; correct it, name the classes with "
                 f"--classes, or go without the column with --exclude {column}"
             ),
             instances.file,

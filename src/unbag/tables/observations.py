@@ -231,12 +231,11 @@ def _find_repetitions(places: np.ndarray, z: Any, table: Table, kept: np.ndarray
     contrary = again & (answers != answers[earlier])
     bad = np.zeros(len(table), dtype=bool)
     bad[kept[contrary]] = True
-    yield from in_rows(bad, lambda _: "an earlier row says otherwise of the same ids", table.file, severity="warning")
+    message = "an earlier row has another answer for the same ids"
+    yield from in_rows(bad, lambda _: message, table.file, severity="warning")
     if same := int((again & ~contrary).sum()):
-        message = "1 row repeats an earlier one, and counts once more"
-        if same > 1:
-            message = f"{same:,} rows repeat an earlier one, and count once more"
-        yield Problem("warning", message, table.file)
+        rows = "1 row repeats an earlier one, and counts" if same == 1 else f"{same:,} rows repeat others, and count"
+        yield Problem("warning", f"{rows} once more", table.file)
 
 
 Values = tuple[np.ndarray | None, list[Problem]]

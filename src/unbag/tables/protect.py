@@ -47,12 +47,12 @@ class Protection:
         ways = {"--epsilon": self.epsilon, "--round-to": self.round_to, "--suppress-below": self.suppress_below}
         given = [name for name, value in ways.items() if value is not None]
         if not given:
-            raise fail(f"say how to protect the counts: with {', '.join(ways)}")
+            raise fail(f"choose how to protect the counts, with {', '.join(ways)}")
         for name, value in (*ways.items(), ("--sensitivity", self.sensitivity)):
             if value is not None and not (isfinite(value) and value > 0):
                 raise fail(f"{name} must be a positive number, got {value:g}")
         if self.epsilon is not None and len(given) > 1:
-            raise fail(f"--epsilon and {given[1]} do not go together: noise protects by itself; take one of them")
+            raise fail(f"--epsilon and {given[1]} cannot be combined: noise protects by itself; choose one of them")
         if self.epsilon is not None and not self.epsilon * MIN_SCALE <= self.sensitivity <= self.epsilon * MAX_SCALE:
             least, most = self.sensitivity / MAX_SCALE, self.sensitivity / MIN_SCALE
             raise fail(f"--epsilon must be {least:g} to {most:g} with this --sensitivity, got {self.epsilon:g}")
@@ -94,8 +94,8 @@ def protect_counts(
     raise_if_input(out, [counts])
     if out.exists() and not force:
         raise fail(
-            "this file is there already; counts that are published a second time with new noise tell more than epsilon "
-            "allows, unless the first table was never shown: then say --force",
+            "this file exists already; counts that are published a second time with new noise reveal more than epsilon "
+            "allows; if the first table was never published, add --force",
             str(out),
         )
     with open_table(counts) as file:
@@ -112,11 +112,11 @@ def protect_counts(
         promise += " Sizes are as they were."
         kept[size] = table.column(size)
     elif size is not None:
-        notes.append(Problem("note", "sizes are left out; to write them as they are, say --keep-sizes", table.file,
+        notes.append(Problem("note", "sizes are left out; to write them as they are, add --keep-sizes", table.file,
                              None, size))  # fmt: skip
     protected = pa.table({**kept, **dict(zip(names, columns, strict=True))})
     path = publish(out, lambda draft: write_table(draft, [protected], out.suffix), options, promise)
-    return len(table), [*notes, Problem("note", f"{promise} {path.name} tells fit how to use it", str(out))]
+    return len(table), [*notes, Problem("note", f"{promise} {path.name} describes it to fit", str(out))]
 
 
 def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
@@ -174,8 +174,8 @@ def _protect(counts: np.ndarray, how: Protection) -> tuple[list[pa.Array], dict[
     few = counts < (how.suppress_below or 0)
     texts = np.where(few, f"<{how.suppress_below}", values.astype(str)) if few.any() else values
     done = [f"rounded to {how.round_to}"] if how.round_to is not None else []
-    done += [f"told as <{how.suppress_below} where they are below it"] if how.suppress_below is not None else []
-    promise = f"Counts are {' and '.join(done)}; that is no promise of privacy."
+    done += [f"written as <{how.suppress_below} where they are below it"] if how.suppress_below is not None else []
+    promise = f"Counts are {' and '.join(done)}; this does not guarantee privacy."
     return [pa.array(column.tolist()) for column in texts.T], options, promise
 
 
@@ -185,7 +185,7 @@ def add_noise(counts: np.ndarray, epsilon: float, sensitivity: int) -> tuple[np.
         import opendp.prelude as dp  # noqa: PLC0415 (an extra)
     except ImportError:
         raise fail(
-            "noise that keeps a promise comes from OpenDP, which is not installed; install it with: pip install "
+            "noise with a guarantee of privacy comes from OpenDP, which is not installed; install it with: pip install "
             '"unbag[private]"'
         ) from None
     dp.enable_features("contrib")

@@ -266,7 +266,7 @@ def infer_polarity(
         contrary = {word for other in AGGREGATES.values() if other.column for word in other.column.contrary}
         if contrary.union(NOT).intersection(words):
             raise fail(
-                f"the name of the column may say the contrary of what {kind.__name__} observes; call it {NEUTRAL[-1]} "
+                f"the name of the column may mean the contrary of what {kind.__name__} observes; call it {NEUTRAL[-1]} "
                 "if it does not",
                 file,
                 None,
@@ -285,7 +285,7 @@ def infer_polarity(
         fine = {*matches, *NOT, *HARMLESS, *members[triplet].split("_")} | ({"second"} if triplet else set())
         doubt = doubt or not (fine - ({"first"} if triplet else set())).issuperset(words[:until])
     if doubt:
-        option = ", or say what 1 means with --relation" if relations else ""
+        option = ", or set its meaning with --relation" if relations else ""
         raise fail(
             f"the name of the column does not determine what 1 means; call it {vocabulary.yes[0]} if it is: "
             f"{vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: {vocabulary.meanings[1]}{option}",
@@ -332,10 +332,10 @@ def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) 
     )
     if observed is None:
         raise fail(
-            f"no column says what was observed; the others are {list_some(free)}; call it label, or name it with "
+            f"no column of observations was found; the others are {list_some(free)}; call it label, or name it with "
             "--observed"
             if free
-            else "no column says what was observed; add one of 0 and 1 and call it label",
+            else "no column of observations was found; add one of 0 and 1 and call it label",
             file,
         )
     plain = [_plain(name) for name in members]
