@@ -116,7 +116,7 @@ def test_folds_by_number_alone_are_refused(problem, cv):
 def test_scores_of_labels_are_refused_with_advice(problem):
     X, _, ids, y = problem
     settings = {"groups": ids, "cv": GroupKFold(2), "error_score": "raise"}
-    with pytest.raises(TypeError, match=r"no labels to stratify or score by; .* leave scoring= out"):
+    with pytest.raises(TypeError, match=r"no labels to stratify or score by; .* omit scoring="):
         cross_validate(AggregateClassifier(**fast(epochs=1)), X, y, scoring="accuracy", **settings)
 
 

@@ -23,9 +23,9 @@ from unbag.published import HIGH, LOW, SCALE, estimate
 FEW_TO_JUDGE = 40
 """Up to so many held-out groups, an estimate of accuracy is rough."""
 MAX_HALF_WIDTH = 0.02
+"""Half-width of its interval above which an estimate of accuracy is rough."""
 MIN_VARIANCE = 1e-9
 """Expected squared deviation of the counts of a group below which rounding errors prevail."""
-"""Half-width of its interval above which an estimate of accuracy is rough."""
 CHANCE = 0.01
 """Probability that any group is named although all counts are right."""
 MAX_ERRORS, MAX_LOSS_ERRORS = 5, 3

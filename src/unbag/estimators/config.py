@@ -20,9 +20,8 @@ from unbag.data.row_source import row_shape
 from unbag.ensemble import Progress, ProgressBar, Schedule
 from unbag.estimators.settings import CrossFitting, NetworkTraining
 from unbag.learners import Algorithm, Classifiers, Learner, Problem
-from unbag.learners.base import LEARNERS, Restarted
+from unbag.learners.base import LEARNERS, Restarted, is_network, name_of
 from unbag.learners.boosting import Boosting, has_lightgbm
-from unbag.learners.choice import is_network, name_of
 from unbag.learners.classifiers import validate_classifier
 from unbag.learners.clusters import Clusters
 from unbag.learners.features import Columns, Fourier

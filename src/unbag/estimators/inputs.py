@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unbag._utils.checks import as_tensor, check_n_classes, describe, format_indices, raise_if_masked
 from unbag.aggregates import Aggregate
+from unbag.aggregates.base import check_rows
 from unbag.aggregates.class_shares import count_shares
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.alignment import align, is_numbering, match_columns, split_columns
@@ -26,8 +27,7 @@ from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
 from unbag.data.scaling import check_finite
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_by_answer, weights_of_groups
-from unbag.learners.base import ROWS_AT_ONCE
-from unbag.learners.choice import is_network, name_of
+from unbag.learners.base import ROWS_AT_ONCE, is_network, name_of
 from unbag.training import Observations
 
 
@@ -210,8 +210,8 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
     if isinstance(y, Observations):
         if repr(y.aggregate) != repr(aggregate):
             raise ValueError(f"y is a set of observations by {y.aggregate!r}, but aggregate is {aggregate!r}")
-        check_groups_fit(y.groups, n_rows)
         y = y.to("cpu")
+        check_rows(range(n_rows), y.groups)
         columns = y.columns if aggregate.has_class_columns else None
         return RawObservations(aggregate, y.groups, y.z, None, y.group_weights, checked=y, columns=columns)
     columns = None
@@ -223,8 +223,7 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
         labels = _read_labels_of_rows(aggregate, y, n_rows)
         return RawObservations(aggregate, Groups.from_sizes(torch.ones(n_rows, dtype=torch.int64)), None, labels)
     aggregate.check_sizes(groups)
-    check_groups_fit(groups, n_rows)
-    groups = groups.to("cpu")
+    check_rows(range(n_rows), groups := groups.to("cpu"))
     y = align(y.cpu() if isinstance(y, Tensor) else y, groups.ids, len(groups), "y")
     if aggregate.outcome == "class_counts" and groups.max_size == 1 and np.ndim(y) == 1:
         labels = read_labels(y)
@@ -333,12 +332,3 @@ def _check_length(y: Any, n_rows: int) -> None:
             f"y has {length} entries for {n_rows} rows of X; if y holds observations of groups, pass "
             "groups=groups as well, or unbag.target(ids, z), which has one entry per row"
         )
-
-
-def check_groups_fit(groups: Groups, n_rows: int) -> None:
-    """Raise an error if groups have other rows than there are."""
-    if groups.n_rows is not None and groups.n_rows != n_rows:
-        raise ValueError(f"X has {n_rows} rows, but the groups were made for {groups.n_rows}")
-    if groups.last_row >= n_rows:
-        beyond = groups.format_groups_holding(groups.members >= n_rows)
-        raise ValueError(f"row number {groups.last_row} is out of range for X of {n_rows} rows; see {beyond}")

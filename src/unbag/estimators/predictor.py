@@ -19,6 +19,7 @@ from torch import Tensor
 from unbag._utils.findings import Finding
 from unbag._utils.parts import join
 from unbag.aggregates import Aggregate
+from unbag.aggregates.base import check_rows
 from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.features import Preparation
@@ -30,7 +31,7 @@ from unbag.diagnostics.shift import Moments, find_shift
 from unbag.ensemble import Estimate, Mixture
 from unbag.estimators.bags import BagModel
 from unbag.estimators.class_matching import choose_names, match_classes
-from unbag.estimators.inputs import check_groups_fit, number_labels, read_labels, read_rows, read_sets
+from unbag.estimators.inputs import number_labels, read_labels, read_rows, read_sets
 from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import scale
 from unbag.training import Observations
@@ -300,6 +301,6 @@ def compute_posterior(observations: Observations, log_probs: Tensor) -> Tensor:
 
 def _expected_observations(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:
     aggregate.check_sizes(groups)
-    check_groups_fit(groups, len(log_probs))
     groups = groups.to("cpu")
+    check_rows(log_probs, groups, "X")
     return aggregate.expect(groups.gather(log_probs), groups).numpy()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from unbag.data.row_source import Rows, RowSubset
@@ -64,6 +65,22 @@ def register_learner(cls: T) -> T:
     """
     LEARNERS[cls.name] = cls  # type: ignore[attr-defined]
     return cls
+
+
+def is_network(model: Any) -> bool:
+    """Return whether a model of the caller is a network, by name or a module; ``"auto"`` has networks among others.
+
+    Examples
+    --------
+    >>> is_network("mlp"), is_network("trees")
+    (True, False)
+    """
+    return not isinstance(model, BaseEstimator) and not (isinstance(model, str) and model in ("trees", *LEARNERS))
+
+
+def name_of(model: Any) -> str:
+    """Return the name of a model for messages."""
+    return f"model={model!r}" if isinstance(model, str) else type(model).__name__
 
 
 class Learner(Protocol):
