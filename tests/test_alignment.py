@@ -84,7 +84,7 @@ def test_the_order_of_an_index_does_not_matter(data):
     z = data.draw(st.permutations(list(enumerate(names))))
     index = pd.Index([name for _, name in z], tupleize_cols=False)
     series = pd.Series([number for number, _ in z], index=index)
-    assert unbag.target(ids, series)["z"].tolist() == [names.index(one) for one in ids]
+    assert unbag.target(ids, series)["z"].tolist() == [names.index(name) for name in ids]
     assert align({name: number for number, name in z}, names, len(names)) == list(range(len(names)))
 
 

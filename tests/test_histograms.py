@@ -13,26 +13,26 @@ from unbag.data.histograms import evenly, histogram_of_sizes, plain
 def test_every_size_is_in_one_bin(sizes):
     bins = histogram_of_sizes(np.array(sizes))
     assert len(bins) <= 12
-    assert sum(one["groups"] for one in bins) == len(sizes)
-    for one in bins:
-        assert one["groups"] == sum(one["from"] <= size <= one["to"] for size in sizes)
+    assert sum(entry["groups"] for entry in bins) == len(sizes)
+    for entry in bins:
+        assert entry["groups"] == sum(entry["from"] <= size <= entry["to"] for size in sizes)
 
 
 def test_many_sizes_share_bins():
     bins = histogram_of_sizes(np.arange(1, 1001))
     assert len(bins) <= 12
     assert (bins[0]["from"], bins[-1]["to"]) == (1, 1000)
-    assert all(one["groups"] == one["to"] - one["from"] + 1 for one in bins)
+    assert all(entry["groups"] == entry["to"] - entry["from"] + 1 for entry in bins)
 
 
 @given(st.integers(1, 500), st.integers(2, 40))
-def test_a_sample_keeps_both_ends_and_the_order(n, most):
-    sample = evenly(n, most)
-    assert len(sample) == min(n, most) == len(set(sample.tolist()))
+def test_a_sample_keeps_both_ends_and_the_order(n, max_numbers):
+    sample = evenly(n, max_numbers)
+    assert len(sample) == min(n, max_numbers) == len(set(sample.tolist()))
     assert (sample[0], sample[-1]) == (0, n - 1)
     assert sorted(sample) == sample.tolist()
 
 
 def test_plain_keeps_what_json_has():
-    given_ = {1: (True, 2, "x", None), "inf": np.array([np.inf, 0.5]), "path": object}
-    assert plain(given_) == {"1": [True, 2, "x", None], "inf": [None, 0.5], "path": "<class 'object'>"}
+    values = {1: (True, 2, "x", None), "inf": np.array([np.inf, 0.5]), "path": object}
+    assert plain(values) == {"1": [True, 2, "x", None], "inf": [None, 0.5], "path": "<class 'object'>"}

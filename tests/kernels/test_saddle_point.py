@@ -132,7 +132,8 @@ def test_what_does_not_converge_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     groups = Groups.from_ids(["small"] * 4 + ["sure"] * 400)
     logits = torch.cat([torch.zeros(4, 20).double(), confident_and_wrong(400, 20, 1e4)])
     z = torch.tensor([[4] + [0] * 19, [381] + [1] * 19])
-    with pytest.raises(ArithmeticError, match=r"the likelihood of group 1 \(id 'sure'\) could not be computed: .*did not converge"):
+    message = r"the likelihood of group 1 \(id 'sure'\) could not be computed: .*did not converge"
+    with pytest.raises(ArithmeticError, match=message):
         LabelProportions().log_likelihood(logits, groups, z)
 
 
