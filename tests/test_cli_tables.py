@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, write, write_parquet
+from table_files import BAGS, PAIRS, PEOPLE, WARDS, blobs, call, refuse, succeed, write, write_parquet
 
 import unbag
 from unbag.tables.options import Training
@@ -51,23 +51,20 @@ def table(path):
 
 @pytest.mark.parametrize("file", KINDS)
 def test_all_commands_on_each_kind_of_observation(file, tmp_path, here):
-    checked = call("check", "people.csv", file, *KINDS[file])
-    assert checked.exit_code == 0, checked.output
-    fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], *QUICK)
-    assert fitted.exit_code == 0, fitted.output
+    succeed("check", "people.csv", file, *KINDS[file])
+    fitted = succeed("fit", "people.csv", file, "--out", "run", *KINDS[file], *QUICK)
     assert "Accuracy on 160 labelled rows:" in fitted.stdout
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "finished"
     assert not (tmp_path / "run" / "checkpoint").exists()
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["data"]["rows"] == 160
-    assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
+    succeed("predict", "run", "people.csv", "--out", "predicted.csv")
     predicted = table(tmp_path / "predicted.csv")
     assert list(predicted) == ["id", "predicted", "p_0", "p_1"]
     assert predicted["id"] == [f"p{i}" for i in range(160)]
     assert np.allclose(np.add(predicted["p_0"], predicted["p_1"]), 1)
     assert predicted["predicted"] == [int(b > a) for a, b in zip(predicted["p_0"], predicted["p_1"], strict=True)]
-    told = call("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
-    assert told.exit_code == 0, told.output
+    succeed("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
     labels = table(tmp_path / "labels.parquet")
     lines = {"counts.csv": 160, "bags.csv": 160, "pairs.csv": 120, "ranks.csv": 120}.get(file, 180)
     assert len(labels["p_0"]) == lines
@@ -90,41 +87,38 @@ def test_trees_read_missing_values_as_they_are(file, tmp_path, here):
     rows = (tmp_path / "people.csv").read_text().splitlines()
     rows[1::9] = [re.sub(r"^(p\d+,g\d+),[^,]*", r"\1,", row) for row in rows[1::9]]
     write(tmp_path / "people.csv", "\n".join(rows))
-    fitted = call("fit", "people.csv", file, "--out", "run", *KINDS[file], "--model", "trees", "--n-folds", 2)
-    assert fitted.exit_code == 0, fitted.output
+    fitted = succeed("fit", "people.csv", file, "--out", "run", *KINDS[file], "--model", "trees", "--n-folds", 2)
     assert "18 of 160 values are missing, first row 1; trees read them as they are" in fitted.output
-    assert call("predict", "run", "people.csv", "--out", "predicted.parquet").exit_code == 0
+    succeed("predict", "run", "people.csv", "--out", "predicted.parquet")
     people, predicted = table(tmp_path / "people.csv"), table(tmp_path / "predicted.parquet")
     X = pd.DataFrame(people)[["x", "letter"]]
     assert X["x"].isna().sum() == 18
     assert np.allclose(unbag.load(tmp_path / "run" / "model").predict_proba(X)[:, 1], predicted["p_1"], atol=1e-12)
-    told = call("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
-    assert told.exit_code == 0, told.output
-    assert call("report", "run").exit_code == 0
+    succeed("disaggregate", "run", "people.csv", file, "--out", "labels.parquet")
+    succeed("report", "run")
 
 
 def test_the_automatic_model_is_the_default(tmp_path, here):
-    fitted = call("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--n-folds", 2)
-    assert fitted.exit_code == 0, fitted.output
+    fitted = succeed("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--n-folds", 2)
     shown = " ".join(fitted.stdout.split())
     assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+ %", shown)
     assert "label_proportions 40 40 -" in shown
     for name in ("linear", "network", "trees"):
         assert re.search(rf"{name} -\d+\.\d{{4}} \d+%", shown)
     assert "in 2 folds." in shown
-    assert call("predict", "run", "people.csv", "--out", "predicted.csv").exit_code == 0
+    succeed("predict", "run", "people.csv", "--out", "predicted.csv")
     assert len({*table(tmp_path / "predicted.csv")["predicted"]}) == 2
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert unbag.load(tmp_path / "run" / "model").candidates_ == summary["training"]["candidates"]
-    assert call("disaggregate", "run", "people.csv", "counts.csv", "--out", "labels.csv").exit_code == 0
+    succeed("disaggregate", "run", "people.csv", "counts.csv", "--out", "labels.csv")
     labels, counts = table(tmp_path / "labels.csv"), table(tmp_path / "counts.csv")
     assert np.allclose(np.reshape(labels["p_1"], (40, 4)).sum(1), counts["1"])
-    assert call("report", "run").exit_code == 0
+    succeed("report", "run")
     assert "Estimated accuracy on rows of new groups" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_predictions_are_those_of_the_estimator(tmp_path, here):
-    assert call("fit", "people.csv", "counts.csv", "--out", "run", *QUICK, "--seed", 3).exit_code == 0
+    succeed("fit", "people.csv", "counts.csv", "--out", "run", *QUICK, "--seed", 3)
     call("predict", "run", "people.csv", "--out", "predicted.parquet")
     people, counts = table(tmp_path / "people.csv"), table(tmp_path / "counts.csv")
     letters = np.array(people["letter"])
@@ -137,16 +131,14 @@ def test_predictions_are_those_of_the_estimator(tmp_path, here):
 
 def test_several_files_learn_together_and_are_told_apart(tmp_path, here):
     also = ["--also", "pairwise_similarity=pairs.csv", "--also", "multiple_instance=bags.csv"]
-    fitted = call("fit", "people.csv", "counts.csv", *also, "--out", "run", *QUICK, "--json")
-    assert fitted.exit_code == 0, fitted.output
+    fitted = succeed("fit", "people.csv", "counts.csv", *also, "--out", "run", *QUICK, "--json")
     kinds = [one["kind"] for one in json.loads(fitted.stdout)["summary"]["sets"]]
     assert kinds == ["label_proportions", "pairwise_similarity", "multiple_instance"]
     call("disaggregate", "run", "people.csv", "pairs.csv", "-a", "pairwise_similarity", "-o", "labels.csv")
     assert len(table(tmp_path / "labels.csv")["id"]) == 120
-    wrong = call("disaggregate", "run", "people.csv", "ranks.csv", "-a", "ordinal_rank", "-o", "labels.csv")
-    assert wrong.exit_code == 2
+    wrong = refuse("disaggregate", "run", "people.csv", "ranks.csv", "-a", "ordinal_rank", "-o", "labels.csv")
     assert "the run was fitted to label_proportions, pairwise_similarity, multiple_instance, not" in wrong.stderr
-    assert call("fit", "people.csv", "counts.csv", "--also", "pairs.csv", "--out", "x").exit_code == 2
+    refuse("fit", "people.csv", "counts.csv", "--also", "pairs.csv", "--out", "x")
 
 
 def test_a_few_labels_name_the_classes_of_pairs(tmp_path, here):
@@ -157,7 +149,7 @@ def test_a_few_labels_name_the_classes_of_pairs(tmp_path, here):
     rows = [f"{line.rsplit(',', 1)[0]},{name}\n" for line, name in zip(lines, told, strict=True)]
     write(tmp_path / "people.csv", "".join(rows))
     fit = ["fit", "people.csv", "pairs.csv", "--n-classes", 2, "--names", "known", "--out", "run"]
-    assert call(*fit, "--model", "mlp", "--n-folds", 2).exit_code == 0
+    succeed(*fit, "--model", "mlp", "--n-folds", 2)
     call("predict", "run", "people.csv", "--out", "predicted.csv")
     predicted = np.array(table(tmp_path / "predicted.csv")["predicted"])
     assert (predicted == np.array(["low", "high"])[y]).mean() > 0.8
@@ -166,8 +158,7 @@ def test_a_few_labels_name_the_classes_of_pairs(tmp_path, here):
 def test_check_says_what_it_understood(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
     for width in (60, 200):
-        result = call("check", "people.csv", "wards.csv", width=width)
-        assert result.exit_code == 0
+        result = succeed("check", "people.csv", "wards.csv", width=width)
         said = " ".join(result.stdout.split())
         assert "features 1 number: age 1 category: town" in said
         assert "aggregate label_proportions group column ward" in said
@@ -183,8 +174,7 @@ def test_warnings_fail_only_when_asked_to(tmp_path):
     write(tmp_path / "people.csv", PEOPLE.replace("27,Ulm", ",Ulm"))
     write(tmp_path / "wards.csv", WARDS)
     files = ["check", tmp_path / "people.csv", tmp_path / "wards.csv"]
-    result = call(*files)
-    assert result.exit_code == 0
+    result = succeed(*files)
     assert re.search(r"warning +\S+people\.csv, column age: 1 of 12 values are missing, first row 4;", result.stdout)
     assert result.stdout.endswith("1 warning. Rows are counted from 1, without the header.\n")
     assert call(*files, "--strict").exit_code == 1
@@ -194,9 +184,8 @@ def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
     write(tmp_path / "people.csv", PEOPLE + "p90,w8,1,Ulm\np91,,1,Ulm\n")
     write(tmp_path / "wards.csv", WARDS + "w9,1,1\n")
     files = [tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
-    assert call("fit", *files).exit_code == 2
-    result = call("fit", *files, "--drop-unmatched")
-    assert result.exit_code == 0, result.output
+    refuse("fit", *files)
+    result = succeed("fit", *files, "--drop-unmatched")
     said = " ".join(result.stderr.split())
     assert "wards.csv, column ward: 1 row is left out, because the id has no rows in column ward of" in said
     assert "people.csv, column ward: 1 row is left out, because the id is not in column ward of" in said
@@ -204,8 +193,8 @@ def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
     assert ": 'w9' " in said
     assert "people.csv, column ward: 1 row is left out, first row 14" in said
     told = ["disaggregate", tmp_path / "run", *files[:2], "--out", tmp_path / "labels.csv"]
-    assert call(*told).exit_code == 2
-    assert call(*told, "--drop-unmatched").exit_code == 0
+    refuse(*told)
+    succeed(*told, "--drop-unmatched")
     assert table(tmp_path / "labels.csv")["id"] == [f"p{ward}{place}" for ward in range(4) for place in range(3)]
 
 
@@ -215,7 +204,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):
         'instances = "people.csv"\ngroups = "wards.csv"\nout = "run"\n'
         'epochs = 3\nexclude = ["town"]\nmodel = "linear"\n',
     )
-    assert call("fit", "--config", config, "--epochs", 2, "--classes", "well,ill").exit_code == 0
+    succeed("fit", "--config", config, "--epochs", 2, "--classes", "well,ill")
     clf = unbag.load(tmp_path / "run" / "model")
     assert (clf.training.epochs, clf.training.checkpoint) == (2, None)
     assert (clf.model, list(clf.classes_)) == ("linear", ["well", "ill"])
@@ -223,7 +212,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):
     also = '[[also]]\nfile = "pairs.csv"\nmembers = ["a", "b"]\naggregate = "pairwise_similarity"\n'
     several = write(tmp_path / "more.toml", config.read_text() + also)
     write(tmp_path / "pairs.csv", PAIRS)
-    assert call("fit", "--config", several, "--out", tmp_path / "other").exit_code == 0
+    succeed("fit", "--config", several, "--out", tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -248,8 +237,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):
 )
 def test_settings_that_are_wrong(content, sentence, tmp_path, files):
     config = write(tmp_path / "fit.toml", content)
-    result = call("fit", *files, "--out", tmp_path / "run", "--config", config)
-    assert result.exit_code == 2
+    result = refuse("fit", *files, "--out", tmp_path / "run", "--config", config)
     assert sentence in result.stderr
 
 
@@ -261,11 +249,10 @@ def test_files_that_were_not_named(tmp_path):
 
 def test_a_finished_run_is_replaced_by_force_alone(tmp_path, files):
     fit = ["fit", *files, "--out", tmp_path / "run", *QUICK]
-    assert call(*fit).exit_code == 0
-    again = call(*fit)
-    assert again.exit_code == 2
+    succeed(*fit)
+    again = refuse(*fit)
     assert "has a finished run; name another folder with --out, or replace the run with --force" in again.stderr
-    assert call(*fit, "--force", "--seed", 1).exit_code == 0
+    succeed(*fit, "--force", "--seed", 1)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["plan"]["training"]["seed"] == 1
     (tmp_path / "other").mkdir()
     write(tmp_path / "other" / "thesis.txt", "mine")
@@ -279,7 +266,7 @@ def test_a_finished_run_is_replaced_by_force_alone(tmp_path, files):
 def test_an_interrupted_run_is_resumed(saved, tmp_path, monkeypatch):
     blobs(tmp_path)
     fit = ["fit", tmp_path / "people.csv", tmp_path / "counts.csv", *NETWORK, "--n-folds", 2, "--out"]
-    assert call(*fit, tmp_path / "whole").exit_code == 0
+    succeed(*fit, tmp_path / "whole")
     steps = []
 
     def interrupt(checkpoint):
@@ -301,8 +288,7 @@ def test_an_interrupted_run_is_resumed(saved, tmp_path, monkeypatch):
     assert "is not finished" in predicted.stderr
     other = call(*fit[:-1], "--epochs", 4, "--out", tmp_path / "run")
     assert "has an unfinished run with another epochs (3 there, 4 now)" in other.stderr
-    result = call(*fit, tmp_path / "run")
-    assert result.exit_code == 0
+    result = succeed(*fit, tmp_path / "run")
     assert "resumed from a checkpoint" in " ".join(result.stdout.split())
     assert not (tmp_path / "run" / "checkpoint").exists()
     for run in ("whole", "run"):
@@ -313,22 +299,21 @@ def test_an_interrupted_run_is_resumed(saved, tmp_path, monkeypatch):
 def test_a_refused_setting_leaves_the_folder_as_it_was(run, tmp_path):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--model", "forest", "--out"]
-    assert call(*fit, run, "--force").exit_code == 2
+    refuse(*fit, run, "--force")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    assert call(*fit, tmp_path / "other").exit_code == 2
+    refuse(*fit, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 @pytest.fixture
 def run(files, tmp_path):
-    assert call("fit", *files, "--out", tmp_path / "run", *QUICK).exit_code == 0
+    succeed("fit", *files, "--out", tmp_path / "run", *QUICK)
     return tmp_path / "run"
 
 
 def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, tmp_path):
     write(tmp_path / "new.csv", "town,id,age,extra\nBonn,007,30,x\nParis,008,,y\n")
-    result = call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--keep", "town,age", "--json")
-    assert result.exit_code == 0, result.output
+    result = succeed("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--keep", "town,age", "--json")
     said = json.loads(result.stdout)
     assert (said["rows"], [one["column"] for one in said["problems"]]) == (2, ["town", "age"])
     assert "1 values are categories that training rows did not have" in said["problems"][0]["message"]
@@ -356,8 +341,7 @@ def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, t
 def test_rows_that_cannot_be_predicted_leave_the_old_file(content, options, sentence, run, tmp_path):
     new, out = write(tmp_path / "new.csv", content), write(tmp_path / "p.csv", "old")
     before = sorted(tmp_path.iterdir())
-    result = call("predict", run, new, "--out", out, *options)
-    assert result.exit_code == 2
+    result = refuse("predict", run, new, "--out", out, *options)
     assert sentence in result.stderr
     assert (out.read_text(), sorted(tmp_path.iterdir())) == ("old", before)
 
@@ -395,7 +379,7 @@ def test_a_folder_of_parts_is_predicted_as_one_table(run, tmp_path):
     write_parquet(tmp_path / "parts" / "b.parquet", {"id": [3], "age": [44], "town": ["Ulm"]})
     write_parquet(tmp_path / "parts" / "a.parquet", {"id": [1, 2], "age": [22, 33], "town": ["Ulm", "Bonn"]})
     write(tmp_path / "parts" / "_SUCCESS", "")
-    assert call("predict", run, tmp_path / "parts", "--out", tmp_path / "p.parquet").exit_code == 0
+    succeed("predict", run, tmp_path / "parts", "--out", tmp_path / "p.parquet")
     found = pq.read_table(tmp_path / "p.parquet")
     assert found.column("id").to_pylist() == [1, 2, 3]
     assert found.schema.field("id").type == pa.int64()
@@ -416,10 +400,9 @@ def test_help_gives_examples_that_work(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Training, "parameters", lambda *_: {"model": "linear", "n_jobs": 1})
     for command in ("check", "fit", "predict", "disaggregate"):
-        shown = call(command, "--help")
-        assert shown.exit_code == 0
+        shown = succeed(command, "--help")
         example = re.search(r"Example: unbag (.*\S)", shown.stdout).group(1).split()
-        assert call(*example).exit_code == 0, example
+        succeed(*example)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"people.csv", "wards.csv", "run", "predicted.csv", "labels.csv"}
 
@@ -436,16 +419,15 @@ def test_true_and_false_are_labels_of_bags(tmp_path):
     write(tmp_path / "people.csv", PEOPLE.replace("Ulm", "true").replace("Bonn", "false"))
     write(tmp_path / "bags.csv", BAGS)
     fit = ["fit", tmp_path / "people.csv", tmp_path / "bags.csv", "--label", "town", "--out", tmp_path / "run", *QUICK]
-    result = call(*fit)
-    assert result.exit_code == 0, result.output
+    result = succeed(*fit)
     assert "Accuracy on 12 labelled rows" in result.stdout
 
 
 def test_posteriors_stand_beside_their_rows_whatever_the_order(tmp_path):
     people = write(tmp_path / "people.csv", "id,ward,x\np,b,1\nq,a,2\nr,c,9\ns,b,3\nt,b,7\nu,c,8\n")
     wards = write(tmp_path / "wards.csv", "ward,ill,well\nc,2,0\na,0,1\nb,2,1\n")
-    assert call("fit", people, wards, "--out", tmp_path / "run", *QUICK).exit_code == 0
-    assert call("disaggregate", tmp_path / "run", people, wards, "--out", tmp_path / "labels.csv").exit_code == 0
+    succeed("fit", people, wards, "--out", tmp_path / "run", *QUICK)
+    succeed("disaggregate", tmp_path / "run", people, wards, "--out", tmp_path / "labels.csv")
     labels = table(tmp_path / "labels.csv")
     assert (labels["id"], labels["ward"]) == (list("pqrstu"), list("bacbbc"))
     ill = np.array(labels["p_ill"])
@@ -488,28 +470,26 @@ def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
     write(tmp_path / "people.csv", PEOPLE.replace(",w", ",=w").replace(",=ward", ",ward"))
     write(tmp_path / "wards.csv", WARDS.replace("\nw", "\n=w").replace("ill", "@ill").replace("well", "+well"))
     files = [tmp_path / "people.csv", tmp_path / "wards.csv"]
-    assert call("fit", *files, "--out", tmp_path / "run", *QUICK).exit_code == 0
-    assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "safe.csv").exit_code == 0
+    succeed("fit", *files, "--out", tmp_path / "run", *QUICK)
+    succeed("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "safe.csv")
     labels = table(tmp_path / "safe.csv")
     assert set(labels["ward"]) == {"'=w0", "'=w1", "'=w2", "'=w3"}
     assert set(labels["predicted"]) <= {"'@ill", "'+well"}
-    assert call("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "raw.csv", "--raw-text").exit_code == 0
+    succeed("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "raw.csv", "--raw-text")
     assert set(table(tmp_path / "raw.csv")["ward"]) == {"=w0", "=w1", "=w2", "=w3"}
 
 
 def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, here):
     network = [*NETWORK, "--scaling", "none", "--validation-fraction", 0]
     fit = ["fit", "people.csv", "counts.csv", "--out", "run", *network, "--learning-rate"]
-    fitted = call(*fit, 1e6)
-    assert fitted.exit_code == 0, fitted.output
+    fitted = succeed(*fit, 1e6)
     warning = " ".join(fitted.stderr.split())
     assert "Do not rely on it" in warning
-    assert call("report", "run").exit_code == 0
+    succeed("report", "run")
     assert "<h2>Warning</h2>" in (tmp_path / "run" / "report.html").read_text()
     assert json.loads(call(*fit, 1e6, "--force", "--json").stdout)["problems"][-1]["severity"] == "warning"
     assert "Do not rely on it" not in call(*fit, 0.5, "--force").stderr
-    undefined = call(*fit, 1e38, "--force")
-    assert undefined.exit_code == 2
+    undefined = refuse(*fit, 1e38, "--force")
     assert "diverged" in undefined.stderr
 
 
@@ -559,8 +539,7 @@ def test_every_command_opens_a_file_once(form, tmp_path, monkeypatch):
         for path, content in ((people, PEOPLE), (wards, WARDS), (pairs, PAIRS)):
             write_table(path, form, content)
         opened.clear()
-        result = call(*command)
-        assert result.exit_code == 0, result.output
+        succeed(*command)
         named = [path for path in (people, wards, pairs) if str(path) in " ".join(map(str, command))]
         parts = [path / part for path in named for part in ("a.parquet", "b.parquet")]
         assert sorted(opened) == sorted(parts if form == "parts" else named)

@@ -33,6 +33,20 @@ def call(*arguments: object, width: int = 200):
         return runner.invoke(cli.app, [str(one) for one in arguments])
 
 
+def succeed(*arguments: object, width: int = 200):
+    """Run a command that has to succeed."""
+    result = call(*arguments, width=width)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refuse(*arguments: object):
+    """Run a command that has to end with an error."""
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    return result
+
+
 def write(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from table_files import BAGS, PEOPLE, blobs, call, write
+from table_files import BAGS, PEOPLE, blobs, call, refuse, succeed, write
 
 TRAINING = (
     "--model", "linear", "--epochs", 20, "--batch-size", 1000, "--validation-fraction", 0, "--scaling", "standard",
@@ -30,8 +30,7 @@ def test_a_column_of_weights_counts_rows_as_often(name, n_groups, tmp_path):
     shares = []
     for place, (file, more) in enumerate(zip(files, [("--group-weight", "how often"), ()], strict=True)):
         common = ("--aggregate", kind, "--n-classes", 2, "--out", tmp_path / f"run{place}", *TRAINING)
-        done = call("fit", tmp_path / "people.csv", file, *common, *more)
-        assert done.exit_code == 0, done.output
+        succeed("fit", tmp_path / "people.csv", file, *common, *more)
         call("predict", tmp_path / f"run{place}", tmp_path / "people.csv", "--out", tmp_path / "p.csv")
         with open(tmp_path / "p.csv") as lines:
             shares.append([float(row["p_1"]) for row in csv.DictReader(lines)])
@@ -41,7 +40,7 @@ def test_a_column_of_weights_counts_rows_as_often(name, n_groups, tmp_path):
         assert one["sets"][0]["likelihood"][figure] == pytest.approx(same["sets"][0]["likelihood"][figure], abs=1e-4)
     assert one["sets"][0]["weights"] == [1.0, 3.0]
     assert "weighted by how often" in one["inputs"]["observations"][0]
-    assert call("report", tmp_path / "run0").exit_code == 0
+    succeed("report", tmp_path / "run0")
     assert "Means are weighted, with weights from 1 to 3" in (tmp_path / "run0" / "report.html").read_text()
 
 
@@ -54,7 +53,7 @@ def test_weights_in_a_file_of_settings_and_beside_other_files(tmp_path):
         'epochs = 2\nmodel = "linear"\nout = "run"\n'
         'also = [{file = "pairs.csv", aggregate = "pairwise_similarity"}]\n',
     )
-    assert call("fit", "--config", settings).exit_code == 0
+    succeed("fit", "--config", settings)
     content = json.loads((tmp_path / "run" / "run.json").read_text())
     assert [one["group_weight"] for one in content["plan"]["sources"]] == ["how often", None]
     sets = json.loads((tmp_path / "run" / "summary.json").read_text())["sets"]
@@ -79,8 +78,7 @@ def test_weights_that_are_refused(weights, message, tmp_path):
     head, *lines = BAGS.splitlines()
     rows = [f"{line},{weight}" for line, weight in zip(lines, weights.split(","), strict=True)]
     files = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "bags.csv", "\n".join([f"{head},weight", *rows]))
-    checked = call("check", *files, "--aggregate", "multiple_instance", "--group-weight", "weight")
-    assert checked.exit_code == 2
+    checked = refuse("check", *files, "--aggregate", "multiple_instance", "--group-weight", "weight")
     assert message in checked.stdout
 
 
@@ -89,8 +87,7 @@ def test_check_names_the_column_and_what_is_left_out(tmp_path):
         write(tmp_path / "people.csv", PEOPLE),
         write(tmp_path / "bags.csv", "ward,positive,w\nw0,1,1\nw1,0,0\nw2,1,2\nw3,0,0.5\n"),
     )
-    checked = call("check", *files, "--group-weight", "w")
-    assert checked.exit_code == 0, checked.stdout
+    checked = succeed("check", *files, "--group-weight", "w")
     assert "weight       column w" in checked.stdout
     assert "column w: 1 row is left out, because the weight is 0" in checked.stdout
     unknown = call("check", *files, "--group-weight", "v")

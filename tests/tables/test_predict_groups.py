@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_files import BAGS, PAIRS, PEOPLE, WARDS, call, write
+from table_files import BAGS, PAIRS, PEOPLE, WARDS, call, succeed, write
 
 import unbag
 from unbag import Groups
@@ -28,15 +28,13 @@ def folder(tmp_path_factory):
     also = {PAIR: "pairs.csv", BAG: "bags.csv", "majority": "majority.csv", "count_of(ill)": "ill.csv"}
     others = [word for kind, file in also.items() for word in ("--also", f"{kind}={folder / file}")]
     files = (folder / "people.csv", folder / "wards.csv")
-    result = call("fit", *files, *others, "--out", folder / "run", *QUICK)
-    assert result.exit_code == 0, result.output
+    succeed("fit", *files, *others, "--out", folder / "run", *QUICK)
     return folder
 
 
 def predict(folder, groups, *kind):
     out, kind = folder / "predicted.csv", ("--aggregate", *kind) if kind else ()
-    result = call("predict", folder / "run", folder / "people.csv", "--groups", folder / groups, "--out", out, *kind)
-    assert result.exit_code == 0, result.output
+    result = succeed("predict", folder / "run", folder / "people.csv", "--groups", folder / groups, "--out", out, *kind)
     return pd.read_csv(out), result
 
 

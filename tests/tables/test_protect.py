@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from table_files import WARDS, blobs, call, write, write_parquet
+from table_files import WARDS, blobs, call, refuse, succeed, write, write_parquet
 
 from unbag._utils.files import sha256
 from unbag._utils.problems import TableError
@@ -48,31 +48,26 @@ def test_noise_is_that_of_the_promise(tmp_path):
 
 def test_from_protected_counts_to_a_fit(counts, tmp_path):
     out = tmp_path / "protected.csv"
-    done = call("protect", counts, "--epsilon", 2, "--out", out)
-    assert done.exit_code == 0, done.output
+    done = succeed("protect", counts, "--epsilon", 2, "--out", out)
     assert "40 groups written to" in done.stdout
     assert "Differential privacy with epsilon 2, for a person who changes counts by 1 in all." in done.stderr
     assert 'noise = "geometric:0.5"' in (tmp_path / "protected.csv.published.toml").read_text()
-    checked = call("check", tmp_path / "people.csv", out, "--exclude", "letter")
-    assert checked.exit_code == 0, checked.output
+    checked = succeed("check", tmp_path / "people.csv", out, "--exclude", "letter")
     assert "count with geometric noise, scale 0.5" in checked.stdout
     fit = ("fit", tmp_path / "people.csv", out, "--exclude", "letter", "--epochs", 40, "--learning-rate", 0.05)
-    fitted = call(*fit, "--model", "linear", "--out", tmp_path / "run")
-    assert fitted.exit_code == 0, fitted.output
+    fitted = succeed(*fit, "--model", "linear", "--out", tmp_path / "run")
     share = float(fitted.stdout.partition("labelled rows: ")[2].partition("%")[0])
     assert share > 90
     # what is protected otherwise later is read as it says itself, not as the run was
     call("protect", counts, "--round-to", 3, "--out", tmp_path / "rounded.csv")
-    apart = call("disaggregate", tmp_path / "run", tmp_path / "people.csv", tmp_path / "rounded.csv", "--out", out)
-    assert apart.exit_code == 0, apart.output
+    apart = succeed("disaggregate", tmp_path / "run", tmp_path / "people.csv", tmp_path / "rounded.csv", "--out", out)
     assert "rounded to 3" in apart.stderr
 
 
 def test_rounded_and_suppressed_counts_hold_the_true_ones(counts, tmp_path):
     true = read(tmp_path, "counts.csv").z
     for options in (("--round-to", 3), ("--suppress-below", 2), ("--round-to", 3, "--suppress-below", 2)):
-        done = call("protect", counts, *options, "--out", tmp_path / "out.csv", "--force")
-        assert done.exit_code == 0, done.output
+        done = succeed("protect", counts, *options, "--out", tmp_path / "out.csv", "--force")
         assert "this does not guarantee privacy" in done.stderr
         z = read(tmp_path, "out.csv").z
         low, high = (z, z) if z.ndim == 2 else (z[..., 0], z[..., 1])
@@ -92,23 +87,20 @@ def test_sizes_are_left_out_unless_asked_for(tmp_path):
 
 def test_ids_that_are_numbers_are_named_or_what_the_columns_of_counts_leave(tmp_path):
     file = write(tmp_path / "counts.csv", "place,region,ill,well\n1,5,3,4\n2,5,5,6\n")
-    done = call("protect", file, "--round-to", 3, "--out", tmp_path / "out.csv")
-    assert done.exit_code == 2
+    done = refuse("protect", file, "--round-to", 3, "--out", tmp_path / "out.csv")
     assert "no column can be identified as that of group ids; the columns are 'place', 'region'" in done.stderr
     done = call(
         "protect", file, "--round-to", 3, "--group", "place", "--classes", "ill,well", "--out", tmp_path / "1.csv"
     )
     assert "column region: this column is left out" in done.stderr
     file = write(tmp_path / "few.csv", "place,ill,well\n1,3,4\n2,5,6\n")
-    done = call("protect", file, "--round-to", 3, "--classes", "ill,well", "--out", tmp_path / "2.csv")
-    assert done.exit_code == 0, done.output
+    succeed("protect", file, "--round-to", 3, "--classes", "ill,well", "--out", tmp_path / "2.csv")
     assert (tmp_path / "2.csv").read_text().splitlines()[1] == '"1",3,3'
 
 
 def test_parquet_in_and_out(tmp_path):
     counts = write_parquet(tmp_path / "wards.parquet", {"group": [7, 8], "ill": [1, 0], "well": [2, 3]})
-    done = call("protect", counts, "--suppress-below", 2, "--out", tmp_path / "out.parquet")
-    assert done.exit_code == 0, done.output
+    succeed("protect", counts, "--suppress-below", 2, "--out", tmp_path / "out.parquet")
     assert (tmp_path / "out.parquet.published.toml").exists()
 
 
@@ -130,8 +122,7 @@ def test_parquet_in_and_out(tmp_path):
 )  # fmt: skip
 def test_what_cannot_be_protected(content, options, sentence, tmp_path):
     counts, out = write(tmp_path / "wards.csv", content), tmp_path / "out.csv"
-    done = call("protect", counts, *options, "--out", out)
-    assert done.exit_code == 2
+    done = refuse("protect", counts, *options, "--out", out)
     assert sentence in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["wards.csv"]
 
@@ -140,17 +131,15 @@ def test_a_table_is_not_protected_twice_by_mistake(counts, tmp_path):
     out = tmp_path / "out.csv"
     call("protect", counts, "--epsilon", 1, "--out", out)
     before = out.read_bytes()
-    done = call("protect", counts, "--epsilon", 1, "--out", out)
-    assert done.exit_code == 2
+    done = refuse("protect", counts, "--epsilon", 1, "--out", out)
     assert "counts that are published a second time with new noise reveal more than epsilon allows" in done.stderr
     assert out.read_bytes() == before
-    assert call("protect", counts, "--epsilon", 1, "--out", counts).exit_code == 2
+    refuse("protect", counts, "--epsilon", 1, "--out", counts)
 
 
 def test_opendp_is_an_extra(counts, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    done = call("protect", counts, "--epsilon", 1, "--out", tmp_path / "out.csv")
-    assert done.exit_code == 2
+    done = refuse("protect", counts, "--epsilon", 1, "--out", tmp_path / "out.csv")
     assert 'install it with: pip install "unbag[private]"' in done.stderr
     assert not (tmp_path / "out.csv").exists()
 
@@ -231,7 +220,7 @@ def test_a_statement_of_a_new_table_is_never_that_of_an_exact_one(tmp_path):
 
 
 def test_tables_of_one_name_in_two_formats_do_not_share_a_statement(counts, tmp_path):
-    assert call("protect", counts, "--round-to", 5, "--out", tmp_path / "counts.parquet").exit_code == 0
+    succeed("protect", counts, "--round-to", 5, "--out", tmp_path / "counts.parquet")
     assert read(tmp_path, "counts.parquet").z.ndim == 3
     assert read(tmp_path, "counts.csv").z.ndim == 2
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from table_files import call, write
+from table_files import call, refuse, succeed, write
 
 import unbag
 
@@ -48,7 +48,7 @@ def test_rates_by_answer_are_those_of_the_estimator(files):
     assert content["summary"]["inputs"]["observations"][0].endswith("selected by answer at 0=0.25, 1=1")
     assert unbag.load(folder / "run" / "model").sampling == {"0": 0.25, "1": 1.0}
     out = folder / "labels.csv"
-    assert call("disaggregate", folder / "run", folder / "rows.csv", folder / "same.csv", "--out", out).exit_code == 0
+    succeed("disaggregate", folder / "run", folder / "rows.csv", folder / "same.csv", "--out", out)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,7 @@ def test_rates_by_answer_are_those_of_the_estimator(files):
 )
 def test_what_cannot_be_is_refused(given, said, files):
     folder, _, _ = files
-    result = call("check", folder / "rows.csv", folder / "same.csv", "--n-classes", K, *given)
-    assert result.exit_code == 2
+    result = refuse("check", folder / "rows.csv", folder / "same.csv", "--n-classes", K, *given)
     assert said in " ".join(result.output.split())
 
 
@@ -97,6 +96,5 @@ def test_labels_that_are_no_classes_are_named_by_row(files):
     folder, _, _ = files
     path = folder / "rows.csv"
     write(path, path.read_text().replace("\n10,", "\nten,").replace(",1\n", ",7\n"))
-    result = call("check", path, folder / "same.csv", "--n-classes", K, "--labelled", "known")
-    assert result.exit_code == 2
+    result = refuse("check", path, folder / "same.csv", "--n-classes", K, "--labelled", "known")
     assert "the class '7' is none of '0', '1', '2'" in " ".join(result.output.split())

@@ -93,12 +93,9 @@ def check_published(source: Source) -> None:
             raise fail(f"{given[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
         return
     if source.rounded_to is not None or source.suppressed_below is not None:
-        raise fail(
-            "--noise cannot be combined with --rounded-to or --suppressed-below: counts that were changed once more "
-            "after the noise have no likelihood here; leave out --rounded-to if the noise is much larger than the "
-            "rounding, and leave suppressed cells blank, which is unknown",
-            file,
-        )
+        message = "--noise cannot be combined with --rounded-to or --suppressed-below"
+        advice = "if the noise is much larger than the rounding, leave out --rounded-to"
+        raise fail(f"{message}; {advice}, and leave suppressed cells blank, which is unknown", file)
     name, _, scale = source.noise.partition(":")
     ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
     if sum(ways) != 1 or name not in KINDS or (source.epsilon is None) != (source.sensitivity is None):
@@ -111,11 +108,8 @@ def check_published(source: Source) -> None:
             file,
         )
     if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
-        raise fail(
-            f"epsilon alone does not determine the scale of {name} noise; give its standard deviation, as in --noise "
-            f"{name}:17",
-            file,
-        )
+        message = f"epsilon alone does not determine the scale of {name} noise"
+        raise fail(f"{message}; give its standard deviation, as in --noise {name}:17", file)
     if not source.noise_scale:
         make_noise(source)
 
@@ -136,10 +130,8 @@ def make_noise(source: Source, scales: Any = None) -> Noise:
             scale = float(noise.scale)
     if noise is None or not MIN_SCALE <= scale <= MAX_SCALE:
         why = "changes no count: leave the options on noise out" if scale < MIN_SCALE else "leaves nothing of any count"
-        raise fail(
-            f"{options} is noise of scale {scale:g}, which {why}; expected {MIN_SCALE:g} to {MAX_SCALE:g}",
-            str(source.file),
-        )
+        message = f"{options} is noise of scale {scale:g}, which {why}"
+        raise fail(f"{message}; expected {MIN_SCALE:g} to {MAX_SCALE:g}", str(source.file))
     return noise
 
 
@@ -356,10 +348,8 @@ def _check_unit(counts: CountTable) -> list[Problem]:
         usual = 2 * signs.sum() > len(signs)
         row, place = np.argwhere(nonzero & (percent != usual))[0].tolist()
         name = counts.columns.classes[place]
-        message = (
-            f"{counts.table.column(name)[row].as_py()!r} has {'no' if usual else 'a'} %, unlike "
-            f"{(signs == usual).sum():,} of {len(signs):,} numbers; write all of them alike"
-        )
+        sign = f"{counts.table.column(name)[row].as_py()!r} has {'no' if usual else 'a'} %"
+        message = f"{sign}, unlike {(signs == usual).sum():,} of {len(signs):,} numbers; write all of them alike"
         return [Problem("error", message, file, row + 1, name)]
     if percent.any() and counts.unit != "percentages":
         message = f"numbers have a %, but --unit is {counts.unit}"
@@ -523,18 +513,13 @@ class _Constraints:
             size,
         )
         totals = np.where(np.abs(totals - sizes) <= half, sizes, totals)
-        self.errors.add(
-            (totals < sizes) | ((totals > sizes) & (not missing)),
-            lambda row: (
-                f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; "
-                + (
-                    "sizes must not be smaller than that"
-                    if totals[row] < sizes[row]
-                    else "if the others have no row, add --missing-members"
-                )
-            ),
-            size,
-        )
+
+        def describe(row: int) -> str:
+            few = "sizes must not be smaller than that"
+            advice = few if totals[row] < sizes[row] else "if the others have no row, add --missing-members"
+            return f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; {advice}"
+
+        self.errors.add((totals < sizes) | ((totals > sizes) & (not missing)), describe, size)
         return totals
 
     def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -59,10 +59,8 @@ class TableFile(ABC):
         if repeated:
             raise fail("more than one column has this name; rename all but one", str(self.path), None, repeated[0])
         if nameless := [place for place, name in enumerate(self.names, 1) if not name.strip()]:
-            raise self._fail(
-                f"column {nameless[0]} has no name; give it one in the header, or leave it out (from pandas, write "
-                "with index=False)"
-            )
+            advice = "name it in the header, or leave it out (from pandas, write with index=False)"
+            raise self._fail(f"column {nameless[0]} has no name; {advice}")
 
     @abstractmethod
     def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table: ...
@@ -127,9 +125,8 @@ class CsvFile(TableFile):
                 break
             head += line
         if len(head) >= MAX_HEADER:
-            raise self._fail(
-                f"the line with the names of the columns has more than {MAX_HEADER >> 20} MB; this is not a CSV file"
-            )
+            size = f"more than {MAX_HEADER >> 20} MB"
+            raise self._fail(f"the line with the names of the columns has {size}; this is not a CSV file")
         self._header = head.decode("utf-8-sig", "replace").strip()
         self.delimiter = max(DELIMITERS, key=self._header.count)
         # Each column of a block costs something by itself: a block holds many rows, however many columns there are.
@@ -234,22 +231,16 @@ class CsvFile(TableFile):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                byte = line[error.start]
-                raise self._fail(
-                    f"line {number} is not written in UTF-8 (byte 0x{byte:02x}, at place {error.start + 1} of the "
-                    "line); save the file again as UTF-8"
-                ) from None
+                where = f"byte 0x{line[error.start]:02x}, at place {error.start + 1} of the line"
+                message = f"line {number} is not written in UTF-8 ({where}); save the file again as UTF-8"
+                raise self._fail(message) from None
 
     def _refuse_open_quote(self, end: Any, row: int) -> None:
         """Refuse a file whose last value is a quotation that never ends: it contains the rows that follow."""
         texts = [place for place, kind in enumerate(end.schema.types) if not pa.types.is_primitive(kind)]
         values = end.select(texts).slice(max(end.num_rows - 1, 0)).to_pylist()
         if any("\n" in str(value) for last in values for value in last.values()) and self._has_open_quote():
-            raise self._fail(
-                "a quotation mark is opened here and never closed, so that all lines below are part of one value; "
-                "close it",
-                row,
-            )
+            raise self._fail("a quotation mark is opened here and never closed; close it", row)
 
     def _has_open_quote(self) -> bool:
         file = self._unpacked()
@@ -278,16 +269,13 @@ class CsvFile(TableFile):
         if ragged:
             row = ragged[0]
             if row.expected_columns == 1:  # a title, where names of columns should be
-                raise self._fail(
-                    f"the first line, {self._header!r}, names one column, but a later row has {row.actual_columns} "
-                    "values; delete what stands above the names of the columns, such as a title",
-                ) from error
-            raise self._fail(
-                f"the row has {row.actual_columns} values, but the header has {row.expected_columns}; look for a "
-                f"missing or a stray {'comma' if self.delimiter == ',' else repr(self.delimiter)}, and put text that "
-                "holds one in quotes",
-                None if row.number is None else row.number - 1,
-            ) from error
+                found = f"names one column, but a later row has {row.actual_columns} values"
+                advice = "delete what stands above the names of the columns, such as a title"
+                raise self._fail(f"the first line, {self._header!r}, {found}; {advice}") from error
+            found = f"the row has {row.actual_columns} values, but the header has {row.expected_columns}"
+            mark = "comma" if self.delimiter == "," else repr(self.delimiter)
+            advice = f"look for a missing or a stray {mark}, and put text that contains one in quotes"
+            raise self._fail(f"{found}; {advice}", None if row.number is None else row.number - 1) from error
         self._refuse_values(types or {})
         raise self._fail(f"this is not a CSV file that can be read: {error}") from error
 
@@ -341,12 +329,8 @@ def raise_if_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, firs
         middle = (good + bad) // 2
         good, bad = (middle, bad) if _fits(text.slice(good, middle - good), kind) else (good, middle)
     held = "true and false" if pa.types.is_boolean(kind) else "numbers"
-    raise fail(
-        f"the column held {held} when the model was fitted, but {text[good].as_py()!r} here; write {held}",
-        str(path),
-        first_row + good + 1,
-        name,
-    )
+    message = f"the column held {held} when the model was fitted, but {text[good].as_py()!r} here; write {held}"
+    raise fail(message, str(path), first_row + good + 1, name)
 
 
 def _fits(text: pa.Array, kind: pa.DataType) -> bool:
@@ -409,10 +393,8 @@ class ParquetFiles(TableFile):
             with _open_part(path) as file:
                 schema = file.schema_arrow.remove_metadata()
                 if schema != self._schema:
-                    difference = _describe_difference(schema, self._schema)
-                    raise fail(
-                        f"{difference} than in {self._first.name}; write all parts with the same columns", str(path)
-                    )
+                    difference = f"{_describe_difference(schema, self._schema)} than in {self._first.name}"
+                    raise fail(f"{difference}; write all parts with the same columns", str(path))
                 yield path, file
 
 
@@ -427,9 +409,7 @@ def parts_of(path: Path) -> list[Path]:
     if others := [file.name for file in inside if file not in parts]:
         raise fail(f"the folder contains {others[0]!r} beside Parquet parts; move it elsewhere", str(path))
     if not parts:
-        raise fail(
-            "the folder contains no Parquet files (*.parquet); name a file or the folder of parts", str(path)
-        )
+        raise fail("the folder contains no Parquet files (*.parquet); name a file or the folder of parts", str(path))
     return parts
 
 

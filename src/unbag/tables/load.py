@@ -216,10 +216,8 @@ def _find_classes(
         hint = ""
         if column := of_instances.label or plan.labelled or plan.names:
             hint = f"; column {column} has {len(label_texts(instances, column).drop_null().unique())}"
-        raise fail(
-            f"{sources[0].aggregate} does not determine the number of classes; give it with --n-classes, or name them "
-            f"with --classes{hint}"
-        )
+        message = f"{sources[0].aggregate} does not determine the number of classes"
+        raise fail(f"{message}; give it with --n-classes, or name them with --classes{hint}")
     count = next(iter(known.values()))
     if count < 2:
         raise fail(f"there must be at least 2 classes, got {count}")

@@ -93,9 +93,8 @@ class FittedRun:
             if name not in there:
                 raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
         if missing := [name for name in self.preparation.names if name not in there]:
-            raise fail(
-                f"{len(missing)} of the columns that the model was fitted on are not there: {list_some(missing)}", file
-            )
+            message = f"{len(missing)} of the columns that the model was fitted on are not there"
+            raise fail(f"{message}: {list_some(missing)}", file)
 
     def stream(self, file: TableFile, kept: Sequence[str], seen: Seen) -> Iterator[tuple[pa.Table, EncodedRows]]:
         """Yield columns to keep and encoded rows piece by piece, and update what was seen."""
@@ -129,11 +128,9 @@ class FittedRun:
         source = replace(plan.sources[place], file=groups, aggregate=kind, group_weight=None, sampling=None)
         if self.clf.error_rates_[place] is not None:
             source = replace(source, error_rate=self.clf.error_rates_[place])
-        unset: Any
+        unset: dict[str, Any] = {**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": ()}
         if published := read_published(groups):  # otherwise it was published like the file of the run
-            source = replace(
-                source, **{**dict.fromkeys((*KEYS, "epsilon", "sensitivity")), "noise_scale": (), **published}
-            )
+            source = replace(source, **(unset | published))
         unset = dict.fromkeys(("n_classes", "labelled", "class_shares", "subject", "label", "names"))
         names = tuple(map(str, self.clf.classes_.tolist()))
         features = tuple(self.preparation.names)

@@ -131,11 +131,8 @@ def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
     for only in (free, words):
         if len(only) == 1:
             return only[0]
-    raise fail(
-        f"no column can be identified as that of group ids; the columns are {list_some(table.names)}; name it with "
-        "--group, or the columns of counts with --classes",
-        table.file,
-    )
+    message = f"no column can be identified as that of group ids; the columns are {list_some(table.names)}"
+    raise fail(f"{message}; name it with --group, or the columns of counts with --classes", table.file)
 
 
 def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
@@ -173,7 +170,7 @@ def _protect(counts: np.ndarray, how: Protection) -> tuple[list[pa.Array], dict[
         values = (counts + how.round_to // 2) // how.round_to * how.round_to
     few = counts < (how.suppress_below or 0)
     texts = np.where(few, f"<{how.suppress_below}", values.astype(str)) if few.any() else values
-    done = [f"rounded to {how.round_to}"] if how.round_to is not None else []
+    done = [] if how.round_to is None else [f"rounded to {how.round_to}"]
     done += [f"written as <{how.suppress_below} where they are below it"] if how.suppress_below is not None else []
     promise = f"Counts are {' and '.join(done)}; this does not guarantee privacy."
     return [pa.array(column.tolist()) for column in texts.T], options, promise
@@ -184,10 +181,8 @@ def add_noise(counts: np.ndarray, epsilon: float, sensitivity: int) -> tuple[np.
     try:
         import opendp.prelude as dp  # noqa: PLC0415 (an extra)
     except ImportError:
-        raise fail(
-            "noise with a guarantee of privacy comes from OpenDP, which is not installed; install it with: pip install "
-            '"unbag[private]"'
-        ) from None
+        message = "noise with a guarantee of privacy comes from OpenDP, which is not installed"
+        raise fail(f'{message}; install it with: pip install "unbag[private]"') from None
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
     scale = dp.binary_search_param(

@@ -56,11 +56,9 @@ def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
             f'now, add the line {DIGEST} = "{digest}", or name the file with --published',
             str(path),
         )
-    raise fail(
-        f"{counts.name} has changed since this file was written for it; restore the table, or remove this file and "
-        "state how the table was published with the options for published counts",
-        str(path),
-    )
+    message = f"{counts.name} has changed since this file was written for it"
+    advice = "restore the table, or remove this file and describe the table with the options for published counts"
+    raise fail(f"{message}; {advice}", str(path))
 
 
 def publish(counts: Path, write: Callable[[Path], None], options: dict[str, Any], promise: str) -> Path:

@@ -17,15 +17,12 @@ GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
 SUBJECT = ("subject", "subject_id", "person_id", "patient_id", "participant_id")
 LABEL = ("label", "true_label", "truth")
 SIZE = ("size", "total", "n", "n_members")
-MEMBERS = (
-    ("a", "b", "c"),
-    ("first", "second", "third"),
-    ("i", "j", "k"),
-    ("id_1", "id_2", "id_3"),
-    ("id_a", "id_b", "id_c"),
-    ("row_1", "row_2", "row_3"),
-    ("left", "right"),
-    ("anchor", "near", "far"),
+MEMBERS = tuple(
+    tuple(words.split())
+    for words in (
+        *("a b c", "first second third", "i j k", "id_1 id_2 id_3", "id_a id_b id_c", "row_1 row_2 row_3"),
+        *("left right", "anchor near far"),
+    )
 )
 NEUTRAL = ("z", "label", "observed")
 """Names of columns of answers that say nothing of what 1 means."""
@@ -126,15 +123,9 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
         others, there = {*named, id, label, plan.subject}, {_plain(name) for columns in sources for name in columns}
         shared = [name for name in names if name not in others and _plain(name) in there]
         group = shared[0] if len(shared) == 1 else None
-    for option, given in (
-        ("--names", (plan.names,)),
-        ("--labelled", (plan.labelled,)),
-        ("--features", plan.features or ()),
-        ("--exclude", plan.exclude),
-        ("--categorical", plan.categorical),
-        ("--trust", plan.trust),
-    ):
-        _refuse_unknown([name for name in given if name is not None], names, file, option)
+    for option in ("names", "labelled", "features", "exclude", "categorical", "trust"):
+        given = getattr(plan, option) or ()
+        _refuse_unknown([given] if isinstance(given, str) else given, names, file, f"--{option}")
     taken = {id, label, group, plan.names, plan.labelled}
     subject = find_column(names, SUBJECT, given=plan.subject, file=file, option="--subject", taken=taken | not_labels)
     if subject is not None and subject in named:
@@ -158,7 +149,7 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     with failing(file):
         kind = find_kind(written)
     if rate is not None and kind.outcome != "yes_no":
-        raise fail(f"--error-rate is about answers of yes or no, but {written} observes none", file)
+        raise fail(f"--error-rate applies to answers of yes or no, which {written} does not observe", file)
     keys = keys_in_source(names, source, kind, instances)
     ids: dict[str, Any] = {"group": keys[0]} if kind.size is None else {"members": tuple(keys)}
     columns = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
@@ -265,13 +256,8 @@ def infer_polarity(
     if kind.column is None:
         contrary = {word for other in AGGREGATES.values() if other.column for word in other.column.contrary}
         if contrary.union(NOT).intersection(words):
-            raise fail(
-                f"the name of the column may mean the contrary of what {kind.__name__} observes; call it {NEUTRAL[-1]} "
-                "if it does not",
-                file,
-                None,
-                column,
-            )
+            message = f"the name of the column may mean the contrary of what {kind.__name__} observes"
+            raise fail(f"{message}; call it {NEUTRAL[-1]} if it does not", file, None, column)
         return Polarity()
     vocabulary = kind.column
     if not vocabulary.contrary or (relations and (source.relation is not None or "relation" in words)):
@@ -286,13 +272,9 @@ def infer_polarity(
         doubt = doubt or not (fine - ({"first"} if triplet else set())).issuperset(words[:until])
     if doubt:
         option = ", or set its meaning with --relation" if relations else ""
-        raise fail(
-            f"the name of the column does not determine what 1 means; call it {vocabulary.yes[0]} if it is: "
-            f"{vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: {vocabulary.meanings[1]}{option}",
-            file,
-            None,
-            column,
-        )
+        names = f"{vocabulary.yes[0]} if it is: {vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: "
+        message = f"the name of the column does not determine what 1 means; call it {names}{vocabulary.meanings[1]}"
+        raise fail(f"{message}{option}", file, None, column)
     if not matches:
         return Polarity()
     return Polarity(matches[0] in vocabulary.contrary, any(word in NOT for word in words))
@@ -314,10 +296,8 @@ def _find_counts(columns: SourceColumns, names: Sequence[str], source: Source, p
             file,
         )
     if len(scales) not in (0, 1, len(classes)):
-        raise fail(
-            f"--noise-scale must name one column, or one for each of the {len(classes)} classes, got {len(scales)}",
-            file,
-        )
+        expected = f"one column, or one for each of the {len(classes)} classes"
+        raise fail(f"--noise-scale must name {expected}, got {len(scales)}", file)
     return replace(columns, size=size, classes=tuple(classes), scales=scales)
 
 
@@ -331,13 +311,10 @@ def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) 
         free[0] if len(free) == 1 else None
     )
     if observed is None:
-        raise fail(
-            f"no column of observations was found; the others are {list_some(free)}; call it label, or name it with "
-            "--observed"
-            if free
-            else "no column of observations was found; add one of 0 and 1 and call it label",
-            file,
-        )
+        advice = "add one of 0 and 1 and call it label"
+        if free:
+            advice = f"the others are {list_some(free)}; call it label, or name it with --observed"
+        raise fail(f"no column of observations was found; {advice}", file)
     plain = [_plain(name) for name in members]
     polarity = infer_polarity(columns.kind, observed, _plain(observed).split("_"), plain, source)
     if words.contrary_order is not None and polarity.contrary:  # what is said of the second holds of the third
