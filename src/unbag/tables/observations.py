@@ -49,7 +49,7 @@ class ObservationTable:
     """For each group the row of the file it comes from, from 0."""
     problems: list[Problem]
     turned: np.ndarray | None = None
-    """Of relations, for each pair whether its members stand in the other order than in the file."""
+    """For relations, which pairs have their members in the reverse order of the file."""
     read: list[ColumnRead] = field(default_factory=list)
     """How the columns were read."""
 
