@@ -229,6 +229,6 @@ MEASURED = {
 def test_measured_columns_are_those_in_which_nothing_would_be_found(source, tmp_path, monkeypatch):
     columns = [",".join(map(str, row)) for row in zip(*MEASURED.values(), strict=True)]
     screened = check(tmp_path, source, columns, name=",".join(MEASURED))
-    monkeypatch.setattr("unbag.tables.checking.measured_columns", lambda gathered, group: set())
+    monkeypatch.setattr("unbag.tables.checking.measured_columns", lambda loaded, group: set())
     assert screened == check(tmp_path, source, columns, name=",".join(MEASURED))
     assert screened

@@ -10,11 +10,10 @@ import typer
 
 from unbag._utils.files import raise_if_input, write_atomic
 from unbag._utils.terminal import Terminal, visible
-from unbag.cli.shared import check_writable, plain_errors
+from unbag.cli.shared import RunFolder, check_writable, plain_errors
 from unbag.cli.tables_shown import make_table
 from unbag.persistence.run_folder import REPORT, SUMMARY, Run
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[
     Path | None, typer.Option("--out", help="Where to write the page.", show_default=f"{REPORT} in the folder")
 ]

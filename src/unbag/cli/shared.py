@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,6 +16,8 @@ from unbag._utils import plugins
 from unbag._utils.terminal import Terminal, plain
 from unbag.persistence.run_folder import RunError
 from unbag.tables.options import REMOVED
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 
 
 @contextmanager

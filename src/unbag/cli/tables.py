@@ -15,7 +15,7 @@ import typer
 
 from unbag._utils.terminal import Terminal, visible
 from unbag.cli.options import FILE_OPTIONS, OPTIONS, passed, split, with_options
-from unbag.cli.shared import check_writable, plain_errors
+from unbag.cli.shared import RunFolder, check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_columns, show_fit, show_problems
 from unbag.persistence.run_folder import Run
 from unbag.tables.options import WHERE
@@ -24,7 +24,6 @@ INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
 GROUPS = "One row per group, pair or triplet, with its observation."
 Instances = Annotated[Path, typer.Argument(help=INSTANCES)]
 Groups = Annotated[Path, typer.Argument(help=GROUPS)]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 OutFile = Annotated[Path, typer.Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
 RawText = Annotated[
     bool, typer.Option("--raw-text", help="Write text to CSV unchanged, even if a spreadsheet runs it as a formula.")
@@ -73,8 +72,7 @@ def check(
         checked = check_tables(make_plan(options))
         worst = checked.worst()
         if as_json:
-            problems = [one.as_dict() for one in checked.problems]
-            typer.echo(json.dumps({"result": worst, "understood": checked.understood, "problems": problems}, indent=1))
+            _print_json(checked.problems, result=worst, understood=checked.understood)
         else:
             show_checked(Terminal(), checked)
     if worst == "error":
@@ -145,9 +143,7 @@ def fit(
                 raise
             raise typer.Exit(130) from None
         if as_json:
-            problems = [one.as_dict() for one in fitted.problems]
-            content = {"run": str(run.folder), "summary": fitted.summary, "problems": problems}
-            typer.echo(json.dumps(content, indent=1))
+            _print_json(fitted.problems, run=str(run.folder), summary=fitted.summary)
         else:
             show_problems(Terminal(stderr=True), fitted.problems)
             show_fit(Terminal(), fitted)
@@ -271,6 +267,10 @@ def _show_read(loaded: Any) -> None:
         show_columns(Terminal(stderr=True), observed.table.file, [read._asdict() for read in observed.read])
 
 
+def _print_json(problems: list[Any], **content: Any) -> None:
+    typer.echo(json.dumps({**content, "problems": [problem.as_dict() for problem in problems]}, indent=1))
+
+
 def _without_processes(arguments: list[str]) -> list[str]:
     """Return the arguments of fit without the engine and the number of processes."""
     joined = "\0".join(arguments)
@@ -280,12 +280,12 @@ def _without_processes(arguments: list[str]) -> list[str]:
 def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
     if given is None:
         return None
-    matches = [re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", one) for one in given]
-    if wrong := [one for one, parts in zip(given, matches, strict=True) if parts is None]:
-        raise typer.BadParameter(
-            f"--also must be KIND=FILE, for example pairwise_similarity=pairs.csv; got {wrong[0]!r}"
-        )
-    return [{"aggregate": parts[1], "file": parts[2]} for parts in matches if parts is not None]
+    files = []
+    for text in given:
+        if (parts := re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", text)) is None:
+            raise typer.BadParameter(f"--also must be KIND=FILE, such as pairwise_similarity=pairs.csv; got {text!r}")
+        files.append({"aggregate": parts[1], "file": parts[2]})
+    return files
 
 
 def _show_how_to_resume(run: Run) -> None:
@@ -301,8 +301,7 @@ def _show_how_to_resume(run: Run) -> None:
 def _show_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
     """Print notes, and the number of rows that were written."""
     if as_json:
-        notes = [one.as_dict() for one in problems]
-        typer.echo(json.dumps({what: rows, "file": str(out), "problems": notes}, indent=1))
+        _print_json(problems, **{what: rows, "file": str(out)})
         return
     show_problems(Terminal(stderr=True), problems)
     Terminal(soft_wrap=True, highlight=False, markup=False).print(f"{rows:,} {what} written to {visible(out)}")

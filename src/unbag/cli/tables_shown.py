@@ -66,14 +66,7 @@ def show_fit(console: Console, fitted: Any) -> None:
     if (estimate := describe_estimate(summary)) is not None:
         console.print(plain(estimate), highlight=False)
     with_shares = any(s["own_share"] is not None for s in summary["sets"])
-    headings = (
-        "fitted to",
-        "groups",
-        "held\nout",
-        "log-\nlikelihood",
-        "constant",
-        *["shares of\nthe group"] * with_shares,
-    )
+    figures = ("groups", "held\nout", "log-\nlikelihood", "constant", *["shares of\nthe group"] * with_shares)
     rows = [
         (
             s["kind"],
@@ -85,7 +78,7 @@ def show_fit(console: Console, fitted: Any) -> None:
         )
         for s in summary["sets"]
     ]
-    console.print(make_table(headings, rows))
+    console.print(make_table(("fitted to", *figures), rows))
     candidates = [(c["model"], _number(c["score"]), f"{c['weight']:.0%}") for c in training["candidates"]]
     console.print(make_table(("model", "log-likelihood per held-out group", "weight"), candidates))
     sentences = [
@@ -101,10 +94,8 @@ def show_fit(console: Console, fitted: Any) -> None:
         sentences.append("Training was resumed from a checkpoint.")
     if (labels := summary["labels"]) is not None:
         renamed = " (under the best names for the classes)" if labels["renamed"] else ""
-        sentences.append(
-            f"Accuracy on {labels['rows']:,} labelled rows: {labels['accuracy']:.1%}{renamed}; "
-            f"the most frequent class alone has {labels['most_common']:.1%}."
-        )
+        accuracy = f"Accuracy on {labels['rows']:,} labelled rows: {labels['accuracy']:.1%}{renamed}"
+        sentences.append(f"{accuracy}; the most frequent class alone has {labels['most_common']:.1%}.")
     for sentence in sentences:
         console.print(plain(sentence), highlight=False)
     folder = visible(shlex.quote(str(fitted.run.folder)))

@@ -89,7 +89,12 @@ class RowSubset:
         return (gather_rows(self.source, part) for part in self.rows.split(size))
 
 
-class MappedRows:
+def select_rows(X: Rows, rows: Tensor) -> Tensor | RowSubset:
+    """Return some rows; those of a source are read later."""
+    return gather_rows(X, rows) if isinstance(X, Tensor) else RowSubset(X, rows)
+
+
+class TransformedRows:
     """Rows in float32 that a function makes of those of a source when they are read."""
 
     dtype = torch.float32
@@ -108,7 +113,7 @@ class MappedRows:
 
 def transform_rows(X: Rows, function: Callable[[Tensor], Tensor]) -> Rows:
     """Apply a function to rows, to those of a source when they are read."""
-    return function(X) if isinstance(X, Tensor) else MappedRows(X, function)
+    return function(X) if isinstance(X, Tensor) else TransformedRows(X, function)
 
 
 def row_shape(X: Rows) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from unbag.data.columns import is_missing
 
 MARKS = (".", ",")
-"""Characters before decimals; the other one stands between thousands."""
+"""Decimal separators; the other character of the two separates thousands."""
 
 UNKNOWN = {
     *("", "*", "**", "***", ".", "..", "...", ":", "c", "x", "s", "n/a", "na", "n.a.", "#n/a", "nan", "null", "none"),
@@ -66,7 +66,7 @@ class Cells:
 
 
 def read_cells(column: pa.Array, mark: str = ".") -> Cells:
-    """Read a column of numbers or text; in text, decimals stand behind a mark.
+    """Read a column of numbers or of text with a decimal separator.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def _number(text: str, mark: str) -> tuple[float, int, bool] | None:
 
 
 def _read_floats(column: pa.Array) -> Cells:
-    """Read a column that holds numbers already; it shows as many decimals as it takes to tell them apart."""
+    """Read a column of numbers; it shows as many decimals as are needed to write them."""
     missing = is_missing(column)
     numbers = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
     endless = ~missing & ~np.isfinite(numbers)

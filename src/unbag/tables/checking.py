@@ -151,19 +151,17 @@ def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -
     column = table.column(name)
     warn = partial(Problem, "warning", file=table.file, column=name)
     if (missing := is_missing(column)).any():
-        fate = "trees read them as they are; other models use the mean and a column that marks them"
+        treatment = "trees read them as they are; other models use the mean and a column that marks them"
         if kind_of(column) == "category":
-            fate = "they are a category of their own"
-        first = int(missing.argmax()) + 1
-        yield warn(f"{missing.sum():,} of {len(table):,} values are missing, first row {first}; {fate}")
+            treatment = "they are a category"
+        where = f"first row {int(missing.argmax()) + 1}"
+        yield warn(f"{missing.sum():,} of {len(table):,} values are missing, {where}; {treatment}")
     candidate = Candidate(loaded, name, group)
     if len(np.unique(candidate.codes)) == 1:
         yield warn(f"the column is {column[0].as_py()!r} in every row and contains no information")
         return
-    numbers = None
-    if name not in loaded.plan.categorical:
-        numbers = find_number_texts(table, name, f"add --categorical {name}")
-    yield from [] if numbers is None else [numbers]
+    if name not in loaded.plan.categorical and (text := find_number_texts(table, name, f"add --categorical {name}")):
+        yield text
     if (leak := next(candidate.leaks(), None)) is not None:
         if name in {*(loaded.plan.features or ()), *loaded.plan.trust}:
             yield warn(f"{leak}; it is used because it was named")

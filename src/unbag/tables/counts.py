@@ -474,7 +474,7 @@ class _Constraints:
         return f"{cells.low[row]:.10g} {rule}" if cells.kind[row] == NUMBER else f"{written or ''!r} {rule}"
 
     def _rules_of_counts(self) -> Iterator[tuple[np.ndarray, str]]:
-        """Yield the cells that break a rule, (rows, classes), and what to say of them."""
+        """Yield the cells that break a rule, (rows, classes), and the message about them."""
         counts, source, step = self.counts, self.counts.source, self.counts.source.rounded_to
         kind, numbers, full = counts.kind, counts.numbers, TOTALS.get(str(counts.unit), inf)
         counted, few = counts.unit == "counts", source.suppressed_below or 0

@@ -44,14 +44,14 @@ class Candidate:
     ``group`` is the number of the group of each row, -1 for none; None if there is no column of groups.
     """
 
-    gathered: LoadedTables
+    loaded: LoadedTables
     name: str
     group: np.ndarray | None
 
     @cached_property
     def values(self) -> pa.Array:
         """The values."""
-        return self.gathered.instances.column(self.name)
+        return self.loaded.instances.column(self.name)
 
     @cached_property
     def codes(self) -> np.ndarray:
@@ -68,14 +68,14 @@ class Candidate:
 
     def leaks(self) -> Iterator[str]:
         """Yield what the column contains that no feature should, with the numbers behind it."""
-        n_columns = len(self.gathered.columns.features)
+        n_columns = len(self.loaded.columns.features)
         yield from self._find_class_names()
-        for one in self.gathered.observed:
+        for one in self.loaded.observed:
             if one.checked is not None and (found := find_answer(self.column, one.checked, n_columns)):
                 yield found
         yield from self._find_row_id()
-        if self._equals(self.gathered.columns.group):
-            yield f"the column is the id of the group, as in column {self.gathered.columns.group}"
+        if self._equals(self.loaded.columns.group):
+            yield f"the column is the id of the group, as in column {self.loaded.columns.group}"
         elif self.group is not None and (found := find_group_id(Column(self.codes), self.group, n_columns)):
             yield found.replace("it has", "the column has", 1)
 
@@ -87,11 +87,11 @@ class Candidate:
         return is_constant_within(self.codes[inside], self.group[inside])
 
     def _equals(self, key: str | None) -> bool:
-        return key is not None and as_categories(self.gathered.instances.column(key)).equals(as_categories(self.values))
+        return key is not None and as_categories(self.loaded.instances.column(key)).equals(as_categories(self.values))
 
     def _find_class_names(self) -> Iterator[str]:
         values = as_categories(self.values).drop_null().unique().to_pylist()
-        classes = {_fold(name) for name in self.gathered.classes}
+        classes = {_fold(name) for name in self.loaded.classes}
         if len(values) < 2 or not classes.issuperset(map(_fold, values)):
             return
         telling = not all(name in COMMON or name.isdecimal() for name in classes)
@@ -103,7 +103,7 @@ class Candidate:
             )
 
     def _find_row_id(self) -> Iterator[str]:
-        n, key = len(self.codes), self.gathered.columns.id
+        n, key = len(self.codes), self.loaded.columns.id
         if self._equals(key):
             yield f"the column is the id of the row, as in column {key}"
         elif n < MIN_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
@@ -119,23 +119,23 @@ class Candidate:
             log_chance = float(np.log1p(-np.arange(n) / span).sum())
             if (np.diff(values) == 1).all():
                 yield f"the column is a number that counts the {n:,} rows"
-            elif is_unlikely(log_chance, len(self.gathered.columns.features)):
+            elif is_unlikely(log_chance, len(self.loaded.columns.features)):
                 yield (
                     f"the column is another whole number in every one of {n:,} rows, from {values.min():.0f} to "
                     f"{values.max():.0f}, like an id; chance does so {format_odds(log_chance)}"
                 )
 
 
-def measured_columns(gathered: LoadedTables, group: np.ndarray | None) -> set[str]:
+def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]:
     """Return features that need no further look.
 
     They are numbers, not all of them whole, none missing, in which the detector would find nothing.
     """
-    table, columns = gathered.instances, gathered.columns
+    table, columns = loaded.instances, loaded.columns
     names = [name for name in columns.features if pa.types.is_floating(table.data.schema.field(name).type)]
     if columns.id is not None and pa.types.is_floating(table.data.schema.field(columns.id).type):
         return set()
-    sets = [one.checked for one in gathered.observed if one.checked is not None]
+    sets = [one.checked for one in loaded.observed if one.checked is not None]
     kept: list[str] = []
     at_once = max(1, NUMBERS_AT_ONCE // max(len(table), 1))
     for first in range(0, len(names), at_once):

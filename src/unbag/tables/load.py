@@ -52,14 +52,14 @@ class LoadedTables:
 
     @cached_property
     def findings(self) -> list[list[Finding]]:
-        """What the observations of each file cannot tell; nothing of those that errors do not allow."""
+        """What the observations of each file do not identify; empty for observations with errors."""
         return [
             [] if one.checked is None else self._diagnose(one, one.checked, source.rates)
             for one, source in zip(self.observed, self.plan.sources, strict=True)
         ]
 
     def _diagnose(self, one: ObservationTable, checked: Observations, rates: Any) -> list[Finding]:
-        if one.turned is not None:  # an order that was chosen by the answer: how frequent answers are says nothing
+        if one.turned is not None:  # the answer chose the order: frequencies of answers have no meaning
             rates = {0: 1, 1: 1}
         shares, symmetry = self.shares, self._symmetry
         named = shares is not None and shares.identify_classes(symmetry, len(self.instances))

@@ -49,7 +49,7 @@ class ObservationTable:
     """For each group the row of the file it comes from, from 0."""
     problems: list[Problem]
     turned: np.ndarray | None = None
-    """Of relations, for each pair whether its members stand in the other order than in the file."""
+    """For relations, which pairs have their members in the reverse order of the file."""
     read: list[ColumnRead] = field(default_factory=list)
     """How the columns were read."""
 
@@ -165,12 +165,12 @@ def _match_groups(match: Match) -> Matched:
     unknown = (which < 0) & ~nowhere
     problems += unmatched_keys(instances, of_instances, of_rows, unknown, others=of_groups, where=where, drop=drop)
     if nowhere.any():
-        left_out = match.plan.drop_unmatched or len(match.plan.sources) > 1
-        fate = "left out" if left_out else "without a group"
-        advice = "" if left_out else "; fill it in, or leave them out with --drop-unmatched"
-        message = f"{count_rows(int(nowhere.sum()))} {fate}, first row {int(nowhere.argmax()) + 1}{advice}"
-        severity: Any = "note" if left_out else "error"
-        problems.append(Problem(severity, message, instances.file, None, of_instances, left_out=left_out))
+        rows, first = count_rows(int(nowhere.sum())), f"first row {int(nowhere.argmax()) + 1}"
+        problem = Problem("note", f"{rows} left out, {first}", instances.file, None, of_instances, left_out=True)
+        if not match.plan.drop_unmatched and len(match.plan.sources) == 1:
+            message = f"{rows} without a group, {first}; fill it in, or leave them out with --drop-unmatched"
+            problem = Problem("error", message, instances.file, None, of_instances)
+        problems.append(problem)
     parsed = match.parse(of_groups, sizes)
     problems += parsed.problems
     if parsed.left_out is not None:

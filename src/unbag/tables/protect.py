@@ -122,7 +122,7 @@ def protect_counts(
 def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
     """Return the column of ids: by its name, or the only one of those that are free, or of these without numbers.
 
-    A column of numbers is taken for nothing but counts without being told: what is taken for ids is not protected.
+    A column of numbers is read as counts unless an option names it, because ids are not protected.
     """
     column = find_column(table.names, GROUP, given=given, file=table.file, option="--group")
     if column is not None:
@@ -156,7 +156,7 @@ def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
 
 
 def _protect(counts: np.ndarray, how: Protection) -> tuple[list[pa.Array], dict[str, Any], str]:
-    """Return protected columns, what ``fit`` has to know of them, and what they promise."""
+    """Return protected columns, the options by which ``fit`` reads them, and a sentence on the protection."""
     if how.epsilon is not None:
         values, scale = add_noise(counts, how.epsilon, how.sensitivity)
         promise = (

@@ -80,11 +80,11 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
     check_keys(options, allowed, "read_tables")
     plan = make_plan({"instances": instances, "groups": groups, **options})
-    gathered, problems = read_plan(plan, in_memory=True)
+    loaded, problems = read_plan(plan, in_memory=True)
     for one in problems:
         if one.severity == "warning":
             warnings.warn(str(one), UnbagWarning, stacklevel=2)
-    return as_tables(gathered, problems)
+    return as_tables(loaded, problems)
 
 
 def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, list[Problem]]:
@@ -99,37 +99,37 @@ def read_plan(plan: Any, *, in_memory: bool = False) -> tuple[LoadedTables, list
     return loaded, problems
 
 
-def as_tables(gathered: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:
+def as_tables(loaded: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:
     """Return files in the form that the estimator accepts; labels to learn from are one more set of observations.
 
     ``X`` contains the rows on disk, if features are not in memory.
     """
-    plan = gathered.plan
+    plan = loaded.plan
     sets: list[tuple[Any, Any, Any, Any]] = [
         (one.aggregate, one.checked, None, source.rates)
-        for one, source in zip(gathered.observed, plan.sources, strict=True)
+        for one, source in zip(loaded.observed, plan.sources, strict=True)
     ]
-    if gathered.learned_labels is not None:
-        labels, rows = gathered.learned_labels
-        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(gathered.instances))
-        places = find(pa.array(labels), pa.array(gathered.classes))
-        counts = one_hot(torch.from_numpy(places), len(gathered.classes))
+    if loaded.learned_labels is not None:
+        labels, rows = loaded.learned_labels
+        of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(loaded.instances))
+        places = find(pa.array(labels), pa.array(loaded.classes))
+        counts = one_hot(torch.from_numpy(places), len(loaded.classes))
         aggregate = LabelProportions()
-        sets.append((aggregate, Observations(aggregate, of_one, counts, len(gathered.classes)), None, None))
+        sets.append((aggregate, Observations(aggregate, of_one, counts, len(loaded.classes)), None, None))
     joined: Any = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
     aggregate, y, groups, sampling = joined
     parameters = {
         "aggregate": aggregate,
-        "n_classes": len(gathered.classes),
+        "n_classes": len(loaded.classes),
         # With a column of names, the classes are named after the fit.
-        "classes": None if plan.names is not None and plan.classes is None else list(gathered.classes),
+        "classes": None if plan.names is not None and plan.classes is None else list(loaded.classes),
         "sampling": sampling,
         "class_shares": plan.shares,
     }
     if X is None:
-        X = gathered.instances.data.select(gathered.columns.features)
+        X = loaded.instances.data.select(loaded.columns.features)
         for place, name in enumerate(X.column_names):
             if name in plan.categorical:
                 X = X.set_column(place, name, X.column(name).dictionary_encode())
-    labelled = gathered.labels, gathered.labelled_rows
-    return Tables(X, y, groups, parameters, *labelled, gathered.subjects, gathered.instances.data, problems)
+    labelled = loaded.labels, loaded.labelled_rows
+    return Tables(X, y, groups, parameters, *labelled, loaded.subjects, loaded.instances.data, problems)

@@ -25,7 +25,7 @@ MEMBERS = tuple(
     )
 )
 NEUTRAL = ("z", "label", "observed")
-"""Names of columns of answers that say nothing of what 1 means."""
+"""Names of columns of answers that leave the meaning of 1 open."""
 NOT = ("not", "no", "non")
 HARMLESS = ("is", "are", "was", "class", "label", "first", "rank")
 NO_WORDS = AnswerColumn(yes=())
@@ -51,7 +51,7 @@ class Polarity:
     Parameters
     ----------
     contrary
-        Whether 1 says of the first of two what it usually says of the second, or that bags and pairs are not so.
+        Whether 1 means for the first of two what it usually means for the second, or the contrary for bags and pairs.
     negated
         Whether 1 and 0 are exchanged on top of that.
     """
@@ -317,7 +317,9 @@ def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) 
         raise fail(f"no column of observations was found; {advice}", file)
     plain = [_plain(name) for name in members]
     polarity = infer_polarity(columns.kind, observed, _plain(observed).split("_"), plain, source)
-    if words.contrary_order is not None and polarity.contrary:  # what is said of the second holds of the third
+    if (
+        words.contrary_order is not None and polarity.contrary
+    ):  # the answer is about the third member in place of the second
         members = tuple(members[place] for place in words.contrary_order)
     return replace(columns, members=members, observed=observed, polarity=polarity)
 
