@@ -89,6 +89,11 @@ class RowSubset:
         return (gather_rows(self.source, part) for part in self.rows.split(size))
 
 
+def select_rows(X: Rows, rows: Tensor) -> Tensor | RowSubset:
+    """Return some rows; those of a source are read later."""
+    return gather_rows(X, rows) if isinstance(X, Tensor) else RowSubset(X, rows)
+
+
 class TransformedRows:
     """Rows in float32 that a function makes of those of a source when they are read."""
 

@@ -24,7 +24,7 @@ from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.features import Preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, RowSubset
+from unbag.data.row_source import Rows, select_rows
 from unbag.data.scaling import Scaling
 from unbag.data.targets import is_target
 from unbag.diagnostics.shift import Moments, find_shift
@@ -34,6 +34,7 @@ from unbag.estimators.class_matching import choose_names, match_classes
 from unbag.estimators.inputs import number_labels, read_labels, read_rows, read_sets
 from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import scale
+from unbag.learners.base import split_rows
 from unbag.training import Observations
 
 MAX_ROWS = MAX_MEMBERSHIPS = 65_536
@@ -217,8 +218,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = self._read_rows(X)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        parts = [rows] if isinstance(rows, Tensor) else RowSubset(rows).split(MAX_ROWS)
-        moments = reduce(add, (Moments.of(part.numpy(force=True)) for part in parts))
+        moments = reduce(add, (Moments.of(part.numpy(force=True)) for part in split_rows(rows, MAX_ROWS)))
         return [*find_shift(self.feature_statistics_, moments, self._column_names())]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -270,14 +270,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def _predict_rows(self, rows: Rows, which: Tensor | None = None, fold: int | None = None) -> Tensor:
         """Return the log-probabilities of chosen rows, by the models of one fold or of all."""
         predict = self.mixture_.log_probs if fold is None else partial(self.mixture_.fold_log_probs, fold=fold)
-        if isinstance(rows, Tensor):
-            rows = rows if which is None else rows[which]
-            n, parts = len(rows), iter(rows.split(MAX_ROWS))
-        else:
-            taken = RowSubset(rows, which)
-            n, parts = len(taken.rows), taken.split(MAX_ROWS)
-        log_probs = (predict(scale(self.scaling_, part)) for part in parts)
-        return join((part.double().log_softmax(1) for part in log_probs), n)[:, self.class_order_]
+        rows = rows if which is None else select_rows(rows, which)
+        log_probs = (predict(scale(self.scaling_, part)) for part in split_rows(rows, MAX_ROWS))
+        return join((part.double().log_softmax(1) for part in log_probs), len(rows))[:, self.class_order_]
 
     def _has_several_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)

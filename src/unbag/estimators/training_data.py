@@ -15,7 +15,7 @@ from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, RowSubset, row_shape, transform_rows
+from unbag.data.row_source import Rows, row_shape, select_rows, transform_rows
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
@@ -106,11 +106,7 @@ class TrainingData:
         if name == "auto":
             name = "standard" if len(row_shape(self.rows)) == 1 else "table"
         members = torch.cat([s.counting().groups.members for s in self.caller_sets]).unique()
-        if isinstance(self.rows, Tensor):
-            rows: Any = self.rows if len(members) == len(self.rows) else self.rows[members]
-        else:
-            rows = RowSubset(self.rows, members)
-        return fit_scaling(rows, name)  # type: ignore[arg-type]  # the name was checked
+        return fit_scaling(select_rows(self.rows, members), name)  # type: ignore[arg-type]  # the name was checked
 
     def problem(self, scaling: Scaling) -> Problem:
         """Return what learners receive."""

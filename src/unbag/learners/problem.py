@@ -17,7 +17,7 @@ from torch import Tensor
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, RowSubset, gather_rows
+from unbag.data.row_source import Rows, select_rows
 from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
@@ -249,8 +249,7 @@ class Problem:
             for s in chosen
         ]
         subjects = None if self.subjects is None else self.subjects[rows].unique(return_inverse=True)[1]
-        X = gather_rows(self.X, rows) if isinstance(self.X, Tensor) else RowSubset(self.X, rows)
-        return replace(self, X=X, sets=tuple(local), rows=self.rows[rows], subjects=subjects)
+        return replace(self, X=select_rows(self.X, rows), sets=tuple(local), rows=self.rows[rows], subjects=subjects)
 
     def unroll(self, members: Tensor) -> Problem | None:
         """Return the groups all of whose memberships are flagged, with a row without columns for each membership.
