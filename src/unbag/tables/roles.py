@@ -317,9 +317,7 @@ def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) 
         raise fail(f"no column of observations was found; {advice}", file)
     plain = [_plain(name) for name in members]
     polarity = infer_polarity(columns.kind, observed, _plain(observed).split("_"), plain, source)
-    if (
-        words.contrary_order is not None and polarity.contrary
-    ):  # the answer is about the third member in place of the second
+    if words.contrary_order is not None and polarity.contrary:  # the answer is about the third member
         members = tuple(members[place] for place in words.contrary_order)
     return replace(columns, members=members, observed=observed, polarity=polarity)
 
