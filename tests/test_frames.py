@@ -152,7 +152,10 @@ def test_classifiers_of_scikit_learn_read_missing_numbers():
             [1.0, "x"] * (N // 2),
             "the values of column 'bad' of X have no common type, they are of type float, str; convert all",
         ),
-        ([2**70] * N, "the values of column 'bad' of X .* of type int; convert all of them to numbers of at most 64 bits"),
+        (
+            [2**70] * N,
+            "the values of column 'bad' of X .* of type int; convert all of them to numbers of at most 64 bits",
+        ),
         (
             pd.cut(np.arange(N), 4),
             "X, column bad: the categories of the column are of type .*; convert them to text .*X\\['bad'\\].astype",
@@ -169,7 +172,9 @@ def test_columns_that_are_no_features_are_named(column, message):
 
 
 def test_tables_that_cannot_be_read_say_what_to_do():
-    with pytest.raises(ValueError, match=r"X is a polars LazyFrame, whose rows are not computed yet; pass X.collect\(\)"):
+    with pytest.raises(
+        ValueError, match=r"X is a polars LazyFrame, whose rows are not computed yet; pass X.collect\(\)"
+    ):
         AggregateClassifier(**FAST).fit(in_polars().lazy(), TARGET)
     twice = pd.concat([in_pandas(), in_pandas()[["age"]]], axis=1)
     with pytest.raises(ValueError, match="X has more than one column named 'age'; rename all but one"):

@@ -99,9 +99,7 @@ def test_a_missing_folder_is_noticed_before_the_work(calls, tmp_path):
     result = call("bench", "engine", "--json", str(tmp_path / "missing" / "engine.json"))
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert re.fullmatch(
-        r"the folder \S+missing does not exist; create it, or name a file elsewhere\n", result.stderr
-    )
+    assert re.fullmatch(r"the folder \S+missing does not exist; create it, or name a file elsewhere\n", result.stderr)
     assert calls == []
 
 

@@ -193,7 +193,12 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
         ("median(2)", "z", "1", r"there is no aggregate 'median\(2\)'; choose one of label_proportions, .*, majority"),
         ("no_such_module:Kind", "z", "1", "'no_such_module:Kind' could not be imported: No module named"),
         ("unbag:Groups", "z", "1", "Groups in unbag is no subclass of unbag.Aggregate"),
-        ("crowds_of_ours:SomePositive", "not_many", "1", "may mean the contrary of what SomePositive observes; call it"),
+        (
+            "crowds_of_ours:SomePositive",
+            "not_many",
+            "1",
+            "may mean the contrary of what SomePositive observes; call it",
+        ),
     ],
 )
 @pytest.mark.usefixtures("kind")
