@@ -1,4 +1,4 @@
-"""``unbag fit`` and ``NetworkTraining(checkpoint=)``, killed at random moments; `test_killed_fits.py` runs this file as a script.
+"""``unbag fit`` and ``NetworkTraining(checkpoint=)``, killed at random moments, as `test_killed_fits.py` runs them.
 
     python tests/helpers/killed_fits.py FOLDER 100 7
 
