@@ -126,6 +126,17 @@ def test_arrays_and_numbered_columns_are_in_the_order_of_the_classes():
     assert clf.score(X, turned, groups=GROUPS) == clf.score(X, values, groups=GROUPS)
 
 
+@pytest.mark.parametrize("classes", [["1", "0"], [1, 2], ["2", "1"]])
+def test_numbers_of_columns_that_could_be_names_of_classes_are_refused(classes):
+    z = COUNTS.set_axis([0, 1], axis=1)
+    for y, groups in ((z, GROUPS), (unbag.target(IDS, z), None)):
+        with pytest.raises(ValueError, match=r"the columns are \[0, 1\], the classes are") as error:
+            AggregateClassifier(model="linear", classes=classes).fit(X, y, groups=groups)
+        assert ("the types differ, str and int" in str(error.value)) == isinstance(classes[0], str)
+    assert match_columns([0, 1], [1.0, 0.0]) == [1, 0]
+    assert match_columns([0, 1], ["well", "ill"]) == [0, 1]
+
+
 def test_logits_are_matched_where_their_classes_are_named():
     expected = LabelProportions().log_likelihood(LOGITS, GROUPS, COUNTS.to_numpy())
     for use in (LabelProportions().log_likelihood, LabelProportions().posterior):

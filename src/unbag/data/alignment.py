@@ -105,7 +105,8 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
 def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: str = "z") -> list[int]:
     """Return the number of the column of each class.
 
-    Columns without names, and the numbers 0 to k - 1 if classes have other names, are in the order of the classes.
+    Columns without names are in the order of the classes, and the numbers 0 to k - 1 too, unless the name of a class
+    is, or reads like, one of them.
 
     Examples
     --------
@@ -115,12 +116,14 @@ def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: s
     wanted = [_as_name(label) for label in classes]
     if columns is None:
         return [*range(len(wanted))]
-    if set(columns) != set(wanted) and is_numbering(columns):
+    if set(columns) != set(wanted) and is_numbering(columns) and not _could_mean(columns, wanted):
         wanted = [*range(len(columns))]
     if set(columns) != set(wanted):
+        missing = [label for label in wanted if label not in columns]
+        unknown = [label for label in columns if label not in wanted]
         raise ValueError(
             f"the columns of {name} must have the names of the classes: the columns are {[*columns]}, the classes are "
-            f"{wanted}; rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
+            f"{wanted}{_describe_types(missing, unknown)}; rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
         )
     return [[*columns].index(label) for label in wanted]
 
@@ -194,13 +197,18 @@ def _check_same(labels: Sequence[Any], ids: Sequence[Any], name: str, advice: st
     unknown = [label for label in labels if label not in wanted]
     if not missing and not unknown:
         return
-    if {*map(str, missing)} & {*map(str, unknown)}:
-        kinds = f"{type(missing[0]).__name__} and {type(unknown[0]).__name__}"
-        advice = f"; the types differ, {kinds}: convert both to the same type{advice}"
     raise ValueError(
         f"{name} must have exactly one entry for each id: {_name_ids(missing)} missing, "
-        f"{_name_ids(unknown)} not among the ids{advice}"
+        f"{_name_ids(unknown)} not among the ids{_describe_types(missing, unknown)}{advice}"
     )
+
+
+def _describe_types(missing: Sequence[Any], unknown: Sequence[Any]) -> str:
+    """Return advice for names that are equal as text but differ in their types; empty for others."""
+    if not {*map(str, missing)} & {*map(str, unknown)}:
+        return ""
+    kinds = f"{type(missing[0]).__name__} and {type(unknown[0]).__name__}"
+    return f"; the types differ, {kinds}: convert both to the same type"
 
 
 def _name_ids(ids: list[Any]) -> str:
