@@ -123,7 +123,8 @@ def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: s
         unknown = [label for label in columns if label not in wanted]
         raise ValueError(
             f"the columns of {name} must have the names of the classes: the columns are {[*columns]}, the classes are "
-            f"{wanted}{_describe_types(missing, unknown)}; rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
+            f"{wanted}{_describe_types(missing, unknown)}; rename the columns, or pass {name}.to_numpy() if they are in "
+            "the order of the classes"
         )
     return [[*columns].index(label) for label in wanted]
 
