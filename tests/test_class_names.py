@@ -36,6 +36,10 @@ TABLES = {
     "pyarrow": lambda table: pa.table(table.to_dict("list")),
     "dict of rows": lambda table: {ward: table.loc[ward] for ward in table.index},
     "dict of dicts": lambda table: table.to_dict("index"),
+    "struct of polars": lambda table: pl.DataFrame(table.to_dict("list")).to_struct("s"),
+    "struct of pyarrow": lambda table: pa.array(table.to_dict("records")),
+    "column of dicts": lambda table: pd.Series(table.iloc[::-1].to_dict("index")),
+    "named tuples": lambda table: [*table.itertuples(index=False)],
     "statements": published.exact,
     "statements from polars": lambda table: published.exact(pl.DataFrame(table.to_dict("list"))),
     "statements in another order": lambda table: published.exact(table.iloc[::-1]),
@@ -48,7 +52,7 @@ AGGREGATES = {
     name: "possible_members"
     if name == "possible members"
     else "published_counts"
-    if name[0] == "s"
+    if name.startswith(("statements", "suppressed"))
     else "label_proportions"
     for name in TABLES
 }
@@ -97,6 +101,19 @@ def test_published_counts_keep_the_names_of_their_tables():
         published.between(z, z.iloc[::-1] + 4)
 
 
+@pytest.mark.parametrize("form", [form for form, aggregate in AGGREGATES.items() if aggregate == "label_proportions"])
+def test_targets_keep_the_names_of_every_form(form):
+    y, expected = unbag.target(IDS, TABLES[form](COUNTS)), unbag.target(IDS, COUNTS)
+    assert columns_of_target(y) == ["ill", "well"]
+    assert np.array_equal(y["z"], expected["z"])
+
+
+@pytest.mark.parametrize("form", ["struct of polars", "struct of pyarrow", "column of dicts", "named tuples"])
+def test_statements_refuse_rows_with_names(form):
+    with pytest.raises(ValueError, match="published counts with names must be a table"):
+        published.exact(TABLES[form](COUNTS))
+
+
 @pytest.mark.parametrize("names", [["ill", "healthy"], ["Ill", "Well"], [1, 2]])
 def test_other_names_are_refused_with_both_lists(names):
     z = COUNTS.set_axis(names, axis=1)
@@ -124,6 +141,17 @@ def test_arrays_and_numbered_columns_are_in_the_order_of_the_classes():
     turned = pd.DataFrame(values)[[1, 0]]  # the numbers of the columns, in another order
     assert fitted(turned).classes_.tolist() == [0, 1]
     assert clf.score(X, turned, groups=GROUPS) == clf.score(X, values, groups=GROUPS)
+
+
+@pytest.mark.parametrize("classes", [["1", "0"], [1, 2], ["2", "1"]])
+def test_numbers_of_columns_that_could_be_names_of_classes_are_refused(classes):
+    z = COUNTS.set_axis([0, 1], axis=1)
+    for y, groups in ((z, GROUPS), (unbag.target(IDS, z), None)):
+        with pytest.raises(ValueError, match=r"the columns are \[0, 1\], the classes are") as error:
+            AggregateClassifier(model="linear", classes=classes).fit(X, y, groups=groups)
+        assert ("the types differ, str and int" in str(error.value)) == isinstance(classes[0], str)
+    assert match_columns([0, 1], [1.0, 0.0]) == [1, 0]
+    assert match_columns([0, 1], ["well", "ill"]) == [0, 1]
 
 
 def test_logits_are_matched_where_their_classes_are_named():

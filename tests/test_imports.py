@@ -5,6 +5,7 @@ In processes of their own, because other tests have imported everything already;
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -33,6 +34,8 @@ def test_everything_is_imported_by_a_star():
 
 def test_modules_are_imported_by_their_name_and_others_are_missed():
     assert unbag.objectives.losses is sys.modules["unbag.objectives.losses"]
+    assert importlib.import_module("unbag.losses") is unbag.losses is unbag.objectives.losses
+    assert unbag.losses.__spec__.name == "unbag.objectives.losses"
     assert not hasattr(unbag, "nothing")
     with pytest.raises(AttributeError, match="module 'unbag' has no attribute 'nothing'"):
         unbag.nothing  # noqa: B018

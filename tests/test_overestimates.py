@@ -106,13 +106,14 @@ def repeated(how, seed=0, columns=6):
         "near": (240, 4, 0.01),
         "twice": (240, 2, 0.05),
         "visits": (100, 12, 0.3),
+        "many visits": (30, 100, 0.1),
     }[how]
     subjects = np.tile(np.arange(n), copies)
     base, y = rng.normal(size=(n, columns)), rng.integers(0, 2, n)
     return base[subjects] + noise * rng.normal(size=(len(subjects), columns)), y[subjects], subjects
 
 
-@pytest.mark.parametrize("how", ["copies", "near", "twice", "visits"])
+@pytest.mark.parametrize("how", ["copies", "near", "twice", "visits", "many visits"])
 def test_near_duplicates_in_other_groups_are_reported_with_numbers(how):
     X, y, _ = repeated(how, columns=8)
     groups = Groups.from_ids(np.random.default_rng(1).permutation(len(y)) // 6)

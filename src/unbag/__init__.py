@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unbag._utils.plugins import MovedModules
+from unbag._utils.plugins import PUBLIC_MODULES, MovedModules
 from unbag._utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ _MODULES = {
     "target": "unbag.data.targets",
 }
 __all__ = list(_MODULES)
-_PUBLIC_MODULES = {"losses": "unbag.objectives.losses", "models": "unbag.learners.architectures"}
 sys.meta_path.append(MovedModules)  # the last finder: only asked for modules that do not exist
 
 
@@ -84,7 +83,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
-    module = _PUBLIC_MODULES.get(name, f"{__name__}.{name}")
+    module = PUBLIC_MODULES.get(name, f"{__name__}.{name}")
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

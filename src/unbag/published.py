@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.data.alignment import columns_of
+from unbag.data.alignment import columns_of, rows_with_names
 from unbag.noise import KINDS, Noise
 
 FIELDS = ("low", "high", "noise", "value", "scale", "missing")
@@ -237,6 +237,10 @@ def describe_statement(statement: Sequence[float]) -> str:
 def _numbers(values: Any) -> Tensor:
     if isinstance(values, Tensor):
         return values.double()
+    if rows_with_names(values) is not None:
+        raise ValueError(
+            "published counts with names must be a table; make one of rows with names by pandas.DataFrame(rows)"
+        )
     return torch.from_numpy(np.array(values, dtype=np.float64))
 
 

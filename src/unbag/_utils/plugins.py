@@ -1,10 +1,12 @@
-"""Commands and models that other installed packages add, found by their entry points."""
+"""Commands, models and checks of other installed packages, and modules that have another name or have moved."""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any
 
 COMMANDS = "unbag.commands"
@@ -18,6 +20,9 @@ CHECKS = "unbag.checks"
 
 EXPERIMENTS = {COMMANDS: ("bench", "reproduce"), MODELS: ("densenet", "lenet")}
 """Names that the package unbag-experiments adds; errors mention it where it is not installed."""
+
+PUBLIC_MODULES = {"losses": "unbag.objectives.losses", "models": "unbag.learners.architectures"}
+"""Public names of modules, and where they are."""
 
 _MOVED = ("baselines", "benchmarks", "datasets", "experiments")
 
@@ -39,13 +44,30 @@ def how_to_install(name: str) -> str:
     return f"{name} is part of the package unbag-experiments; install it with: pip install unbag-experiments"
 
 
+class _Alias:
+    """Loader that returns a module which is imported by its own name."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has set that of the alias
+
+
 class MovedModules:
-    """Finder of the modules that were part of unbag until 0.2.0; importing them raises an error with the new name."""
+    """Finder of public modules; for those that were part of unbag until 0.2.0, it raises an error with the new name."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Return None, or raise an error for a module that has moved."""
+        """Return how to import a module, None, or raise an error for a module that has moved."""
         package, _, module = name.partition(".")
+        if package == "unbag" and module in PUBLIC_MODULES:
+            return ModuleSpec(name, _Alias(PUBLIC_MODULES[module]))  # type: ignore[arg-type]  # has both methods
         if package == "unbag" and module in _MOVED:
             new = "unbag_experiments" + (f".{module}" if module != "experiments" else "")
             raise ModuleNotFoundError(f"{how_to_install(name)}, and import {new}", name=name)

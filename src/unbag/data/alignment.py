@@ -80,8 +80,9 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
 def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
     """Return the values of a table, and the names of its columns; None where they have none.
 
-    A table is a table of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from such a table, or
-    a list of dicts or pandas rows, whose values are brought into the order of the first.
+    A table is a table of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from such a table, a
+    column of structs, or a list of dicts, named tuples or pandas rows, whose values are brought into the order of the
+    first.
 
     Examples
     --------
@@ -90,8 +91,9 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
     >>> split_columns([[0, 2], [0, 1]])
     ([[0, 2], [0, 1]], None)
     """
-    if isinstance(value, list | tuple) and value and (names := _names_of_row(value[0])) is not None:
-        return [_read_row(row, names, name) for row in value], names
+    if (rows := rows_with_names(value)) is not None:
+        names = _names_of_row(rows[0]) or []
+        return [_read_row(row, names, name) for row in rows], names
     columns = columns_of(value)
     value = value.as_subclass(Tensor) if isinstance(value, Tensor) else value
     if columns is None or _are_numbered(columns):
@@ -105,7 +107,8 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
 def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: str = "z") -> list[int]:
     """Return the number of the column of each class.
 
-    Columns without names, and the numbers 0 to k - 1 if classes have other names, are in the order of the classes.
+    Columns without names are in the order of the classes, and the numbers 0 to k - 1 too, unless the name of a class
+    is, or reads like, one of them.
 
     Examples
     --------
@@ -115,12 +118,15 @@ def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: s
     wanted = [_as_name(label) for label in classes]
     if columns is None:
         return [*range(len(wanted))]
-    if set(columns) != set(wanted) and is_numbering(columns):
+    if set(columns) != set(wanted) and is_numbering(columns) and not _could_mean(columns, wanted):
         wanted = [*range(len(columns))]
     if set(columns) != set(wanted):
+        missing = [label for label in wanted if label not in columns]
+        unknown = [label for label in columns if label not in wanted]
         raise ValueError(
             f"the columns of {name} must have the names of the classes: the columns are {[*columns]}, the classes are "
-            f"{wanted}; rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
+            f"{wanted}{_describe_types(missing, unknown)}; rename the columns, or pass {name}.to_numpy() if they are "
+            "in the order of the classes"
         )
     return [[*columns].index(label) for label in wanted]
 
@@ -128,6 +134,19 @@ def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: s
 def is_numbering(names: Sequence[Any]) -> bool:
     """Return whether names are the whole numbers from 0 on, in any order."""
     return not any(isinstance(name, bool | str) for name in names) and set(names) == set(range(len(names)))
+
+
+def rows_with_names(value: Any) -> list[Any] | tuple[Any, ...] | None:
+    """Return the rows of a list or a column of dicts, named tuples, structs or pandas rows; None for anything else."""
+    if isinstance(value, list | tuple):
+        rows = value
+    elif columns_of(value) is None and (read := getattr(value, "to_pylist", getattr(value, "to_list", None))):
+        first = next(iter(value), None)
+        first = first.as_py() if hasattr(first, "as_py") else first
+        rows = [] if _names_of_row(first) is None else read()
+    else:
+        return None
+    return rows if len(rows) and _names_of_row(rows[0]) is not None else None
 
 
 def columns_of(value: Any) -> Any:
@@ -151,9 +170,13 @@ def _as_name(value: Any) -> Any:
 
 
 def _names_of_row(row: Any) -> list[Any] | None:
-    names = (
-        [*row] if isinstance(row, Mapping) else None if index_of(row) is None or has_default_index(row) else row.index
-    )
+    """Return the names of the entries of a row; None where they have none."""
+    if isinstance(row, Mapping):
+        names = [*row]
+    elif isinstance(row, tuple):
+        names = getattr(row, "_fields", None)
+    else:
+        names = None if index_of(row) is None or has_default_index(row) else row.index
     return None if names is None else [_as_name(name) for name in names]
 
 
@@ -194,13 +217,18 @@ def _check_same(labels: Sequence[Any], ids: Sequence[Any], name: str, advice: st
     unknown = [label for label in labels if label not in wanted]
     if not missing and not unknown:
         return
-    if {*map(str, missing)} & {*map(str, unknown)}:
-        kinds = f"{type(missing[0]).__name__} and {type(unknown[0]).__name__}"
-        advice = f"; the types differ, {kinds}: convert both to the same type{advice}"
     raise ValueError(
         f"{name} must have exactly one entry for each id: {_name_ids(missing)} missing, "
-        f"{_name_ids(unknown)} not among the ids{advice}"
+        f"{_name_ids(unknown)} not among the ids{_describe_types(missing, unknown)}{advice}"
     )
+
+
+def _describe_types(missing: Sequence[Any], unknown: Sequence[Any]) -> str:
+    """Return advice for names that are equal as text but differ in their types; empty for others."""
+    if not {*map(str, missing)} & {*map(str, unknown)}:
+        return ""
+    kinds = f"{type(missing[0]).__name__} and {type(unknown[0]).__name__}"
+    return f"; the types differ, {kinds}: convert both to the same type"
 
 
 def _name_ids(ids: list[Any]) -> str:

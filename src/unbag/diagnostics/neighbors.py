@@ -19,6 +19,8 @@ MAX_COLUMNS = 50
 """Bounds of the search, which takes at most a few seconds."""
 MAX_COPIES = 32
 """Near-duplicates of a row are among so many nearest rows; as many further ones show what distances are usual."""
+PARTS = (1, 4, 16)
+"""Rows are thinned out by these factors, one after the other, until near-duplicates are few enough to be found."""
 MIN_ROWS = 3 * MAX_COPIES
 MIN_OBJECTS = 20
 """Rows with near-duplicates must be so many different ones, or four for each class: classes are no duplicates."""
@@ -62,15 +64,23 @@ def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) ->
     n_classes
         Number of classes, each of which may be a narrow cluster.
     """
+    random = np.random.default_rng(0)
+    for part in PARTS:
+        n = min(len(X) // part, MAX_ROWS)
+        if n < MIN_ROWS:
+            break
+        rows = np.arange(n) if n == len(X) else random.choice(len(X), n, replace=False)
+        if (found := _compare_neighbors(X[rows], unit[rows], n_classes, random)) is not None:
+            return found._replace(n_copies=found.n_copies * len(X) // n)
+    return None
+
+
+def _compare_neighbors(
+    X: np.ndarray, unit: np.ndarray, n_classes: int, random: np.random.Generator
+) -> NearDuplicates | None:
     from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 (slow to import)
 
-    random = np.random.default_rng(0)
-    if len(X) > MAX_ROWS:
-        rows = random.choice(len(X), MAX_ROWS, replace=False)
-        X, unit = X[rows], unit[rows]
     n = len(X)
-    if n < MIN_ROWS:
-        return None
     several = [j for j in range(X.shape[1]) if len(np.unique(X[:, j])) >= MIN_VALUES]
     if len(several) < 2:
         return None
