@@ -204,6 +204,29 @@ def test_features_of_rows_and_groups_are_no_share(feature):
     assert "share_column" not in kinds(look_at(np.c_[rng.normal(size=len(y)), column], y, Groups.from_ids(ids)))
 
 
+@pytest.mark.parametrize("effect", [0.5, 2, 5, 20])
+@pytest.mark.parametrize("sample", [[0, 0, 1, 1], [0, 1, -1, -1], [0, 0, 0, 1, 1, 1, 1, -1], [0, 1, 2, -1]])
+def test_features_in_groups_with_similar_shares_are_no_share(effect, sample):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        n, k = int(rng.integers(12, 200)), max(sample) + 1
+        drawn = [np.where(np.array(sample) < 0, rng.integers(0, k, len(sample)), sample) for _ in range(n)]
+        y = np.concatenate([[*range(k), *drawn[0][k:]], *drawn[1:]])
+        X = rng.normal(size=(len(y), 3)) + effect * y[:, None]
+        X[:, 2] += np.repeat(rng.normal(size=n), len(sample))
+        assert "share_column" not in kinds(look_at(X, y, Groups.from_sizes([len(sample)] * n), k))
+
+
+@pytest.mark.parametrize("noise", [0, 0.1])
+def test_a_share_is_found_where_shares_are_similar(noise):
+    rng = np.random.default_rng(0)
+    y = np.concatenate([[0, 1, *rng.integers(0, 2, 2)] if i % 2 else [0, 0, 1, 1] for i in range(200)])
+    share = np.repeat(y.reshape(-1, 4).mean(1), 4)
+    X = np.c_[rng.normal(size=800) + 2 * y, share + noise * rng.normal(size=800)]
+    (found,) = [f for f in look_at(X, y, Groups.from_sizes([4] * 200)) if f.kind == "share_column"]
+    assert "column 1 of X follows the share of class" in found.message
+
+
 # The mixture of groups.
 
 

@@ -29,6 +29,10 @@ MIN_GROUPS = 10
 """Fewer groups show no relation to their size or shares."""
 MAX_WITHIN = 0.25
 """The variation of a column within groups explains at most this part of the labels if it holds the share of a class."""
+MIN_CORRELATION = 0.5
+"""Squared correlation at least of the shares of a class with the means of a column that holds them."""
+MARGIN = 0.5
+"""Part of the variation within groups that its slope demands of a property of rows, which the slope estimates roughly."""
 
 
 @register_check("rows")
@@ -91,7 +95,9 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
 
     If labels are independent given the columns, the mean of a column in a group of m rows predicts the share of a class
     with a variance of p (1 - p) / m, less what differences between the rows of a group explain. A column that is closer
-    to the shares although it hardly varies within groups was computed from the counts.
+    to the shares although it hardly varies within groups was computed from the counts. Where groups were drawn to have
+    similar shares, every column is that close; therefore the shares must also correlate with the column, and it must
+    vary less within groups than a property of rows with this relation to the labels.
     """
     from scipy.stats import f  # noqa: PLC0415 (slow to import)
 
@@ -103,6 +109,7 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
         shares = s.checked.double() / m  # (groups, classes)
         freedom = len(groups.members) - n
         variance = (m * shares * (1 - shares)).sum(0) / freedom  # of the label of a row in a group
+        varying = (shares.amax(0) > shares.amin(0)).nonzero().flatten().tolist()
         log_limit = np.log(CHANCE / context.table.shape[1] / k)
         for columns in torch.arange(context.table.shape[1]).split(max(1, NUMBERS_AT_ONCE // len(groups.members))):
             values = context.table[:, columns][groups.members].double().nan_to_num()
@@ -110,7 +117,7 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
             within = (values - groups.segments.expand(means)).square().sum(0) / freedom
             centred = means - _mean(means, m)
             reported = torch.zeros(len(columns), dtype=torch.bool)
-            for label in range(k):
+            for label in varying:
                 y = (shares - _mean(shares, m))[:, [label]]
                 slope = (m * centred * y).sum(0) / (m * centred.square()).sum(0).clamp(min=1e-300)
                 residual = (m * (y - slope * centred).square()).sum(0)
@@ -118,14 +125,21 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
                 unexplained = (variance[label] - explained).clamp(min=1e-300)
                 ratio = (residual / (n - 2) / unexplained).numpy()
                 unlikely = torch.from_numpy(f.logcdf(ratio, n - 2, freedom)) < log_limit
-                held = unlikely & (explained < MAX_WITHIN * variance[label]) & ~reported
+                correlation = 1 - residual / (m * y.square()).sum().clamp(min=1e-300)
+                held = unlikely & (explained < MAX_WITHIN * variance[label]) & (correlation >= MIN_CORRELATION)
+                held &= ~reported
+                # By chance, unrelated columns correlate; and a property of rows varies within groups as labels do.
+                related = correlation / (1 - correlation).clamp(min=1e-15) * (n - 2)
+                held &= torch.from_numpy(f.logsf(related.numpy(), 1, n - 2)) < log_limit
+                gain = (m * centred * y).sum(0) / (m * y.square()).sum().clamp(min=1e-300)  # of the column
+                expected = (MARGIN * gain.square() * variance[label]).clamp(min=1e-300)
+                held &= torch.from_numpy(f.logcdf((within / expected).numpy(), freedom, n - 2)) < log_limit
                 reported |= held
                 for place in held.nonzero().flatten().tolist():
-                    correlation = 1 - residual[place] / (m * y.square()).sum()
                     yield Finding(
                         "share_column",
                         f"column {context.name_column(int(columns[place]))} of X follows the share of class "
-                        f"{context.classes[label]} in {n:,} groups (squared correlation {correlation:.3f}) more "
+                        f"{context.classes[label]} in {n:,} groups (squared correlation {correlation[place]:.3f}) more "
                         "closely than independent labels permit, and hardly varies within groups: it was computed "
                         "from the counts; leave it out",
                     )
