@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions, noise, published
-from unbag.data.alignment import match_columns, split_columns
+from unbag.data.alignment import match_columns, read_per_group, split_columns
 from unbag.data.targets import columns_of_target
 from unbag.training import Observations
 
@@ -92,7 +93,7 @@ def test_published_counts_keep_the_names_of_their_tables():
         values, columns = split_columns(make(z))
         assert columns == ["well", "ill"]
         assert torch.equal(values, make(z.to_numpy()))
-    assert type(published.exact(z)[:3]) is torch.Tensor
+    assert type(published.exact(z)[:3, 0]) is torch.Tensor
     with pytest.raises(
         ValueError, match=r"the same columns in the same order, got \['well', 'ill'\] and \['ill', 'well'\]"
     ):
@@ -109,6 +110,39 @@ def test_targets_keep_the_names_of_every_form(form):
 
 
 SMALL = pd.DataFrame({"well": [4, 30, 200], "ill": [1, 20, 300]}, index=["a", "b", "c"])
+
+
+def test_operations_on_statements_keep_the_names_or_drop_both():
+    z, plain = published.exact(SMALL), published.exact(SMALL.to_numpy())
+    mask, order = torch.tensor([True, False, True]), [2, 0, 1]
+    for result, expected, index, columns in (
+        (z + 0, plain, "abc", ["well", "ill"]),
+        (2 * z / 2, plain, "abc", ["well", "ill"]),
+        (z[1:], plain[1:], "bc", ["well", "ill"]),
+        (z[order], plain[order], "cab", ["well", "ill"]),
+        (z[mask], plain[mask], "ac", ["well", "ill"]),
+        (z[:, [1, 0]], plain[:, [1, 0]], "abc", ["ill", "well"]),
+        (z[1:, [1]], plain[1:, [1]], "bc", ["ill"]),
+        (torch.cat([z[2:], z[:2]]), plain[order], "cab", ["well", "ill"]),
+        (copy.deepcopy(z), plain, "abc", ["well", "ill"]),
+        (pickle.loads(pickle.dumps(z)), plain, "abc", ["well", "ill"]),
+    ):
+        values, names = split_columns(result)
+        assert torch.equal(values, expected)
+        assert ([*result.index], names) == ([*index], columns)
+    for result in (z[0], z[..., 0], z[order, [0, 1, 0]], z[:, :, :2], z + z, z.flip(1), torch.cat([z, z], 1)):
+        assert type(result) is torch.Tensor
+    for z in (published.exact(pl.DataFrame(SMALL)), published.exact(SMALL.reset_index(drop=True))):
+        assert torch.cat([z, z]).index is None
+        assert split_columns(torch.cat([z, z])[[0, 4]])[1] == split_columns(z[[0, 1]])[1] == ["well", "ill"]
+    assert split_columns(published.exact(pd.DataFrame(SMALL.to_numpy()))[:, [1, 0]])[1] is None
+    unnamed = published.exact(SMALL.set_axis(range(2), axis=1))[:, [1, 0]] + 0
+    assert ([*unnamed.index], unnamed.columns) == ([*"abc"], None)
+    with pytest.raises(ValueError, match="the same columns in the same order"):
+        torch.cat([z, z[:, [1, 0]]])
+    ids = Groups.from_ids(["a", "b"])
+    with pytest.raises(ValueError, match=r"drop the index by z\.index = None if its rows"):
+        read_per_group(published.exact(SMALL)[1:], ids)
 
 
 def test_missing_members_are_matched_by_name():

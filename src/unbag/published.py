@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from unbag.data.alignment import align, columns_of, match_columns, names_of_row, rows_with_names, split_columns
-from unbag.data.ids import index_of
+from unbag.data.ids import has_default_index, index_of
 from unbag.noise import KINDS, Noise
 
 FIELDS = ("low", "high", "noise", "value", "scale", "missing")
@@ -42,8 +42,9 @@ WHOLE = 1e-6
 class Statements(Tensor):
     """Statements with the index and the columns of their table.
 
-    ``clone``, ``to``, ``cpu`` and ``torch.where`` keep both; the result of any other operation is a plain tensor, whose
-    rows and columns are in the order of the groups and the classes.
+    Copies, ``to``, ``cpu``, ``torch.where``, arithmetic with numbers, ``torch.cat`` of groups, and the selection of
+    groups or classes with a slice, a list or a mask keep both. The result of any other operation is a plain tensor,
+    whose rows and columns are in the order of the groups and the classes. To ignore the index, set it to None.
     """
 
     index: Any
@@ -60,22 +61,77 @@ class Statements(Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             plain = [arg.as_subclass(Tensor) if isinstance(arg, Statements) else arg for arg in args]
             result = func(*plain, **(kwargs or {}))
-        return _label(result, *labelled) if func in _KEEP_NAMES else result
+        if func in _KEEP_NAMES:
+            return _label(result, *labelled)
+        if func is Tensor.__getitem__:
+            return _label_selection(result, args[0], args[1])
+        if func in (torch.cat, torch.concat, torch.concatenate):
+            return _label_joined(result, *args, **(kwargs or {}))
+        numbers = [arg for arg in args if not isinstance(arg, Statements) and np.ndim(arg) == 0]
+        if func.__name__.strip("_") in _ARITHMETIC and len(labelled) == 1 and len(numbers) == len(args) - 1:
+            return _label(result, *labelled)
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Store the index and the columns with the values."""
+        return with_names, (self.as_subclass(Tensor), self.index, self.columns)
 
 
-_KEEP_NAMES = (torch.where, Tensor.clone, Tensor.to, Tensor.cpu)
+_KEEP_NAMES = (torch.where, Tensor.clone, Tensor.to, Tensor.cpu, Tensor.double, Tensor.__deepcopy__)
+_ARITHMETIC = ("add", "radd", "sub", "mul", "rmul", "div", "truediv")
+
+
+def _label_selection(result: Tensor, z: Statements, key: Any) -> Tensor:
+    """Label selected groups and classes; any other selection has no names."""
+    keys: list[Any] = [*key] if isinstance(key, tuple) else [key]
+    if z.ndim != 3 or result.ndim != 3 or len(keys) > 2:
+        return result
+    if not all(np.ndim(part) < 2 and isinstance(part, slice | list | np.ndarray | Tensor) for part in keys):
+        return result
+    rows, columns = [*keys, slice(None)][:2]
+    names = z.columns if _is_whole(columns) or split_columns(z)[1] is not None else None
+    return with_names(result, _take(z.index, rows), _take(names, columns))
+
+
+def _is_whole(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+def _take(labels: Any, key: Any) -> Any:
+    """Return the labels that a slice, a list or a mask selects."""
+    if labels is None or isinstance(key, slice):
+        return labels if labels is None or _is_whole(key) else labels[key]
+    places = np.arange(len(labels))[key.cpu().numpy() if isinstance(key, Tensor) else np.asarray(key)]
+    return labels[places] if hasattr(labels, "tolist") else [labels[place] for place in places]
+
+
+def _label_joined(result: Tensor, tables: Sequence[Tensor], dim: int = 0, **_: Any) -> Tensor:
+    """Label joined groups with the columns of their tables, which must be equal, and with their indexes."""
+    labelled = [table for table in tables if isinstance(table, Statements)]
+    if dim % result.ndim or not labelled:
+        return result
+    columns = [[*table.columns] for table in labelled if table.columns is not None]
+    if any(names != columns[0] for names in columns):
+        raise ValueError(f"tables must have the same columns in the same order, got {columns[0]} and {columns[-1]}")
+    indexes: list[Any] = [getattr(table, "index", None) for table in tables]
+    has_labels = all(index is not None for index in indexes) and not all(map(has_default_index, labelled))
+    index = indexes[0].append(indexes[1:]) if has_labels else None
+    return with_names(result, index, next((table.columns for table in labelled if table.columns is not None), None))
 
 
 def _label(z: Tensor, *tables: Any) -> Tensor:
     """Label statements with the index and the columns of their tables, which must be equal."""
-    tables = tuple(table for table in tables if columns_of(table) is not None)
+    tables = tuple(table for table in tables if columns_of(table) is not None or isinstance(table, Statements))
     if not tables:
         return z
+    found: dict[str, Any] = {}
     for names in ("index", "columns"):
-        labels = [[*values] for table in tables if (values := getattr(table, names, None)) is not None]
+        given = [values for table in tables if (values := getattr(table, names, None)) is not None]
+        found[names] = given[0] if given else None
+        labels = [[*values] for values in given]
         if any(values != labels[0] for values in labels):
             raise ValueError(f"tables must have the same {names} in the same order, got {labels[0]} and {labels[-1]}")
-    return with_names(z, getattr(tables[0], "index", None), columns_of(tables[0]))
+    return with_names(z, **found)
 
 
 def with_names(z: Tensor, index: Any, columns: Any) -> Tensor:

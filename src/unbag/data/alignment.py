@@ -69,9 +69,8 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
         return value
     if has_default_index(value) and not _could_mean(labels, ids):
         return value
-    _check_same(
-        labels, ids, name, f"; drop the index with {name}.to_numpy() if its rows are in the order of the groups"
-    )
+    without = f"by {name}.index = None" if isinstance(value, Tensor) else f"with {name}.to_numpy()"
+    _check_same(labels, ids, name, f"; drop the index {without} if its rows are in the order of the groups")
     place = {label: number for number, label in enumerate(labels)}
     rows = [place[group_id] for group_id in ids]
     return value.iloc[rows] if hasattr(value, "iloc") else value.take_rows(rows)
