@@ -43,6 +43,7 @@ TABLES = {
     "named tuples": lambda table: [*table.itertuples(index=False)],
     "statements": published.exact,
     "statements from polars": lambda table: published.exact(pl.DataFrame(table.to_dict("list"))),
+    "statements from pyarrow": lambda table: published.exact(pa.table(table.to_dict("list"))),
     "statements in another order": lambda table: published.exact(table.iloc[::-1]),
     "suppressed": lambda table: torch.where(
         torch.tensor(table.to_numpy() == 0)[..., None], published.between(0, 0), published.exact(table)

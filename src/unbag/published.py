@@ -125,8 +125,8 @@ def _label(z: Tensor, *tables: Any) -> Tensor:
     if not tables:
         return z
     found: dict[str, Any] = {}
-    for names in ("index", "columns"):
-        given = [values for table in tables if (values := getattr(table, names, None)) is not None]
+    for names, read in (("index", lambda table: getattr(table, "index", None)), ("columns", columns_of)):
+        given = [values for table in tables if (values := read(table)) is not None]
         found[names] = given[0] if given else None
         labels = [[*values] for values in given]
         if any(values != labels[0] for values in labels):
