@@ -108,6 +108,52 @@ def test_targets_keep_the_names_of_every_form(form):
     assert np.array_equal(y["z"], expected["z"])
 
 
+SMALL = pd.DataFrame({"well": [4, 30, 200], "ill": [1, 20, 300]}, index=["a", "b", "c"])
+
+
+def test_missing_members_are_matched_by_name():
+    expected = published.with_missing(published.exact(SMALL.to_numpy()), [0, 1, 10], [0.7, 0.3])
+    members, shares = pd.Series({"c": 10, "b": 1, "a": 0}), pd.Series({"ill": 0.3, "well": 0.7})
+    by_group = pd.DataFrame([shares] * 3, index=["c", "b", "a"])
+    for some in (members, members.to_dict(), [0, 1, 10]):
+        for share in (shares, shares.to_dict(), by_group, pl.DataFrame(by_group), [shares.to_dict()] * 3, [0.7, 0.3]):
+            z = published.with_missing(published.exact(SMALL), some, share)
+            assert torch.equal(split_columns(z)[0], expected)
+    z = published.exact(SMALL.set_axis([0, 1, 2]))
+    z = published.with_missing(z, pd.Series({2: 10, 1: 1, 0: 0}), [0.7, 0.3])
+    assert torch.equal(split_columns(z)[0], expected)
+    for share in (shares.rename({"ill": "sick"}), by_group.rename(columns={"ill": "sick"})):
+        with pytest.raises(ValueError, match=r"the columns are \['sick', 'well'\], the classes are \['well', 'ill'\]"):
+            published.with_missing(published.exact(SMALL), [0, 1, 10], share)
+    with pytest.raises(ValueError, match=r"the columns are \['ill', 'well'\], the classes are \[0, 1\]"):
+        published.with_missing(published.exact(SMALL.to_numpy()), [0, 1, 10], shares)
+    with pytest.raises(ValueError, match="members must have exactly one entry for each id: 'a' missing"):
+        published.with_missing(published.exact(SMALL), members.rename({"a": "d"}), [0.7, 0.3])
+    with pytest.raises(ValueError, match="shares must have exactly one entry for each id: 'a' missing"):
+        published.with_missing(published.exact(SMALL), members, by_group.rename({"a": "d"}))
+
+
+def test_sizes_of_rounded_shares_are_matched_by_name():
+    sizes = pd.DataFrame({"n": [500, 50, 5]}, index=["c", "b", "a"])
+    shares = SMALL.div(SMALL.sum(axis=1), axis=0)
+    expected = published.rounded_share(shares.to_numpy(), [[5], [50], [500]], 0.001)
+    by_class = pd.DataFrame({"ill": sizes["n"], "well": sizes["n"]})
+    for some in (sizes, sizes.iloc[::-1].to_numpy(), by_class):
+        assert torch.equal(split_columns(published.rounded_share(shares, some, 0.001))[0], expected)
+    assert torch.equal(published.rounded_share(shares["ill"], sizes["n"], 0.001), expected[:, 1])
+    by_class["ill"] += 1
+    other = published.rounded_share(shares, by_class, 0.25)
+    assert torch.equal(
+        other, published.rounded_share(shares, by_class.loc[["a", "b", "c"], ["well", "ill"]].to_numpy(), 0.25)
+    )
+    with pytest.raises(ValueError, match="sizes must have exactly one entry for each id: 'a' missing"):
+        published.rounded_share(shares, sizes.rename({"a": "d"}), 0.001)
+    with pytest.raises(ValueError, match="the columns of sizes must have the names of the classes"):
+        published.rounded_share(shares, by_class.rename(columns={"ill": "sick"}), 0.25)
+    with pytest.raises(ValueError, match=r"it is one column with an index; pass sizes.to_frame\(\)"):
+        published.rounded_share(shares, sizes["n"], 0.001)
+
+
 @pytest.mark.parametrize("form", ["struct of polars", "struct of pyarrow", "column of dicts", "named tuples"])
 def test_statements_refuse_rows_with_names(form):
     with pytest.raises(ValueError, match="published counts with names must be a table"):

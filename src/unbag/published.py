@@ -21,14 +21,15 @@ the groups and the classes; see :class:`Statements`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.data.alignment import columns_of, rows_with_names
+from unbag.data.alignment import align, columns_of, match_columns, names_of_row, rows_with_names, split_columns
+from unbag.data.ids import index_of
 from unbag.noise import KINDS, Noise
 
 FIELDS = ("low", "high", "noise", "value", "scale", "missing")
@@ -135,12 +136,14 @@ def rounded(values: Any, to: float) -> Tensor:
 def rounded_share(shares: Any, sizes: Any, to: float) -> Tensor:
     """State counts by rounded shares of a group, for example to 0.001, a tenth of a percent.
 
-    ``sizes`` is broadcast against ``shares``; for (groups, classes) it has shape (groups, 1).
+    ``sizes`` is broadcast against ``shares``; for (groups, classes) it has shape (groups, 1). If both are tables of
+    pandas, they are matched by index, and by columns if ``sizes`` has several.
     """
     if not to > 0:
         raise ValueError(f"to must be a positive number, got {to!r}")
-    table = shares
-    shares, sizes = torch.broadcast_tensors(_numbers(shares), _numbers(sizes))
+    table, shares = shares, _numbers(shares)
+    sizes = _match_sizes(sizes, table, shares.ndim)
+    shares, sizes = torch.broadcast_tensors(shares, sizes)
     _raise_if(
         ~((shares >= 0) & (shares <= 1 + to / 2)), "shares must be from 0 to 1; divide percentages by 100", shares
     )
@@ -173,11 +176,12 @@ def with_missing(z: Tensor, members: Any, shares: Any) -> Tensor:
     z
         Statements about the counts of all members, (groups, classes, 6).
     members
-        Number of members without a row, (groups,).
+        Number of members without a row, (groups,). A pandas column is matched to the index of ``z``, if it has one.
     shares
-        Probability of each class among them, (classes,) or (groups, classes).
+        Probability of each class among them, (classes,) or (groups, classes). A dict, a pandas column or a table is
+        matched to the columns of ``z`` by name.
     """
-    members, shares = _numbers(members), _numbers(shares)
+    members, shares = _numbers(align(members, index_of(z), len(z), "members")), _match_shares(shares, z)
     _raise_if((members < 0) | (members != members.round()), "members must be whole numbers, 0 or more", members)
     wrong = (shares < 0).any(-1) | ((shares.sum(-1) - 1).abs() > WHOLE)
     _raise_if(wrong, "shares must be probabilities that add up to one", shares)
@@ -232,6 +236,33 @@ def describe_statement(statement: Sequence[float]) -> str:
     if missing:
         parts.append(f"{missing:g} missing")
     return ", ".join(parts)
+
+
+def _match_sizes(sizes: Any, table: Any, n_dimensions: int) -> Tensor:
+    """Return sizes in the order of the index and the columns of a table."""
+    has_names = isinstance(sizes, Mapping) or index_of(sizes) is not None
+    sizes, columns = split_columns(align(sizes, index_of(table), len(sizes) if has_names else 0, "sizes"), "sizes")
+    numbers = _numbers(sizes)
+    if has_names and numbers.ndim == 1 < n_dimensions:
+        raise ValueError(
+            "sizes must have shape (groups, 1) for shares of shape (groups, classes), but it is one column with an "
+            "index; pass sizes.to_frame()"
+        )
+    if columns is None or len(columns) == 1 or (classes := split_columns(table, "shares")[1]) is None:
+        return numbers
+    return numbers[..., match_columns(columns, classes, "sizes")]
+
+
+def _match_shares(shares: Any, z: Tensor) -> Tensor:
+    """Return shares in the order of the index and the columns of statements."""
+    classes = split_columns(z)[1] or range(z.shape[-2])
+    if isinstance(shares, Mapping) or (index_of(shares) is not None and columns_of(shares) is None):
+        names = names_of_row(shares)
+        shares = [*shares.values()] if isinstance(shares, Mapping) else shares
+    else:
+        shares, names = split_columns(align(shares, index_of(z), len(z), "shares"), "shares")
+    shares = _numbers(shares)
+    return shares if names is None else shares[..., match_columns(names, classes, "shares")]
 
 
 def _numbers(values: Any) -> Tensor:

@@ -92,7 +92,7 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
     ([[0, 2], [0, 1]], None)
     """
     if (rows := rows_with_names(value)) is not None:
-        names = _names_of_row(rows[0]) or []
+        names = names_of_row(rows[0]) or []
         return [_read_row(row, names, name) for row in rows], names
     columns = columns_of(value)
     value = value.as_subclass(Tensor) if isinstance(value, Tensor) else value
@@ -141,12 +141,12 @@ def rows_with_names(value: Any) -> list[Any] | tuple[Any, ...] | None:
     if isinstance(value, list | tuple):
         rows = value
     elif columns_of(value) is None and (read := getattr(value, "to_pylist", getattr(value, "to_list", None))):
-        first = next(iter(value), None)
+        first: Any = next(iter(value), None)
         first = first.as_py() if hasattr(first, "as_py") else first
-        rows = [] if _names_of_row(first) is None else read()
+        rows = [] if names_of_row(first) is None else read()
     else:
         return None
-    return rows if len(rows) and _names_of_row(rows[0]) is not None else None
+    return rows if len(rows) and names_of_row(rows[0]) is not None else None
 
 
 def columns_of(value: Any) -> Any:
@@ -169,8 +169,9 @@ def _as_name(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else str(value)
 
 
-def _names_of_row(row: Any) -> list[Any] | None:
+def names_of_row(row: Any) -> list[Any] | None:
     """Return the names of the entries of a row; None where they have none."""
+    names: Any
     if isinstance(row, Mapping):
         names = [*row]
     elif isinstance(row, tuple):
@@ -182,7 +183,7 @@ def _names_of_row(row: Any) -> list[Any] | None:
 
 def _read_row(row: Any, names: list[Any], name: str) -> list[Any]:
     """Return the values of a row in the order of the names."""
-    found = _names_of_row(row)
+    found = names_of_row(row)
     if found is None or set(found) != set(names):
         raise ValueError(
             f"the entries of {name} must have the same names, but the first has {names}, and another has "
