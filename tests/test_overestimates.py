@@ -6,10 +6,23 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from clean_tables import find_false_alarms, make_table
 
 import unbag
-from unbag import AggregateClassifier, Groups, LabelProportions, MultipleInstance, PairwiseSimilarity, diagnose
+from unbag import (
+    AggregateClassifier,
+    Groups,
+    LabelProportions,
+    MultipleInstance,
+    PairwiseSimilarity,
+    PublishedCounts,
+    diagnose,
+    noise,
+    published,
+)
+from unbag.aggregates.observations import Observations
+from unbag.aggregates.symmetry import find_interchangeable_counts
 from unbag.diagnostics.neighbors import find_near_duplicates
 from unbag.report import render, summarise
 
@@ -154,6 +167,58 @@ def test_copies_inside_a_group_are_ignored():
 @pytest.mark.parametrize("seed", range(28))
 def test_clean_tables_raise_no_alarm(seed):
     assert find_false_alarms(make_table(seed)) == []
+
+
+def publish(counts, how, seed):
+    """State counts with noise, or within random bounds."""
+    counts = torch.as_tensor(counts).double()
+    if how == "bounds":
+        below, above = torch.randint(2, (2, *counts.shape), generator=torch.Generator().manual_seed(seed))
+        return published.between((counts - below).clamp(min=0), counts + above)
+    kind = noise.read_noise(how)
+    return published.noisy(counts + kind.sample(counts.shape, torch.Generator().manual_seed(seed)), kind)
+
+
+PUBLISHED = ["gaussian:0.05", "gaussian:0.5", "laplace:0.5", "geometric:0.05", "geometric:0.5", "bounds"]
+
+
+@pytest.mark.parametrize("how", PUBLISHED)
+def test_equal_counts_are_found_behind_noise_and_bounds(how):
+    first = np.random.default_rng(0).integers(0, 4, 200)
+    counts = np.stack([first, first, 3 - first, 3 - first], 1)
+    z = publish(counts, how, 0)
+    observations = Observations(PublishedCounts(), Groups.from_sizes([6] * 200), z, 4)
+    assert find_interchangeable_counts(observations).nonzero()[0].tolist() == [0, 1, 2, 3]
+    assert find_interchangeable_counts(observations).nonzero()[1].tolist() == [1, 0, 3, 2]
+
+
+def test_an_estimate_is_withheld_if_noise_hides_equal_counts():
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 4, 100)
+    counts = np.stack([first, first, 6 - 2 * first], 1)
+    y = np.concatenate([np.repeat(range(3), own) for own in counts])
+    groups = Groups.from_sizes([6] * 100)
+    clf = AggregateClassifier("published_counts", "linear", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf.fit(4 * np.eye(3)[y] + rng.normal(size=(600, 3)), publish(counts, "gaussian:0.5", 0), groups=groups)
+    assert clf.symmetry_ == ((0, 1),)
+    assert clf.estimated_accuracy_ is None
+    (finding,) = [f for f in clf.diagnosis_ if f.kind == "interchangeable_classes"]
+    assert "differ by no more than their noise or intervals explain" in finding.message
+
+
+@pytest.mark.parametrize("how", [*PUBLISHED, "laplace:5"])
+def test_independent_classes_are_not_equal_behind_noise_and_bounds(how):
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        n, k = int(rng.integers(20, 200)), int(rng.integers(2, 6))
+        sizes = rng.integers(4, 40, n) if seed % 2 else np.full(n, rng.integers(4, 20))
+        shares = rng.dirichlet(np.full(k, rng.choice([0.7, 2, 20, 1000])), n)
+        counts = np.stack([rng.multinomial(m, p) for m, p in zip(sizes, shares, strict=True)])
+        z = publish(counts, how, seed)
+        observations = Observations(PublishedCounts(), Groups.from_sizes(sizes.tolist()), z, k)
+        assert not find_interchangeable_counts(observations).any()
 
 
 # Columns that contain the labels or their counts.

@@ -14,6 +14,8 @@ from unbag._kernels.segments import Segments
 from unbag.aggregates import Aggregate
 from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
+from unbag.noise import KINDS
+from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, estimate
 
 Symmetry = Literal["none", "reversal", "any"] | tuple[tuple[int, ...], ...]
 """Permutations with the same likelihood: none, reversal, any, or any within each of several sets of classes."""
@@ -28,6 +30,8 @@ MAX_DIFFERING = 0.05
 SAMPLING_ERRORS = 3.0
 CHANCE = 0.001
 """Probability at most, over all pairs of classes, that counts of unrelated classes agree so often."""
+EXCESS = 3.5
+"""Variance of the squared difference of two values with Laplace noise, relative to the square of its expectation."""
 
 
 def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
@@ -86,6 +90,14 @@ def count_differences(observations: Observations, first: int, second: int) -> tu
     return int((a != b)[relevant].sum()), int(relevant.sum())
 
 
+def is_uncertain(observations: Observations) -> bool:
+    """Return whether counts are published with noise or in intervals."""
+    if observations.aggregate.outcome != "published_counts":
+        return False
+    z = observations.checked
+    return bool((z[..., NOISE] > 0).any() | (z[..., LOW] < z[..., HIGH]).any())
+
+
 def has_counts(observations: Observations) -> bool:
     """Return whether observations have a column per class that describes its count."""
     return observations.aggregate.outcome in ("class_counts", "published_counts")
@@ -101,7 +113,7 @@ def _find_interchangeable(observations: Sequence[Observations]) -> tuple[tuple[i
         return ()
     candidates = ~np.eye(k, dtype=bool)
     for s in observations:
-        candidates &= _have_equal_counts(s) if has_counts(s) else _have_equal_posteriors(s)
+        candidates &= find_interchangeable_counts(s) if has_counts(s) else _have_equal_posteriors(s)
     linked = np.zeros((k, k), dtype=bool)
     for first, second in np.argwhere(np.triu(candidates)).tolist():
         order = list(range(k))
@@ -125,7 +137,7 @@ def _encode_counts(observations: Observations) -> tuple[np.ndarray, int]:
     return codes.reshape(checked.shape[:2]), int(absent[0]) if len(absent) == 1 else -1
 
 
-def _have_equal_counts(observations: Observations) -> np.ndarray:
+def find_interchangeable_counts(observations: Observations) -> np.ndarray:
     """Return which pairs of classes have equal counts in (nearly) all groups, (classes, classes)."""
     from scipy.stats import binom  # noqa: PLC0415 (slow to import)
 
@@ -146,7 +158,79 @@ def _have_equal_counts(observations: Observations) -> np.ndarray:
         log_chance = binom.logcdf(differ, np.maximum(relevant, 1), np.clip(1 - equal, 0, 1)) + 2 * log(k)
         nearly = (differ <= limit) & (log_chance < log(CHANCE))
         equal_counts[first] = (relevant > 0) & ((differ == 0) | nearly)
+    if is_uncertain(observations):
+        equal_counts |= _may_have_equal_counts(observations)
     return equal_counts & ~np.eye(k, dtype=bool)
+
+
+def _may_have_equal_counts(observations: Observations) -> np.ndarray:
+    """Return which pairs of classes differ by no more than noise and intervals explain, (classes, classes).
+
+    The sum over groups of the squared difference of two values with noise is compared with the sum of their variances,
+    and intervals have to overlap. Both classes have to be closer than unrelated classes, whose values do not correlate
+    over groups, and closer than classes of independent members, whose counts both grow with the group.
+    """
+    from scipy.stats import norm  # noqa: PLC0415 (slow to import)
+
+    z, sizes = observations.checked.cpu().double(), observations.groups.sizes.cpu().double()
+    n, k = z.shape[:2]
+    upper = z[..., HIGH].clamp(max=sizes[:, None] + z[..., MISSING].sum(1, keepdim=True))
+    bounded = torch.where((z[..., NOISE] > 0)[..., None], z, torch.stack([z[..., LOW], upper, *z.unbind(-1)[2:]], -1))
+    values = estimate(bounded) - z[..., MISSING]
+    noise = torch.zeros_like(values)
+    for kind in KINDS.values():
+        own = z[..., NOISE] == kind.code
+        noise = torch.where(own, kind.variance(torch.where(own, z[..., SCALE], 1.0)), noise)
+    width = torch.where(z[..., NOISE] > 0, 0.0, upper - z[..., LOW])
+    variance = noise + ((width + 1).square() - 1) / 12 + z[..., MISSING]
+    is_noisy, whole = z[..., NOISE] > 0, values == values.round()
+    shares = (values.sum(0) / sizes.sum()).clamp(0, 1)
+    centred = values - values.mean(0)
+    deviations = norm.isf(CHANCE / k**2)
+    tolerance = MAX_DIFFERING + SAMPLING_ERRORS * (MAX_DIFFERING / n) ** 0.5  # share of the groups
+    result = torch.zeros(k, k, dtype=torch.bool)
+    for first in range(k):
+        explained = variance[:, [first]] + variance
+        squares = (values[:, [first]] - values).square()
+        total = squares.sum(0)
+        # If the values were unrelated, and if the members were independent.
+        spread = centred.square().sum(0)
+        unrelated = total + 2 * (centred[:, [first]] * centred).sum(0)
+        error = 2 * (spread[first] * spread / max(n - 1, 1)).sqrt()
+        each = sizes[:, None] * (shares[first] + shares - (shares[first] - shares).square())
+        independent = (explained + each).sum(0)
+        error_independent = (EXCESS * explained.square() + 2 * each.square() + 4 * each * explained).sum(0).sqrt()
+        close = (total < unrelated - deviations * error) & (total < independent - SAMPLING_ERRORS * error_independent)
+        # Differences of values with noise.
+        with_noise = is_noisy[:, [first]] | is_noisy
+        noise_only = torch.where(with_noise, explained, 0.0)
+        rare = torch.where(with_noise & whole[:, [first]] & whole, explained, 0.0)  # of whole numbers
+        limit = noise_only.sum(0) + SAMPLING_ERRORS * (EXCESS * noise_only.square() + rare).sum(0).sqrt()
+        limit += tolerance * (torch.minimum(unrelated, independent) - explained.sum(0)).clamp(min=0)
+        close &= torch.where(with_noise, squares, 0.0).sum(0) <= limit
+        for second in close.nonzero().flatten().tolist():
+            known = ~with_noise[:, second]
+            if second != first and bool(known.any()):
+                pair = z[known][:, [first, second], LOW], upper[known][:, [first, second]]
+                close[second] = _overlap(*pair, tolerance, k)
+        result[first] = close
+    return (result & result.mT).numpy()
+
+
+def _overlap(low: Tensor, high: Tensor, tolerance: float, n_classes: int) -> bool:
+    """Return whether intervals of two classes, (groups, 2), overlap in more groups than those of unrelated classes."""
+    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
+
+    n = len(low)
+    disjoint = int(((low[:, 0] > high[:, 1]) | (low[:, 1] > high[:, 0])).sum())
+    # Among all pairs of two groups, the number of lower bounds above the upper bound of the other class.
+    pairs = sum(
+        int(torch.searchsorted(high[:, other].sort().values, low[:, own].contiguous()).sum())
+        for own, other in ((0, 1), (1, 0))
+    )
+    unrelated = min(pairs / n**2, 1.0)
+    unlikely = binom.logcdf(disjoint, n, unrelated) + 2 * log(n_classes) < log(CHANCE)
+    return disjoint <= tolerance * unrelated * n and bool(unlikely)
 
 
 def _have_equal_posteriors(observations: Observations) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import Tensor
 from unbag._utils.findings import Finding
 from unbag.aggregates.counts import n_missing
 from unbag.aggregates.observations import Observations
-from unbag.aggregates.symmetry import count_differences, find_symmetry, has_counts
+from unbag.aggregates.symmetry import count_differences, find_symmetry, has_counts, is_uncertain
 from unbag.data.groups import Groups
 from unbag.diagnostics.registry import Context, register_check
 from unbag.diagnostics.sampling import find_unlikely_answers
@@ -210,6 +210,11 @@ def _describe_interchangeable(context: Context, counted: list[Observations], blo
     differ, n = max(differences)
     if differ == 0:
         return f"{both} have equal counts in every group, so they cannot be told apart"
+    if is_uncertain(counted[0]):
+        return (
+            f"the counts of {both} differ by no more than their noise or intervals explain, so they can hardly be told "
+            "apart"
+        )
     return (
         f"{both} have equal counts in {n - differ:,} of {n:,} groups in which they occur, so they can hardly be told "
         "apart"

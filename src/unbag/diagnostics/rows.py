@@ -32,7 +32,7 @@ MAX_WITHIN = 0.25
 MIN_CORRELATION = 0.5
 """Squared correlation at least of the shares of a class with the means of a column that holds them."""
 MARGIN = 0.5
-"""Part of the variation within groups that its slope demands of a property of rows, which the slope estimates roughly."""
+"""Part of the variation within groups that a property of rows has at least, given its rough slope."""
 
 
 @register_check("rows")
