@@ -218,18 +218,19 @@ class PublishedCounts(Aggregate):
         sure = top >= NEARLY_CERTAIN
         counts = segments.sum(torch.nn.functional.one_hot(label, log_probs.shape[1]) * sure[:, None])  # (groups, k)
         n_uncertain = segments.sum((~sure).long())
-        highest = (weights > float("-inf")).long().mul(torch.arange(weights.shape[2])).amax(2)
+        everyone = torch.arange(len(log_probs) + 1, device=log_probs.device)
+        highest = (weights > float("-inf")).long().mul(torch.arange(weights.shape[2], device=weights.device)).amax(2)
         free = (highest - counts).minimum(n_uncertain[:, None])  # (groups, k), most uncertain members of each class
         for group in ((n_uncertain > 0) & (free >= 0).all(1)).nonzero().flatten().tolist():
             largest = tuple(count for count in free[group].sort(descending=True).values.tolist() if count)
             if n_count_vectors(largest, int(n_uncertain[group])) > self.max_states:
                 continue
-            rows = torch.arange(int(segments.offsets[group]), int(segments.offsets[group + 1]))
+            rows = everyone[int(segments.offsets[group]) : int(segments.offsets[group + 1])]
             inside = rows[~sure[rows]]
-            places = counts[group][:, None] + torch.arange(len(inside) + 1)  # (k, counts)
+            places = counts[group][:, None] + everyone[: len(inside) + 1]  # (k, counts)
             most = weights.shape[2] - 1
             shifted = weights[group].gather(1, places.clamp_max(most)).masked_fill(places > most, float("-inf"))
-            alone = Segments.from_sizes([len(inside)])
+            alone = Segments.from_sizes(n_uncertain[group : group + 1])
             log_sum, exact_posterior = _infer_states(
                 log_probs[inside], alone, shifted[None], free[group][None], largest
             )
