@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +40,6 @@ napoleon_use_param = False
 napoleon_use_ivar = True
 
 
-def leave_out_results(app: Sphinx, name: str, source: list[str]) -> None:
-    """Say so where there are no results yet; `unbag reproduce render` writes them."""
-    if name == "experiments" and not (HERE / "results.md").exists():
-        toctree = re.compile(r"^```{toctree}.*?^```$", flags=re.DOTALL | re.MULTILINE)
-        source[0] = toctree.sub("*Nothing was run yet.*", source[0])
-
-
 def show_notebook(app: Sphinx, name: str, source: list[str]) -> None:
     """Turn a notebook into the Markdown of its cells and of the outputs that are kept in it; nothing is run."""
     path = Path(app.env.doc2path(name))
@@ -73,6 +65,5 @@ def _show_output(output: dict[str, Any]) -> str:
 
 
 def setup(app: Sphinx) -> None:
-    """Look at pages as they are read."""
-    app.connect("source-read", leave_out_results)
+    """Connect the reader of notebooks."""
     app.connect("source-read", show_notebook)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from unbag_experiments.comparison import Key, Row, Selected, compare
 from unbag_experiments.paper import PAPER, PaperCell
 from unbag_experiments.plan import Cell, select
 from unbag_experiments.provenance import machine_seconds, oldest_first
-from unbag_experiments.standings import families, shortfalls
+from unbag_experiments.standings import gaps, shortfalls
 
 UCI = Cell("similarity_uci", "pairwise_similarity", "vehicle", "uum")
 SEEDS = range(1000, 1004)
@@ -227,17 +229,7 @@ def test_what_computed_the_trials():
     assert found.provenance[0].seconds == 2 * 7200
 
 
-def test_the_papers_families_have_the_cells_they_should():
-    planned = select()
-    found = {family.name: family for family in families(compare([], PAPER, planned).rows)}
-    assert {name: family.cells for name, family in found.items()} == {
-        "UCI": 15, "multiple instances": 5, "MNIST family": 9, "CIFAR-10": 3, "SVHN": 3, "no warm-up": 5,
-        "training-set sizes": 10,
-    }  # fmt: skip
-    assert all(family.run == family.reached == family.within == 0 for family in found.values())
-
-
-def test_families_and_what_falls_short():
+def test_what_falls_short_of_the_paper():
     means = {"msplice": 95.0, "usps": 96.0, "vehicle": 70.0}
     paper = [figure(mean, dataset=dataset) for dataset, mean in means.items()]
     paper += [figure(99.0, dataset="vehicle", method="log_likelihood")]
@@ -245,9 +237,22 @@ def test_families_and_what_falls_short():
     planned = [cell("uum", dataset=dataset) for dataset in means]
     lines = [trial(one, accuracy=ours[one.dataset]) for one in planned]
     rows = compare([*lines, trial(cell("log_likelihood"), accuracy=0.1)], paper, planned).rows
-    (uci,) = families(rows)
-    assert (uci.name, uci.cells, uci.run, uci.reached, uci.within) == ("UCI", 3, 3, 1, 2)
-    assert [(row.key.dataset, row.difference) for row in shortfalls(rows)] == [("vehicle", -10.0), ("usps", -0.5)]
+    vehicle, usps = shortfalls(rows)
+    assert re.fullmatch(r"vehicle \([a-z ]+\) by 10.00, more than the paper's standard deviation", vehicle)
+    assert re.fullmatch(r"usps \([a-z ]+\) by 0.50", usps)
+
+
+def test_differences_from_the_log_likelihood():
+    """The detectable difference is Student's quantile times the corrected standard error."""
+    values = {"uum": [0.9, 0.92, 0.91, 0.93, 0.94], "log_likelihood": [0.9, 0.91, 0.92, 0.9, 0.9]}
+    lines = [
+        trial(cell(method), 1000 + seed, accuracy) for method, of in values.items() for seed, accuracy in enumerate(of)
+    ]
+    (gap,) = gaps(compare(lines, (), [cell(method) for method in values]).rows).values()
+    differences = 100 * (np.array(values["uum"]) - values["log_likelihood"])
+    overlap = lines[0]["rows"]["test"] / lines[0]["rows"]["train"]
+    assert gap.differences == pytest.approx([differences.mean()])
+    assert gap.detectable == pytest.approx(2.776445 * differences.std(ddof=1) * (1 / 5 + overlap) ** 0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +280,10 @@ def test_a_line_without_what_is_needed_is_named():
         oldest_first([line])
 
 
-def test_five_lines_count_what_holds():
+def test_claims_count_what_holds():
     rows = compare([], PAPER, select()).rows
     assert claims(rows)[0] == "Run: 0 of 1810 planned trials, in 0 of 267 cells."
-    assert "none tested" in claims(rows)[2]
+    assert "have not been compared" in claims(rows)[2]
     paper = [
         figure(82.0, 3.0),
         figure(70.0, method="log_likelihood", uum_significantly="better"),
@@ -292,17 +297,16 @@ def test_five_lines_count_what_holds():
         for one in planned
         for seed in range(1000, 1005)
     ]
-    coverage, means, marks, likelihood, groups = claims(compare(lines, paper, planned).rows)
+    coverage, means, likelihood, marks, groups, beyond = claims(compare(lines, paper, planned).rows)
     assert coverage == "Run: 20 of 40 planned trials, in 4 of 4 cells."
-    assert "of 1 in the paper 1 have been run. Our mean is at or above the paper's in 1" in means
-    assert "level in 1 and below in 0 of 1." in means
-    assert "“UUM is better”: of 2 tested 1 reproduced, level 0, contrary 1" in marks
-    assert "“UUM is worse”: of 1 tested 0 reproduced, level 1, contrary 0" in marks
-    assert (
-        "in the paper's protocols better in 1, level in 0, worse in 0 of 1 tested; in the others not tested"
-        in likelihood
-    )
+    assert "for UUM in 1 of 1 cells and for the log-likelihood method in 1 of 1 cells" in means
+    assert "over 1 cells with at least five trials of both: +10.00 points" in likelihood
+    assert "significant in 1 of these cells" in likelihood
+    assert "Of 2 comparisons in which" in marks
+    assert "1 are significant here, 0 are not, and 1 are significant in the other direction" in marks
+    assert "uncorrected t-test 1, 0 and 1." in marks
     assert "points on average over 1 cells" in groups
+    assert beyond.endswith("in 0 of 0 cells.")
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), min_size=1, max_size=6))

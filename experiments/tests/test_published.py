@@ -79,10 +79,8 @@ def test_the_page_says_where_the_likelihood_is_behind():
     lines[behind] = line(behind, 0.88)
     pages = page.render(lines)
     text = pages["published.md"]
-    assert "1. Run: 7 of 105 cells, with 2 draws each." in text
-    assert (
-        "2. By accuracy, the likelihood is below one of the other two, on average over cells: epsilon 1 (-3.0" in text
-    )
+    assert "7 of 105 cells have been run, with 2 draws each." in text
+    assert "| all sets, accuracy | epsilon 1 (-3.0 to the match) |" in text
     assert "| usps | 16 similar | epsilon 1 |     -3.0 | -3.0 |" in text
     ET.fromstring(pages[page.PICTURE])
 

@@ -1,27 +1,37 @@
-"""Counts of what of the paper is reproduced and what is not: the first lines of the pages of results."""
+"""Statements about what of the paper is reproduced and what is not: the first lines of the pages of results."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from unbag_experiments.comparison import Row
+from unbag_experiments.standings import gaps
+from unbag_experiments.statistics import SIGNIFICANCE, interval, paired_p
 
-AGREEMENT = {"better": "UUM is better", "level": "level", "worse": "UUM is worse"}
+NOTABLE = 5.0
+"""Points by which a cell beyond the paper's protocol must differ to be named."""
 
 
 def claims(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Say in five lines how far the trials are, and how they compare with the paper; what goes beyond it is left out.
+    """State in six lines how far the trials are, how they compare with the paper, and what goes beyond it.
 
     Examples
     --------
     >>> claims([])[0]
     'Run: 0 of 0 planned trials, in 0 of 0 cells.'
     """
-    rows = [row for row in rows if not row.is_beyond]
-    return (_coverage(rows), _means(rows), _marks(rows), _against_likelihood(rows), _without_labels(rows))
+    beyond, rows = [row for row in rows if row.is_beyond], [row for row in rows if not row.is_beyond]
+    return (
+        _coverage(rows),
+        _means(rows),
+        _against_likelihood(rows),
+        _marks(rows),
+        _without_labels(rows),
+        _beyond(beyond),
+    )
 
 
 def _coverage(rows: Sequence[Row]) -> str:
@@ -30,52 +40,66 @@ def _coverage(rows: Sequence[Row]) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    printed = [row for row in rows if row.key.method == "uum" and row.paper is not None]
-    standing = Counter(row.standing for row in printed)
-    tested = Counter(row.against_paper for row in printed)
+    counts = []
+    for method, name in (("uum", "UUM"), ("log_likelihood", "the log-likelihood method")):
+        standing = [row.standing for row in rows if row.key.method == method and row.standing is not None]
+        counts.append(f"{name} in {standing.count('reached')} of {len(standing)} cells")
     return (
-        f"UUM's figures: of {len(printed)} in the paper {len(printed) - standing[None]} have been run. Our mean is at "
-        f"or above the paper's in {standing['reached']}, below it within its deviation in {standing['within']} and "
-        f"further below in {standing['below']}; by Welch's test above in {tested['better']}, level in "
-        f"{tested['level']} and below in {tested['worse']} of {len(printed) - tested[None]}."
+        f"Our mean accuracy is at or above the paper's for {' and for '.join(counts)}. Training differs from the "
+        f"paper's, so that these counts do not show which method is better."
+    )
+
+
+def _against_likelihood(rows: Sequence[Row]) -> str:
+    found = gaps(row for row in rows if row.paper is not None).values()
+    differences = [difference for gap in found for difference in gap.differences]
+    if not differences:
+        return "UUM and the log-likelihood method have not been compared."
+    bounds = interval(differences, 0.0) or (np.nan, np.nan)
+    return (
+        f"UUM minus the log-likelihood method, on average over {len(differences)} cells with at least five trials of "
+        f"both: {np.mean(differences):+.2f} points (95 % interval {bounds[0]:+.2f} to {bounds[1]:+.2f}). The "
+        f"difference is significant in {sum(gap.significant for gap in found)} of these cells."
     )
 
 
 def _marks(rows: Sequence[Row]) -> str:
-    parts = []
-    for theirs, words in AGREEMENT.items():
-        tested = [str(row.labels.mark) for row in rows if row.papers_mark == theirs and row.labels.mark is not None]
-        ours = Counter(tested)
-        contrary = {"better": "worse", "worse": "better"}.get(theirs)
-        if contrary is None:
-            others = f"better {ours['better']}, worse {ours['worse']}"
-        else:
-            others = f"level {ours['level']}, contrary {ours[contrary]}"
-        marks = f"of {ours.total()} tested {ours[theirs]} reproduced, {others}" if ours else "none tested"
-        parts.append(f"“{words}”: {marks}")
-    return f"The paper's marks: {'; '.join(parts)}."
-
-
-def _against_likelihood(rows: Sequence[Row]) -> str:
-    theirs = [row for row in rows if row.key.method == "log_likelihood"]
-    sentences = [
-        f"{name} {_counted(row.labels.mark for row in theirs if (row.key.protocol == 'paper') == papers)}"
-        for name, papers in (("in the paper's protocols", True), ("in the others", False))
-    ]
-    return f"Against the log-likelihood UUM is, {'; '.join(sentences)}."
+    uum = {row.key: row for row in rows if row.key.method == "uum"}
+    marked = [row for row in rows if row.papers_mark == "better" and row.labels.mark is not None]
+    ours = Counter(str(row.labels.mark) for row in marked)
+    level = Counter(str(row.labels.mark) for row in rows if row.papers_mark == "level" and row.labels.mark is not None)
+    plain: Counter[str] = Counter()
+    for row in marked:
+        test = paired_p(uum[row.key._replace(method="uum")].accuracies, row.accuracies, 0.0)
+        if test is not None:
+            plain["level" if test[1] >= SIGNIFICANCE else "better" if test[0] > 0 else "worse"] += 1
+    return (
+        f"Of {len(marked)} comparisons in which the paper marks UUM as significantly better, {ours['better']} are "
+        f"significant here, {ours['level']} are not, and {ours['worse']} are significant in the other direction; with "
+        f"the paper's uncorrected t-test {plain['better']}, {plain['level']} and {plain['worse']}. Of "
+        f"{level.total()} comparisons without such a mark, {level['better']} are significantly better here and "
+        f"{level['worse']} worse."
+    )
 
 
 def _without_labels(rows: Sequence[Row]) -> str:
     both = [row for row in rows if row.key.method == "uum" and row.trials and "groups" in row.by]
     changes = [(row.by["groups"].mean or 0.0) - (row.mean or 0.0) for row in both]
     change = f"{np.mean(changes):+.2f} points on average over {len(both)} cells" if both else "not run"
-    marks = _counted(row.by["groups"].mark for row in rows if "groups" in row.by)
-    return f"Chosen by left-out groups, without labels, UUM's accuracy: {change}; against all methods UUM is {marks}."
+    return f"Selecting the epoch of UUM by held-out groups instead of labelled rows changes its accuracy by {change}."
 
 
-def _counted(marks: Iterable[str | None]) -> str:
-    counts = Counter(mark for mark in marks if mark is not None)
-    if not counts:
-        return "not tested"
-    better, level, worse = (counts[mark] for mark in ("better", "level", "worse"))
-    return f"better in {better}, level in {level}, worse in {worse} of {counts.total()} tested"
+def _beyond(rows: Sequence[Row]) -> str:
+    by_key: Mapping[object, Row] = {row.key: row for row in rows if row.trials}
+    large, cells = [], 0
+    for row in by_key.values():
+        uum = by_key.get(row.key._replace(method="uum"))
+        if row.key.method == "log_likelihood" and uum is not None:
+            cells += 1
+            if abs((uum.mean or 0.0) - (row.mean or 0.0)) >= NOTABLE:
+                where = f"{row.key.dataset}, {row.key.protocol.replace('_', ' ')}"
+                large.append(f"{uum.mean:.1f} % against {row.mean:.1f} % ({where}, {row.trials} trials)")
+    return (
+        f"Beyond the paper's protocol, UUM and the log-likelihood method differ by {NOTABLE:g} points or more in "
+        f"{len(large)} of {cells} cells{': ' + '; '.join(large) if large else ''}."
+    )

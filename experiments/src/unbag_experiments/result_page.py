@@ -6,22 +6,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from unbag._utils.pages.tables import Table
 from unbag_experiments import plots
 from unbag_experiments.claims import claims
 from unbag_experiments.comparison import Comparison, Row
+from unbag_experiments.plan import SELECTIONS
 from unbag_experiments.result_tables import (
     TABLES,
-    apart_table,
     cell_table,
     cost_table,
     figure,
+    likelihood_table,
+    method_table,
     provenance_table,
-    shortfall_table,
-    summary_table,
+    wide_table,
 )
+from unbag_experiments.standings import gaps, shortfalls
 
 PARTS = {
     "ordinal_rank": "Ordinal rank",
@@ -35,29 +36,36 @@ PARTS = {
     "sorted_groups": "Groups of 16 that are not random",
     "one_class": "Bags of ten, one class of which is positive",
 }
+PAGES = {
+    "results_comparisons": ("Results: pairs and triplets", ("similarity_", "triplet_")),
+    "results_counts": ("Results: class counts (label proportions)", ("llp_benchmark", "llp_uci")),
+    "results_bags": ("Results: bag labels and ranks", ("mil", "bags_", "ordinal")),
+    "results_larger_groups": ("Results: larger and sorted groups", ("",)),
+}
+"""Pages with their titles and the beginnings of the names of their tables; the last has all others."""
+
 _COPIES = (
-    "Noisy copies of one bag land on both sides of the split, so these figures are far above what the data support. "
-    "UUM and the log-likelihood differ here only in how much large bags weigh; ours is computed in a stable way, which "
-    "explains most of the distance to the paper's log-likelihood on musk2."
+    "Noisy copies of a bag are on both sides of the split, as in the paper, so these accuracies are far above what the "
+    "data support. UUM and the log-likelihood differ here only in the weight of large bags. Our log-likelihood is "
+    "numerically stable, which explains most of the difference from the paper's log-likelihood on musk2."
 )
-_TOGETHER = "All copies of a bag stay on one side of the split. The paper has no such figures."
-_FOLDS = "The original bags without copies; a trial is a fold. The paper has no such figures."
-_ORDINAL = "The paper derives these observations but does not test them. Split and trained as its UCI data are."
+_TOGETHER = "All copies of a bag are on one side of the split. The paper has no such results."
+_FOLDS = "The original bags without copies; each trial is a fold. The paper has no such results."
+_ORDINAL = "The paper derives these observations but does not test them. Data are split as the UCI data of the paper."
 _TRIPLETS = (
-    "The triplet loss and the (2+1)-tuple loss learn, as published, from triplets whose first member is nearer to the "
-    "second; of ten equally frequent classes 9 % are such. UUM and the log-likelihood learn from all."
+    "The triplet loss and the (2+1)-tuple loss learn only from triplets whose first member is nearer to the second, "
+    "as published; with ten equally frequent classes these are 9 %. UUM and the log-likelihood learn from all."
 )
-_SVHN = "SVHN is our own cut of its pictures to 32 x 32, kept as JPEG: not pixel for pixel what the paper used."
-_MISPRINT = "The paper's protocol. Its 7.21 for the triplet loss on 60,000 groups is as printed, and surely a misprint."
-_LARGE = "Counts of classes in groups drawn at random, with as many members in all as the paper's groups of 6."
+_SVHN = "SVHN images were cropped to 32 x 32 by us and stored as JPEG, so pixels differ from those of the paper."
+_MISPRINT = "The paper prints 7.21 for the triplet loss with 60,000 groups, which is presumably a misprint."
+_LARGE = "Class counts of random groups, with as many members in total as the paper's groups of 6."
 _SORTED = (
-    "Rows are sorted by the column that varies most, or images by brightness, with as much noise, and cut into groups. "
-    "Members are no longer independent, which EasyLLP's debiased loss rests on."
+    "Rows are sorted by the column with the largest variance, or images by brightness, with noise of the same "
+    "variance, and cut into groups. Members are not independent then, which the debiased loss of EasyLLP assumes."
 )
 _INSTANCES = (
-    "A bag is positive if it has a picture of the last class. Accuracy, AUC and calibration are those of single "
-    "pictures, of which nine in ten are negative. Attention and self-attention see pixels by a perceptron, the others "
-    "by a LeNet."
+    "A bag is positive if it contains an image of the last class. Accuracy is that of single images, nine in ten of "
+    "which are negative. Attention and self-attention use a perceptron on the pixels, the other methods a LeNet."
 )
 ABOUT = {
     **{
@@ -95,6 +103,8 @@ class Part:
     title: str
     about: str
     table: Table
+    wide: Mapping[str, Table]  # of the cells that were run, by how the epoch is selected
+    not_run: str
     plot: Plot | None
 
 
@@ -112,28 +122,30 @@ class View:
     """All that the pages show."""
 
     claims: tuple[str, ...]
-    summary: Table
-    shortfalls: Table
+    likelihood: Table
+    methods: Table
+    shortfalls: Sequence[str]
     sections: tuple[Section, ...]
     provenance: Table
     cost: Table
-    apart: Table
+    set_aside: int
     replaced: int
 
 
-def view(comparison: Comparison, titles: Mapping[str, str], before: Sequence[Mapping[str, Any]] = ()) -> View:
+def view(comparison: Comparison, titles: Mapping[str, str]) -> View:
     """Turn a comparison into what the pages show."""
     rows = comparison.rows
     of_table = {name: [row for row in rows if row.key.table == name] for name in TABLES}
     of_table |= {name: list(of_name) for name, of_name in groupby(rows, key=lambda row: row.key.table)}
     return View(
         claims=claims(rows),
-        summary=summary_table(rows),
-        shortfalls=shortfall_table(rows),
+        likelihood=likelihood_table(gaps(rows)),
+        methods=method_table(rows, titles),
+        shortfalls=shortfalls(rows),
         sections=tuple(_section(name, of_name, titles) for name, of_name in of_table.items()),
         provenance=provenance_table(comparison.provenance),
         cost=cost_table(rows),
-        apart=apart_table({"results": comparison.set_aside, "results/before": before}),
+        set_aside=len(comparison.set_aside),
         replaced=comparison.replaced,
     )
 
@@ -152,10 +164,28 @@ def _section(name: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Secti
                 title=", ".join(words),
                 about=ABOUT.get((name, protocol), f"{PARTS.get(protocol, protocol)}."),
                 table=cell_table(f"Accuracy in percent: {', '.join([title, *words])}", cells, titles),
+                wide={how: wide_table(cells, titles, how) for how in SELECTIONS if any(how in row.by for row in cells)},
+                not_run=_not_run(cells, titles),
                 plot=_plot("_".join([name, *varying]), ", ".join([title, *words]), cells, titles),
             )
         )
     return Section(name, title, tuple(parts))
+
+
+def _not_run(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
+    """List the cells without trials, by data set."""
+    by_line: dict[str, list[str]] = {}
+    for row in rows:
+        sized = f" with {row.key.n_groups:,} groups" if row.key.n_groups is not None else ""
+        of_line = by_line.setdefault(row.key.dataset + sized, [])
+        if not row.trials:
+            of_line.append(titles.get(row.key.method, row.key.method))
+    n_methods = len({row.key.method for row in rows})
+    return "; ".join(
+        f"{line}: {'all methods' if len(names) == n_methods else ', '.join(names)}"
+        for line, names in by_line.items()
+        if names
+    )
 
 
 def _plot(name: str, title: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Plot | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from unbag._utils.pages.tables import NONE, Cell, Table
 from unbag_experiments.cell_text import command
 from unbag_experiments.comparison import Row, Selected
-from unbag_experiments.provenance import Line as Trial
 from unbag_experiments.provenance import Provenance
-from unbag_experiments.standings import families, shortfalls
+from unbag_experiments.standings import Gap
+from unbag_experiments.statistics import PAPER_TRIALS
 
 TEXT, FIGURE = "text", "figure"
 NOT_RUN = "not run"
+SIGNS = {"better": " •", "worse": " ◦"}
 MARKS = {"better": "• better", "worse": "◦ worse", "level": "level"}
 AGAINST_PAPER = {"better": "above", "worse": "below", "level": "level"}
 
@@ -47,7 +48,7 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
     >>> from unbag_experiments.comparison import Key
     >>> table = cell_table("Bags", [Row(Key("mil", "multiple_instance", "fox", "uum", "ten_fold"), {})], {"uum": "UUM"})
     >>> table.columns
-    ('Data set', 'Method', 'Ours', '95 %', 'By groups', 'UUM is', 'UUM is (groups)', 'Trials', 'Run', 'Run it anew')
+    ('Data set', 'Method', 'Ours', '95 %', 'By groups', 'UUM is', 'UUM is (groups)', 'Trials', 'Run', 'Command')
     >>> [cell.text for cell in table.rows[0]][:3]
     ['fox', 'UUM', 'not run']
     """
@@ -70,7 +71,7 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
         ("UUM is (paper)", TEXT, lambda row: _word(row.papers_mark, MARKS)),
         ("Trials", FIGURE, _trials),
         ("Run", FIGURE, lambda row: Cell(", ".join(map(str, row.runs)) or NONE, row.runs[0] if row.runs else None)),
-        ("Run it anew", TEXT, lambda row: Cell(NONE if row.cell is None else command(row.cell))),
+        ("Command", TEXT, lambda row: Cell(NONE if row.cell is None else command(row.cell))),
     ]
     unneeded = [
         *["Groups"] * (not sized),
@@ -86,42 +87,64 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
     )
 
 
-def summary_table(rows: Iterable[Row]) -> Table:
-    """Count where UUM reaches the paper's figures, family by family."""
+def wide_table(rows: Sequence[Row], titles: Mapping[str, str], selection: str) -> Table:
+    """Show accuracies with a row per data set and a column per method, for cells that were run."""
+    by_line: dict[tuple[str, int | None], dict[str, Row]] = {}
+    for row in rows:
+        if selection in row.by:
+            by_line.setdefault((row.key.dataset, row.key.n_groups), {})[row.key.method] = row
+    methods = list(dict.fromkeys(row.key.method for row in rows if selection in row.by))
+
+    def show(row: Row | None) -> Cell:
+        if row is None:
+            return Cell(NONE)
+        selected = row.by[selection]
+        printed = f" ({row.paper.mean:.2f})" if row.paper is not None and selection == "labels" else ""
+        few = f", {row.trials} of {row.planned}" if row.trials < row.planned else ""
+        return Cell(f"{figure(selected.mean, selected.std)}{printed}{few}{SIGNS.get(selected.mark or '', '')}")
+
+    columns: list[Column[tuple[tuple[str, int | None], dict[str, Row]]]] = [
+        ("Data set", TEXT, lambda item: Cell(item[0][0] + (f", {item[0][1]:,} groups" if item[0][1] else ""))),
+        *((titles.get(name, name), FIGURE, lambda item, name=name: show(item[1].get(name))) for name in methods),
+    ]
+    return _table("Accuracy in percent", by_line.items(), columns)
+
+
+def likelihood_table(tables: Mapping[str, Gap]) -> Table:
+    """Compare UUM with the log-likelihood, table by table."""
     return _table(
-        "Number of cells",
-        families(rows),
+        "UUM minus log-likelihood, in points",
+        tables.items(),
         [
-            ("Data", TEXT, lambda family: Cell(family.name)),
-            ("Cells", FIGURE, lambda family: _count(family.cells)),
-            ("Run", FIGURE, lambda family: _count(family.run)),
-            ("At or above the mean", FIGURE, lambda family: _count(family.reached)),
-            ("Within the std or above", FIGURE, lambda family: _count(family.within)),
+            ("Table", TEXT, lambda item: Cell(TABLES.get(item[0], item[0]))),
+            ("Cells", FIGURE, lambda item: _count(len(item[1].differences))),
+            ("Mean", FIGURE, lambda item: Cell(f"{item[1].mean:+.2f}")),
+            ("95 % interval", FIGURE, lambda item: _interval(item[1].interval)),
+            ("Lowest", FIGURE, lambda item: Cell(f"{min(item[1].differences):+.2f}")),
+            ("Highest", FIGURE, lambda item: Cell(f"{max(item[1].differences):+.2f}")),
+            ("Significant", FIGURE, lambda item: _count(item[1].significant)),
+            ("Detectable", FIGURE, lambda item: Cell(f"{item[1].detectable:.2f}")),
         ],
     )
 
 
-def shortfall_table(rows: Iterable[Row]) -> Table:
-    """List where UUM is below the paper's mean."""
-
-    def where(row: Row) -> str:
-        return row.key.dataset + (f", {row.key.n_groups:,} groups" if row.key.n_groups is not None else "")
-
-    def within(row: Row) -> str:
-        if row.paper is not None and row.paper.std is None:
-            return "none printed"
-        return "yes" if row.standing == "within" else "no"
-
+def method_table(rows: Iterable[Row], titles: Mapping[str, str]) -> Table:
+    """Count for each method where its mean reaches the paper's."""
+    of_method: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.standing is not None:
+            of_method.setdefault(row.key.method, []).append(row)
     return _table(
-        "Below the paper's mean",
-        shortfalls(rows),
+        "Our means against the paper's",
+        of_method.items(),
         [
-            ("Table", TEXT, lambda row: Cell(TABLES.get(row.key.table, row.key.table))),
-            ("Data set", TEXT, lambda row: Cell(where(row))),
-            ("Ours", FIGURE, _ours),
-            ("Paper", FIGURE, _papers),
-            ("Difference", FIGURE, _difference),
-            ("Within the std", TEXT, lambda row: Cell(within(row))),
+            ("Method", TEXT, lambda item: Cell(titles.get(item[0], item[0]))),
+            ("Cells run", FIGURE, lambda item: _count(len(item[1]))),
+            ("At or above the mean", FIGURE, lambda item: _count(sum(row.standing == "reached" for row in item[1]))),
+            ("Below, within the std", FIGURE, lambda item: _count(sum(row.standing == "within" for row in item[1]))),
+            ("Further below", FIGURE, lambda item: _count(sum(row.standing == "below" for row in item[1]))),
+            ("Fewer than 5 trials", FIGURE, lambda item: _count(sum(row.trials < PAPER_TRIALS for row in item[1]))),
+            ("Copied", FIGURE, lambda item: _count(sum(row.trials == row.copied for row in item[1]))),
         ],
     )
 
@@ -149,31 +172,15 @@ def provenance_table(origins: Sequence[Provenance]) -> Table:
 
 
 def cost_table(rows: Sequence[Row]) -> Table:
-    """List what each table took, how many of its trials are missing, and about how long these will take."""
+    """List the training time of each table and the number of its trials that were not run."""
     of_table: dict[str, list[Row]] = {}
     for row in rows:
         of_table.setdefault(row.key.table, []).append(row)
 
     def seconds(some: Sequence[Row]) -> float | None:
-        """Return the mean of a trial that was not copied."""
+        """Return the mean time of a trial that was not copied."""
         trials = sum(row.trials - row.copied for row in some)
         return sum(row.seconds for row in some) / trials if trials else None
-
-    def missing(some: Sequence[Row]) -> int:
-        return sum(max(0, row.planned - row.trials) for row in some)
-
-    def to_come(some: Sequence[Row]) -> float | None:
-        """Return what missing trials take, if each takes as long as the likest that were run."""
-        of_rows = [(missing([row]), _first(map(seconds, alike(row, some)))) for row in some if missing([row])]
-        return None if any(own is None for _, own in of_rows) else sum(n * (own or 0.0) for n, own in of_rows)
-
-    def alike(row: Row, of_its_table: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        """Yield the cell itself, those of its problem, data set and method, of its problem and data set, its table."""
-        same_data = [one for one in rows if (one.key.problem, one.key.dataset) == (row.key.problem, row.key.dataset)]
-        yield from ([row], [one for one in same_data if one.key.method == row.key.method], same_data, of_its_table)
-
-    def hours(value: float | None) -> Cell:
-        return Cell(NONE) if value is None else Cell(f"{value / 3600:.2f}", value)
 
     return _table(
         "Time by table",
@@ -181,42 +188,10 @@ def cost_table(rows: Sequence[Row]) -> Table:
         [
             ("Table", TEXT, lambda item: Cell(TABLES.get(item[0], item[0]))),
             ("Trials", FIGURE, lambda item: _count(sum(row.trials for row in item[1]))),
-            ("Minutes of the machine", FIGURE, lambda item: _number(sum(row.machine_seconds for row in item[1]) / 60)),
-            ("Hours of processes", FIGURE, lambda item: hours(sum(row.seconds for row in item[1]))),
-            ("Seconds a trial", FIGURE, lambda item: _number(seconds(item[1]))),
-            ("Missing", FIGURE, lambda item: _count(missing(item[1]))),
-            ("Hours to come", FIGURE, lambda item: hours(to_come(item[1]))),
-        ],
-    )
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((one for one in values if one is not None), None)
-
-
-def apart_table(places: Mapping[str, Sequence[Trial]]) -> Table:
-    """List trials that do not count, by where they are and by table."""
-    trials: dict[tuple[str, str], list[Trial]] = {}
-    for place, lines in places.items():
-        for line in lines:
-            trials.setdefault((place, line["table"]), []).append(line)
-    names = ("problem", "dataset", "method", "protocol", "n_groups")
-
-    def cells(lines: Sequence[Trial]) -> int:
-        return len({tuple(line.get(name) for name in names) for line in lines})
-
-    def seeds(lines: Sequence[Trial]) -> str:
-        return f"{min(line['seed'] for line in lines)} to {max(line['seed'] for line in lines)}"
-
-    return _table(
-        "Trials that do not count",
-        sorted(trials.items()),
-        [
-            ("Where", TEXT, lambda item: Cell(item[0][0])),
-            ("Table", TEXT, lambda item: Cell(item[0][1])),
-            ("Trials", FIGURE, lambda item: _count(len(item[1]))),
-            ("Cells", FIGURE, lambda item: _count(cells(item[1]))),
-            ("Seeds", TEXT, lambda item: Cell(seeds(item[1]))),
+            ("Machine minutes", FIGURE, lambda item: _number(sum(row.machine_seconds for row in item[1]) / 60)),
+            ("Process hours", FIGURE, lambda item: _number(sum(row.seconds for row in item[1]) / 3600)),
+            ("Seconds per trial", FIGURE, lambda item: _number(seconds(item[1]))),
+            ("Not run", FIGURE, lambda item: _count(sum(max(0, row.planned - row.trials) for row in item[1]))),
         ],
     )
 

@@ -70,7 +70,13 @@ def render(lines: Mapping[Cell, Mapping[str, Any]]) -> dict[str, str]:
         description=description,
         summaries={title: _summary(means, place) for place, title in enumerate(MEASURES.values())},
         below=_below(means),
-        tables={f"{size} {grouping} rows": _details(means, size, grouping) for size, grouping in GROUPS},
+        tables={title: _details(means, place) for place, title in enumerate(MEASURES.values())},
+        worst=f"{max((_lost(of).max() for of in means.values()), default=0.0):.1f}",
+        without={
+            name: _claim({place: of for place, of in means.items() if place[0] != name}, 0)
+            for name in sorted({place[0] for place in means})
+        },
+        near=f"{NEAR:g}",
         provenance=provenance_table(provenance(lines.values())),
     )
     return {"published.md": page, PICTURE: describe(picture, description)}
@@ -117,7 +123,7 @@ def _claim(means: Means, measure: int) -> str:
                 for other, difference in zip(METHODS[1:], above.mean(0), strict=True)
                 if difference <= -ROUNDING
             ]
-    return "nowhere" if not below else ", ".join(below)
+    return ", ".join(below) or "none of the kinds"
 
 
 def _summary(means: Means, measure: int) -> Table:
@@ -139,25 +145,26 @@ def _summary(means: Means, measure: int) -> Table:
 def _below(means: Means) -> Table | None:
     rows = []
     for place, of in sorted(means.items()):
-        lost = of["likelihood"] - np.maximum(of["repair"], of["match"])
-        if lost.min() < -NEAR:
-            rows.append((place[0], f"{place[1]} {place[2]}", place[3], *(f"{one:+.1f}" for one in lost)))
+        if _lost(of).max() > NEAR:
+            rows.append((place[0], f"{place[1]} {place[2]}", place[3], *(f"{-value:+.1f}" for value in _lost(of))))
     return _table(("Set", "Groups", "Counts", "Accuracy", "Area"), rows, texts=3) if rows else None
 
 
-def _details(means: Means, size: int, grouping: str) -> Table:
+def _details(means: Means, measure: int) -> Table:
+    """Show the three methods for each set and kind of groups, by how counts were published."""
     rows = []
-    for name in (name for name, *how in PLACES if how == [size, grouping]):
-        for how in PUBLISHED:
-            of = means.get((name, size, grouping, how))
-            entries = [
-                MISSING if of is None else f"{of[method][measure]:.1f}"
-                for measure in range(len(MEASURES))
-                for method in METHODS
-            ]
-            rows.append((name, how, *entries))
-    columns = [f"{title}, {method}" for title in ("Accuracy", "area") for method in METHODS]
-    return _table(("Set", "Counts", *columns), rows, texts=2)
+    for name, size, grouping in PLACES:
+        cells = [means.get((name, size, grouping, how)) for how in PUBLISHED]
+        texts = [
+            MISSING if of is None else " / ".join(f"{of[method][measure]:.1f}" for method in METHODS) for of in cells
+        ]
+        rows.append((name, f"{size} {grouping}", *texts))
+    return _table(("Set", "Groups", *PUBLISHED), rows, texts=2)
+
+
+def _lost(of: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return by how much the likelihood is below the better of the other two, for each measure."""
+    return np.maximum(of["repair"], of["match"]) - of["likelihood"]
 
 
 def _picture(means: Means) -> tuple[str, str]:
