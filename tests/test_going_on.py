@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import GridSearchCV, GroupKFold
-from torch import nn
 
 import unbag
 from unbag import AggregateClassifier, FromFold
@@ -35,28 +34,12 @@ def absolute(logits):
     return 1 - logits.softmax(1)
 
 
-def relu_network():
-    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
-
-
-def tanh_network():
-    return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
-
-
 def first_or(state, label):
     return state or label
 
 
-def add(state, label):
-    return state + label
-
-
 def identity(state):
     return state
-
-
-def more_than_one(state):
-    return int(state > 1)
 
 
 def test_losses_that_are_functions_are_told_apart_in_a_search(tmp_path):
@@ -69,22 +52,6 @@ def test_losses_that_are_functions_are_told_apart_in_a_search(tmp_path):
     first, second = (one["mean_test_score"].tolist() for one in found)
     assert first == second
     assert first[0] != first[1]
-
-
-def test_models_and_aggregates_of_functions_are_told_apart(tmp_path):
-    X, labels, y = problem()
-    groups = unbag.Groups.from_ids(IDS)
-    folds = (FromFold(0, first_or, identity), FromFold(0, add, more_than_one))
-    fits = [
-        (make(model=model), make(model=model, checkpoint=tmp_path), y, None) for model in (relu_network, tanh_network)
-    ]
-    z = folds[0].observe(labels, groups, 2)
-    fits += [(make(fold, n_classes=2), make(fold, n_classes=2, checkpoint=tmp_path), z, groups) for fold in folds]
-    found = []
-    for without, resumable, observed, of in fits:
-        found.append(resumable.fit(X, observed, of).predict_proba(X))
-        np.testing.assert_array_equal(without.fit(X, observed, of).predict_proba(X), found[-1])
-    assert len({probs.tobytes() for probs in found}) == 4
 
 
 def test_the_same_functions_are_resumed(tmp_path, caplog):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 from torch import nn
@@ -28,49 +26,12 @@ def test_goes_on_where_it_was_and_leaves_the_global_numbers_alone():
     assert torch.equal(torch.rand(1), drawn(1, 4)[3:])
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_error_leaves_the_global_numbers_alone(error):
-    torch.manual_seed(1)
-    numbers = RandomState(7)
-
-    def draw_and_fail():
-        with numbers.in_place():
-            torch.rand(2)
-            raise error
-
-    with pytest.raises(error):
-        draw_and_fail()
-    assert torch.equal(torch.rand(2), drawn(1, 2))
-    with numbers.in_place():
-        assert torch.equal(torch.rand(1), drawn(7, 3)[2:])
-
-
 def test_may_be_used_inside_another():
     with RandomState(1).in_place():
         first = torch.rand(1)
         with RandomState(2).in_place():
             assert torch.equal(torch.rand(2), drawn(2, 2))
         assert torch.equal(torch.cat([first, torch.rand(1)]), drawn(1, 2))
-
-
-def test_threads_take_turns():
-    numbers = [RandomState(seed) for seed in range(4)]
-    found = {}
-
-    def draw(seed):
-        parts = []
-        for _ in range(50):
-            with numbers[seed].in_place():
-                parts += [torch.rand(1), torch.rand(1)]
-        found[seed] = torch.cat(parts)
-
-    threads = [threading.Thread(target=draw, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for seed in range(4):
-        assert torch.equal(found[seed], drawn(seed, 100))
 
 
 class Own(nn.Module):

@@ -150,43 +150,6 @@ def test_columns_of_pandas():
     assert read_target(target(table["bag"], counts))[1].tolist() == [[0, 1], [2, 0]]
 
 
-def test_an_index_in_another_order_is_matched_by_value():
-    ids = ["b", "a", "b"]
-    z = pandas.Series([0, 1], index=["b", "a"])
-    assert read_target(target(ids, z))[1].tolist() == [1, 0]
-    assert read_target(target(ids, z.sort_index()))[1].tolist() == [1, 0]
-    assert read_target(target(ids, z.to_numpy()))[1].tolist() == [0, 1]
-
-
-def test_an_index_of_another_type_is_refused():
-    counts = pandas.DataFrame({"ill": [2, 1, 0], "well": [0, 1, 2]}, index=[1, 2, 10])
-    with pytest.raises(
-        ValueError, match=r"'1', '10', '2' missing, 1, 2, 10 not among the ids; the types differ, str and int"
-    ):
-        target(["1", "1", "2", "2", "10", "10"], counts)
-    as_numbers = target([1, 1, 2, 2, 10, 10], counts.set_axis([1.0, 2.0, 10.0]).iloc[::-1])
-    assert as_numbers["z"].tolist() == [[2, 0], [2, 0], [1, 1], [1, 1], [0, 2], [0, 2]]
-
-
-@pytest.mark.parametrize(
-    "z",
-    [
-        np.ma.array([1, 0, 1], mask=[False, True, False]),
-        np.ma.array([[1, 0], [0, 1], [1, 0]], mask=[[False, False], [False, True], [False, False]]),
-        pandas.Series([True, None, False], dtype="boolean"),
-        pandas.DataFrame({"no": [1, None, 2], "yes": [0, 3, 0]}, dtype="Int64"),
-        {"a": [1, 0], "b": np.ma.array([0, 1], mask=[False, True]), "c": [1, 0]},
-        [1, None, 0],
-    ],
-)
-def test_masked_and_missing_observations_are_refused(z):
-    with pytest.raises(
-        ValueError, match=r"z has no value at place 1 \(id 'b'\); fill in what is missing, or leave it out"
-    ):
-        target(["a", "b", "c"], z)
-    assert target(["a", "b"], np.ma.array([1, 0]))["z"].tolist() == [1, 0]
-
-
 def test_columns_of_polars():
     table = polars.DataFrame({"bag": ["b", "a", "b"]})
     for z in (polars.Series([[1, 0], [0, 2]]), polars.DataFrame({"no": [1, 0], "yes": [0, 2]})):

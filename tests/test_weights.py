@@ -188,23 +188,6 @@ def test_in_small_batches_a_group_counts_by_its_weight_among_all():
             assert of_epoch.history[0]["loss"][0] == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_each_replica_may_have_weights_of_its_own():
-    X, times, seen = problems()
-    times = times.clamp(min=1)
-    sets = [weighted(seen["pairs"], times), weighted(seen["pairs"], times.flip(0))]
-    together = train(lambda: network(K), X, [sets], PHASES["current"], seeds=[0, 1])
-    for place, one in enumerate(sets):
-        alone = train(lambda: network(K), X, [one], PHASES["current"], seeds=[place])
-        assert_close(together.models[place], alone.models[0])
-
-
-def test_mixed_sets_keep_their_weights():
-    X, times, seen = problems()
-    given = [[weighted(one, times) for one in seen.values()], [repeated(one, times) for one in seen.values()]]
-    runs = [train(lambda: network(K), X, sets, PHASES["remembered"]) for sets in given]
-    assert_close(runs[0].models[0], runs[1].models[0], 1e-4)
-
-
 def test_weights_are_taken_split_and_moved_with_the_groups():
     _, seen = pairs_problem(n_groups=40)
     weights = torch.arange(40.0)

@@ -170,14 +170,6 @@ def test_one_logit_is_logistic(net):
     torch.testing.assert_close(model(X).softmax(1), torch.stack([1 - positive, positive], 1))
 
 
-def test_one_logit_can_be_stacked():
-    models = [OneLogit(Linear(4, 1)) for _ in range(2)]
-    parameters, buffers = stack_module_state(models)
-    X = torch.randn(2, 5, 4)
-    logits = vmap(lambda p, b, rows: functional_call(models[0], (p, b), (rows,)))(parameters, buffers, X)
-    torch.testing.assert_close(logits, torch.stack([model(rows) for model, rows in zip(models, X, strict=True)]))
-
-
 @pytest.mark.parametrize(
     ("model", "shape", "n_classes", "message"),
     [

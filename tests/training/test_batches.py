@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from training_problems import drawn, observe, table
 
 from unbag import Groups, LabelProportions
 from unbag.training import Observations
@@ -55,7 +53,7 @@ def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(pl
         if batch is None:
             continue
         replica = torch.arange(n_replicas)[:, None].expand_as(batch.rows)
-        told = batch.of_members(torch.stack([replica, batch.rows], -1).flatten(0, 1)).long()
+        told = batch.select_members(torch.stack([replica, batch.rows], -1).flatten(0, 1)).long()
         sizes = batch.segments.sizes.tolist()
         for members, numbers, z in zip(told.split(sizes), batch.memory.split(sizes), batch.z, strict=True):
             assert len(members[:, 0].unique()) == 1
@@ -113,19 +111,6 @@ def test_a_small_set_is_spread_over_the_steps_of_a_large_one():
     assert set(gaps.tolist()) <= {3, 4}
 
 
-def test_replicas_visit_in_orders_of_their_own_that_change_every_epoch():
-    batches = Batches([seen_in([1] * 30, 0)], n_replicas=2, n_steps=3)
-    generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
-    orders = []
-    for _ in range(2):
-        batches.shuffle(generators)
-        orders += batches.order.tolist()
-    assert len(set(map(tuple, orders))) == 4
-    alone = Batches([seen_in([1] * 30, 0)], 1, 3)
-    alone.shuffle([torch.Generator().manual_seed(1)])
-    assert alone.order.tolist() == [orders[1]]
-
-
 @given(plans())
 def test_a_step_by_its_number_on_the_device_is_the_same_step(plan):
     observations, n_replicas, n_steps = plan
@@ -149,17 +134,3 @@ def test_a_new_epoch_is_laid_out_where_the_last_one_was():
     batches.set_order(batches.order.flip(1))
     assert torch.equal(batches.batch(1).rows.view(-1, 2).flip(0), rows.view(-1, 2))
     assert first.rows.data_ptr() == batches.batch(0).rows.data_ptr()
-
-
-@pytest.mark.parametrize("sizes", [[2, 2, 2], [1, 3, 2]], ids=["equal", "unequal"])
-def test_one_replica_runs_on_no_row_twice(sizes):
-    batches = Batches([seen_in(sizes, 0)], 1, 1)
-    _, (batch,) = epoch_of(batches, 1, 1)
-    assert batch.rows.shape == (1, 6)
-
-
-def test_half_precision_is_widened():
-    _, labels = table(10, K)
-    batches = Batches([observe("PairwiseSimilarity", labels, drawn(10, 3, 2), K)], 1, 1)
-    _, (batch,) = epoch_of(batches, 1, 1)
-    assert batch.of_members(torch.zeros(6, K, dtype=torch.bfloat16)).dtype == torch.float32

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -13,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,11 +39,10 @@ class Interrupted(Exception):
 
 
 class Allowance:
-    """How many forward passes are let through, and whether a score is; this is no part of what a run is."""
+    """How many forward passes may run, which does not identify a run."""
 
-    _derived_attributes = ("left", "scores")
+    _derived_attributes = ("left",)
     left = math.inf
-    scores = True
 
 
 FUSE = Allowance()
@@ -148,27 +145,6 @@ def test_interrupted_after_every_save_it_ends_the_same(name, steps, tmp_path):
     assert_identical(trained, expected)
 
 
-@dataclass
-class Interruptible:
-    score: Callable
-
-    def __call__(self, predict):
-        found = self.score(predict)
-        if not FUSE.scores:
-            raise Interrupted
-        return found
-
-
-def test_interrupted_while_scoring_it_ends_the_same(tmp_path):
-    run = RUNS["score"] | {"score": Interruptible(RUNS["score"]["score"])}
-    expected = undisturbed(run)
-    FUSE.scores = False
-    with pytest.raises(Interrupted):
-        train(**run, checkpoint=Checkpoint(tmp_path, 1))
-    FUSE.scores = True
-    assert_identical(train(**run, checkpoint=Checkpoint(tmp_path, 1)), expected)
-
-
 @pytest.mark.parametrize("name", ["memory", "patience", "running statistics"])
 def test_a_run_that_is_over_is_not_trained_again(name, tmp_path):
     run = RUNS[name]
@@ -186,14 +162,6 @@ def test_a_run_whose_time_is_up_stops_after_a_step_and_goes_on(name, tmp_path):
         with pytest.raises(TimeBudgetExceeded, match="time is up after 0 epochs; the run is saved in"):
             train(**run, checkpoint=Checkpoint(tmp_path, until=time.monotonic() - 1))
     assert_identical(train(**run, checkpoint=Checkpoint(tmp_path)), expected)
-
-
-def test_a_run_that_ends_in_time_does_not_complain(tmp_path):
-    X, seen = pairs_problem()
-    settings = Settings(epochs=1, batch_size=1000)  # one step, which is also the last
-    train(partial(network, 3), X, [seen], settings, checkpoint=Checkpoint(tmp_path, until=time.monotonic() + 3600))
-    over = Checkpoint(tmp_path, until=time.monotonic() - 1)
-    assert len(train(partial(network, 3), X, [seen], settings, checkpoint=over).models) == 1
 
 
 def test_a_run_of_slow_steps_is_saved_by_the_clock(tmp_path):
@@ -292,20 +260,6 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_last_checkpoint(tmp
     assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
 
 
-@pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, caplog, monkeypatch, name):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    kept = interrupted_once(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, name, full)
-        trained = train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1))
-    assert_went_on(tmp_path, kept, caplog, "No space left on device")
-    assert_identical(trained, undisturbed(RUNS["memory"]))
-    assert_identical(train(**RUNS["memory"], checkpoint=Checkpoint(tmp_path, 1)), trained)
-
-
 @pytest.mark.parametrize("draft", [False, True], ids=["clean", "with a draft"])
 def test_a_read_only_folder_leaves_the_last_checkpoint(caplog, draft):
     with tempfile.TemporaryDirectory() as outer:
@@ -332,14 +286,6 @@ def saved(tmp_path):
     """Return the folder of a run that was interrupted."""
     interrupted_once(tmp_path)
     return tmp_path
-
-
-@pytest.mark.parametrize("length", [0, 1, 8, 9, 100, -1])
-def test_truncated_files_are_refused(saved, length):
-    file = Checkpoint(saved).file
-    file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(ValueError, match=r"is no checkpoint of .*, or damaged: .*; remove it to start anew"):
-        train(**RUNS["memory"], checkpoint=Checkpoint(saved))
 
 
 def test_any_flipped_bit_and_any_missing_end_is_refused(saved):
@@ -470,16 +416,6 @@ def test_wrong_intervals_are_refused(tmp_path, every):
 
 
 # ----------------------------------------------------------------------------------------------------- the files
-
-
-def test_what_was_saved_is_loaded(tmp_path):
-    checkpoint = Checkpoint(tmp_path / "a" / "b")
-    assert checkpoint.load() is None
-    tensors = {"x": torch.arange(6).view(2, 3).t(), "y": torch.tensor(0.5), "z": torch.zeros(0, 3)}
-    checkpoint.save({"tensors": tensors, "epoch": 1, "nan": float("nan")})
-    found = checkpoint.load()
-    assert all(torch.equal(found["tensors"][name], tensors[name]) for name in tensors)
-    assert (found["epoch"], str(found["nan"])) == (1, "nan")
 
 
 def test_leftovers_of_killed_writers_are_removed(saved):

@@ -23,7 +23,6 @@ from unbag.training import (
     held_out_likelihood,
     train,
 )
-from unbag.training.optimisation import Optimisation
 
 K = 3
 SETTINGS = Settings(epochs=4, warm_up=1, remember_from=2, batch_size=8, learning_rate=0.01)
@@ -105,6 +104,9 @@ def test_a_run_does_not_go_on_with_other_hooks(changed, name, tmp_path):
 
 
 def test_optimisers_and_schedules_that_are_refused():
+    for name in ("optimiser", "schedule"):
+        with pytest.raises(TypeError, match=f"{name} must be a function that returns one, or None; got 5"):
+            fit(**{name: 5})
     with pytest.raises(TypeError, match=r"optimiser must return a torch.optim.Optimizer, got list"):
         fit(optimiser=list)
     with pytest.raises(ValueError, match="optimiser must be a function from parameters to an optimiser of these"):
@@ -185,13 +187,6 @@ def test_views_draw_the_same_where_a_step_runs_in_parts():
     assert_identical(noisy(), noisy())
 
 
-def test_noise_goes_on_where_it_was(tmp_path):
-    whole = fit(views=noise)
-    with pytest.raises(TimeBudgetExceeded):
-        fit(views=noise, checkpoint=Checkpoint(tmp_path, every=5, until=0.0))
-    assert_identical(whole, fit(views=noise, checkpoint=Checkpoint(tmp_path)))
-
-
 def test_views_may_change_the_shape_of_rows_but_not_their_number():
     X, seen = pairs_problem(K)
 
@@ -262,10 +257,3 @@ def test_a_source_that_returns_too_few_rows_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="gather must return a tensor with a row for each of 2 numbers, on cpu; got"):
         train(lambda: network(K), Short(tmp_path / "rows.npy"), [seen], SETTINGS)
-
-
-@pytest.mark.parametrize("name", ["optimiser", "schedule"])
-def test_hooks_that_are_no_functions_are_refused(name):
-    hooks = {"make_optimiser": None, "make_schedule": None, f"make_{name}": 5}
-    with pytest.raises(TypeError, match=f"{name} must be a function that makes one, or None; got 5"):
-        Optimisation([torch.zeros(1, requires_grad=True)], Settings(), **hooks)

@@ -188,15 +188,6 @@ def test_seeds_decide_everything_also_with_dropout(seeds):
     assert_identical(*runs)
 
 
-def test_random_numbers_of_the_caller_are_left_alone():
-    X, seen = pairs_problem()
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    train(partial(network, 3, nn.Dropout), X, [seen], Settings(epochs=2))
-    assert torch.equal(torch.rand(3), expected)
-
-
 class Failing(nn.Dropout):
     """Fails in its third forward pass, after it has drawn."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from functools import partial
 
 import pytest
@@ -12,9 +11,8 @@ from torch import nn
 from trained_together import difference, in_processes, kinds, observed, summarise, train_kind
 from training_problems import network
 
-from unbag.training import Checkpoint, Settings, held_out_likelihood, train
+from unbag.training import Settings, held_out_likelihood, train
 from unbag.training.batches import Batches
-from unbag.training.loop import Run
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -128,40 +126,3 @@ def test_shares_of_a_step_are_all_its_groups_with_about_as_many_members(parts):
         assert all(len(batch.memory) <= one.most_rows for batch, one in zip(batches, shares, strict=True) if batch)
         largest = 2 * int(seen.groups.sizes.max())
         assert max(len(batch.memory) for batch in found) <= len(memory) / parts + largest
-
-
-def save_each_step(folder, processes=None):
-    X, seen, k = observed("label_proportions")
-    learned, held_out = seen.split(0.2, torch.Generator().manual_seed(0))
-    settings = Settings(epochs=3, warm_up=1, remember_from=1, batch_size=5)
-    given = {"seeds": [0, 1], "score": held_out_likelihood(X, [held_out]), "checkpoint": Checkpoint(folder, every=1)}
-    return summarise(train(partial(network, k), X, [learned], settings, **given, processes=processes))
-
-
-def killed_at(rank, step, folder, processes):
-    """Train until one of the processes is killed in the middle of a step."""
-    original, steps = Run._train_step, iter(range(100))
-
-    def mortal(self, phase):
-        if next(steps) == step and processes.rank == rank:
-            os.kill(os.getpid(), signal.SIGKILL)
-        original(self, phase)
-
-    Run._train_step = mortal  # in this process only, which is killed
-    return save_each_step(folder, processes)
-
-
-def test_a_run_whose_process_was_killed_goes_on_with_any_number_of_processes(tmp_path):
-    expected = save_each_step(tmp_path / "undisturbed")
-    folder = tmp_path / "disturbed"
-    left, none = in_processes(2, partial(killed_at, 1, 3, folder))
-    assert none is None
-    assert left["error"] == "ProcessLost"
-    assert "start the run again, with any number of processes" in left["message"]
-    none, *others = in_processes(3, partial(killed_at, 0, 4, folder))
-    assert none is None
-    assert {one["error"] for one in others} == {"ProcessLost"}
-    found = save_each_step(folder)
-    assert difference(found, expected) < CLOSE
-    assert len(found["history"]) == len(expected["history"])
-    assert found["history"][1]["loss"] == pytest.approx(expected["history"][1]["loss"], abs=1e-5)

@@ -256,33 +256,6 @@ def test_refuses_functions_for_another_number_of_replicas():
 # ------------------------------------------------------------------------------------------------ the pieces
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_predictions_are_those_of_each_model(n):
-    X, _ = table(20, 3)
-    models = make_models(partial(network, 3), range(n), X.device)
-    found = Replicas(models).predict(X)
-    torch.testing.assert_close(found, torch.stack([model(X) for model in models]).detach())
-    assert not found.requires_grad
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_snapshots_are_copies(n):
-    replicas = Replicas(make_models(partial(network, 3), range(n), torch.device("cpu")))
-    first = replicas.snapshot()
-    with torch.no_grad():
-        for parameter in replicas.parameters():
-            parameter.add_(1)
-    second = replicas.snapshot()
-    mixed = {name: tensor.clone() for name, tensor in first.items()}
-    replicas.update_snapshot(mixed, torch.arange(n) == 0)
-    for name, tensor in first.items():
-        torch.testing.assert_close(second[name], tensor + 1)
-        assert torch.equal(mixed[name][0], second[name][0])
-        assert torch.equal(mixed[name][1:], tensor[1:])
-    replicas.restore(first)
-    assert all(torch.equal(tensor, first[name]) for name, tensor in replicas.snapshot().items())
-
-
 def convolutional():
     return nn.Sequential(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3))
 

@@ -120,12 +120,6 @@ def test_patience_waits_for_the_warm_up():
     assert trained.best_epoch == [5]
 
 
-def test_patience_waits_for_the_last_replica():
-    trained = run(scripted([1.0, 1.0], [0.0, 2.0], [0.0, 1.0], [0.0, 1.0], [9.0, 9.0]), seeds=[0, 1], patience=2)
-    assert len(trained.history) == 4
-    assert trained.best_epoch == [0, 1]
-
-
 def test_patience_ends_a_run_without_any_score():
     with pytest.raises(RuntimeError, match="NaN in every epoch"):
         run(scripted([NAN], [NAN]), patience=2)  # a third epoch would find no score
@@ -152,12 +146,6 @@ def test_patience_counts_from_the_first_epoch_that_counts_whatever_the_warm_up()
 # --------------------------------------------------------------------------------------------------- criteria
 
 
-def by_both(*scores):
-    """Return a score of two criteria for two replicas."""
-    said = iter(scores)
-    return lambda predict: torch.tensor(next(said))
-
-
 BOTH = ([[1.0, 5.0], [0.0, 1.0]], [[2.0, 4.0], [1.0, 2.0]], [[9.0, 3.0], [2.0, 0.0]], [[1.0, 1.0], [0.0, 9.0]])
 
 
@@ -168,7 +156,7 @@ def criteria(score, **changes):
 
 
 def test_each_criterion_chooses_as_it_would_alone():
-    trained = criteria(by_both(*BOTH))
+    trained = criteria(scripted(*BOTH))
     assert trained.best_epoch == [2, 0]
     assert trained.best_score == [9.0, 5.0]
     [other] = trained.others
@@ -186,7 +174,7 @@ def test_each_criterion_chooses_as_it_would_alone():
 
 def test_a_run_waits_for_the_last_criterion_and_each_stops_by_itself():
     first, second = [[3.0, 3.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]
-    trained = criteria(by_both(first, second, [[9.0, 9.0], [2.0, 2.0]], [[9.0, 9.0], [3.0, 3.0]]), patience=1)
+    trained = criteria(scripted(first, second, [[9.0, 9.0], [2.0, 2.0]], [[9.0, 9.0], [3.0, 3.0]]), patience=1)
     assert trained.best_epoch == [0, 0]  # alone, it would have stopped after the second epoch
     assert trained.others[0].best_epoch == [3, 3]
 

@@ -21,12 +21,6 @@ def best_of(improved):
     return Best({}, torch.zeros(len(improved)), epochs, epochs, torch.zeros(len(improved), dtype=torch.bool))
 
 
-def test_patience_counts_from_the_last_improvement_or_the_epoch_that_begins_it():
-    assert Patience(2)(best_of([0, 2]), [{}] * 3).tolist() == [True, False]
-    assert Patience(2, begins=2)(best_of([0, 2]), [{}] * 3).tolist() == [False, False]
-    assert Patience(2, begins=2)(best_of([0, 2]), [{}] * 4).tolist() == [True, False]
-
-
 def test_a_time_limit_stops_all_and_follows_another_rule_before():
     rule = TimeLimit(2.0, Patience(1))
     assert rule(best_of([0, 1]), [{"seconds": 0.5}] * 2).tolist() == [True, False]

@@ -17,13 +17,7 @@ class ImpossibleObservation(ValueError):
 
 
 def format_indices(kind: str, bad: Tensor, name: Callable[[int], str] = str) -> str:
-    """List the first positions where a mask is true, and count the others.
-
-    Examples
-    --------
-    >>> format_indices("row", torch.tensor([False, True, True]))
-    'rows 1, 2'
-    """
+    """List the first positions where a mask is true, and count the others."""
     places = bad.nonzero().flatten().tolist()
     shown = ", ".join(name(place) for place in places[:3])
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
@@ -37,15 +31,7 @@ def raise_if_any(
     name: Callable[[int], str] = str,
     kind: str = "group",
 ) -> None:
-    """Raise an error that states a rule, lists where a mask says that it is violated, and describes the first entry.
-
-    Examples
-    --------
-    >>> raise_if_any(torch.tensor([False, True]), "z must be 0 or 1", lambda first: f"z[{first}] is 7")
-    Traceback (most recent call last):
-    ...
-    ValueError: z must be 0 or 1; this does not hold for group 1: z[1] is 7
-    """
+    """Raise an error that states a rule, lists where a mask says that it is violated, and describes the first entry."""
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
         places = format_indices(kind, wrong, name)
@@ -68,15 +54,7 @@ def as_tensor(value: Any, name: str, device: torch.device, ids: Sequence[Any] | 
 
 
 def as_numbers(value: Any, name: str, ids: Sequence[Any] | None = None) -> np.ndarray:
-    """Return an argument as an array without missing values.
-
-    Examples
-    --------
-    >>> as_numbers(np.ma.array([3, 4], mask=[False, True]), "z", ids=["a", "b"])
-    Traceback (most recent call last):
-    ...
-    ValueError: z has no value at place 1 (id 'b'); fill in what is missing, or leave it out
-    """
+    """Return an argument as an array without missing values."""
     raise_if_masked(value, name, ids)
     with _describe_conversion(name):
         if isinstance(value, list | tuple):

@@ -11,12 +11,6 @@ def join(parts: Iterable[Tensor], length: int, dim: int = 0) -> Tensor:
     """Concatenate at least one part as they come, along a dimension of known length.
 
     A list for ``torch.cat`` would keep many small tensors between the large temporary ones and so fragment memory.
-
-    Examples
-    --------
-    >>> import torch
-    >>> join((torch.full((2,), number) for number in range(3)), 6)
-    tensor([0, 0, 1, 1, 2, 2])
     """
     whole, start = None, 0
     for part in parts:

@@ -31,11 +31,6 @@ class Problem:
         Where, as far as it has a place. Rows are counted from 1, without the header.
     left_out
         Whether it concerns rows that are not part of the fit.
-
-    Examples
-    --------
-    >>> print(Problem("error", "the count is missing; fill it in", "wards.csv", 3, "ill"))
-    wards.csv, row 3, column ill: the count is missing; fill it in
     """
 
     severity: Severity
@@ -90,13 +85,7 @@ def raise_errors(problems: Iterable[Problem]) -> None:
 def in_rows(
     bad: np.ndarray, say: Callable[[int], str], file: str, column: str | None = None, severity: Severity = "error"
 ) -> Iterator[Problem]:
-    """Yield a problem for each of the first rows where a mask is true, and one for the number of further rows.
-
-    Examples
-    --------
-    >>> [str(problem) for problem in in_rows(np.array([False, True]), lambda row: "it is negative", "wards.csv")]
-    ['wards.csv, row 2: it is negative']
-    """
+    """Yield a problem for each of the first rows where a mask is true, and one for the number of further rows."""
     places = np.flatnonzero(bad).tolist()
     for place in places[:NAMED]:
         yield Problem(severity, say(place), file, place + 1, column)
@@ -105,13 +94,7 @@ def in_rows(
 
 
 def list_some(names: Iterable[Any]) -> str:
-    """List a few names, and how many more there are.
-
-    Examples
-    --------
-    >>> list_some(["a", "b"]), list_some(range(9))
-    ("'a', 'b'", '0, 1, 2, 3, 4 and 4 more')
-    """
+    """List a few names, and how many more there are."""
     names = list(names)
     shown = ", ".join(map(repr, names[:NAMED]))
     return f"{shown} and {len(names) - NAMED:,} more" if len(names) > NAMED else shown

@@ -30,16 +30,6 @@ class RandomState:
         Start, as after ``torch.manual_seed(seed)``.
     device
         Device on which the run draws, besides the CPU.
-
-    Examples
-    --------
-    >>> numbers = RandomState(7)
-    >>> with numbers.in_place():
-    ...     first = torch.rand(2)
-    >>> with numbers.in_place():
-    ...     second = torch.rand(2)
-    >>> torch.equal(torch.cat([first, second]), torch.rand(4, generator=torch.Generator().manual_seed(7)))
-    True
     """
 
     state: list[Tensor]
@@ -87,13 +77,7 @@ def first_seed(random_state: Any) -> int:
 
 
 def may_draw(*parts: Any) -> bool:
-    """Return whether models, functions or other objects may draw from torch's global generators; unknown ones may.
-
-    Examples
-    --------
-    >>> may_draw(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), may_draw(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
-    (False, True)
-    """
+    """Return whether models, functions or other objects may draw from torch's global generators; unknown ones may."""
     modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
     others = [part for part in parts if part is not None and not isinstance(part, nn.Module)]
     return any(map(_module_may_draw, modules)) or not all(_is_known(part, "unbag.") for part in others)

@@ -18,13 +18,7 @@ NOT_ASCII_TEXT = re.compile(r"[^ -~]")
 
 
 def visible(text: object, *, keep: str = "") -> str:
-    r"""Return text with control characters, but those to keep, written as escapes, so that no terminal obeys them.
-
-    Examples
-    --------
-    >>> print(visible("a\x1b[2Jb\n"), visible("Zürich"))
-    a\x1b[2Jb\n Zürich
-    """
+    r"""Return text with control characters, but those to keep, written as escapes, so that no terminal obeys them."""
 
     def show(match: re.Match[str]) -> str:
         character = match[0]

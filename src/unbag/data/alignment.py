@@ -25,25 +25,12 @@ from unbag.data.ids import has_default_index, index_of
 
 
 def read_per_group(value: Any, groups: Groups, name: str = "z") -> Tensor:
-    """Return a tensor with the entries in the order of the groups; their number is checked by the caller.
-
-    Examples
-    --------
-    >>> read_per_group({"b": 0, "a": 1}, Groups.from_ids(["b", "a", "b"]))
-    tensor([1, 0])
-    """
+    """Return a tensor with the entries in the order of the groups; their number is checked by the caller."""
     return read_with_columns(value, groups, name)[0]
 
 
 def read_with_columns(value: Any, groups: Groups, name: str = "z") -> tuple[Tensor, list[Any] | None]:
-    """Return the same tensor and the names of its columns; None where they have none.
-
-    Examples
-    --------
-    >>> read_with_columns({"b": {"ill": 0, "well": 2}, "a": {"well": 1, "ill": 0}}, Groups.from_ids(["b", "a", "b"]))
-    (tensor([[1, 0],
-            [2, 0]]), ['well', 'ill'])
-    """
+    """Return the same tensor and the names of its columns; None where they have none."""
     values, columns = split_columns(align(value, groups.ids, len(groups), name), name)
     return as_tensor(values, name, groups.device, groups.ids), columns
 
@@ -52,13 +39,6 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
     """Bring values per group into the order of the groups, if they have keys or an index.
 
     Without ids, the keys of a mapping are the numbers of the groups, and an index is ignored.
-
-    Examples
-    --------
-    >>> align({"b": 0, "a": 1}, ["a", "b"], 2)
-    [1, 0]
-    >>> align([0, 1], ["a", "b"], 2)
-    [0, 1]
     """
     if isinstance(value, Mapping):
         wanted = range(n_groups) if ids is None else ids
@@ -82,13 +62,6 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
     A table is a table of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from such a table, a
     column of structs, or a list of dicts, named tuples or pandas rows, whose values are brought into the order of the
     first.
-
-    Examples
-    --------
-    >>> split_columns([{"ill": 0, "well": 2}, {"well": 1, "ill": 0}])
-    ([[0, 2], [0, 1]], ['ill', 'well'])
-    >>> split_columns([[0, 2], [0, 1]])
-    ([[0, 2], [0, 1]], None)
     """
     if (rows := rows_with_names(value)) is not None:
         names = names_of_row(rows[0]) or []
@@ -108,11 +81,6 @@ def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: s
 
     Columns without names are in the order of the classes, and the numbers 0 to k - 1 too, unless the name of a class
     is, or reads like, one of them.
-
-    Examples
-    --------
-    >>> match_columns(["ill", "well"], ["well", "ill"]), match_columns(None, ["well", "ill"])
-    ([1, 0], [0, 1])
     """
     wanted = [_as_name(label) for label in classes]
     if columns is None:

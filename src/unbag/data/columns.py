@@ -91,13 +91,7 @@ def _convert(column: pa.ChunkedArray, name: str, file: str) -> pa.ChunkedArray:
 
 
 def is_array(kind: pa.DataType) -> bool:
-    """Return whether each row of a column of this type is a list of numbers, such as an embedding.
-
-    Examples
-    --------
-    >>> is_array(pa.list_(pa.float32())), is_array(pa.list_(pa.string())), is_array(pa.float32())
-    (True, False, False)
-    """
+    """Return whether each row of a column of this type is a list of numbers, such as an embedding."""
     return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) and (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     )

@@ -9,13 +9,7 @@ import numpy as np
 
 
 def histogram_of_sizes(sizes: np.ndarray, max_bins: int = 12) -> list[dict[str, int]]:
-    """Count the groups of each size, or of each range of sizes where there are many.
-
-    Examples
-    --------
-    >>> histogram_of_sizes(np.array([2, 2, 5]))
-    [{'from': 2, 'to': 2, 'groups': 2}, {'from': 5, 'to': 5, 'groups': 1}]
-    """
+    """Count the groups of each size, or of each range of sizes where there are many."""
     low, counts = np.unique(sizes, return_counts=True)
     high = low
     if len(low) > max_bins:  # with edges in a constant ratio
@@ -27,24 +21,12 @@ def histogram_of_sizes(sizes: np.ndarray, max_bins: int = 12) -> list[dict[str, 
 
 
 def evenly(n: int, max_numbers: int) -> np.ndarray:
-    """Return numbers from 0 to n - 1 that are spread evenly and include both ends.
-
-    Examples
-    --------
-    >>> evenly(3, 5).tolist(), evenly(9, 3).tolist()
-    ([0, 1, 2], [0, 4, 8])
-    """
+    """Return numbers from 0 to n - 1 that are spread evenly and include both ends."""
     return np.linspace(0, n - 1, min(n, max_numbers)).round().astype(np.int64)
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types: NaN and infinity become None, and other objects their text.
-
-    Examples
-    --------
-    >>> plain({"a": np.float64(1.5), "b": [float("nan"), len]})
-    {'a': 1.5, 'b': [None, '<built-in function len>']}
-    """
+    """Convert a value to JSON types: NaN and infinity become None, and other objects their text."""
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, dict):

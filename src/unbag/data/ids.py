@@ -13,13 +13,7 @@ from unbag._utils.checks import describe, format_indices, is_missing
 
 
 def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
-    """Return the distinct ids, sorted, and for each row the number of its id among them.
-
-    Examples
-    --------
-    >>> number_ids(["b", "a", "b"])
-    (['a', 'b'], tensor([1, 0, 1]))
-    """
+    """Return the distinct ids, sorted, and for each row the number of its id among them."""
     if not isinstance(ids, Tensor):
         ids = as_array(ids)
     if ids.ndim != 1:

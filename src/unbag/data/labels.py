@@ -14,14 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Categorical:
-    """A distribution over classes, parametrised by logits of shape ``(rows, classes)``.
-
-    Examples
-    --------
-    >>> labels = Categorical(2)
-    >>> labels.predict(torch.tensor([[0.3, 0.1], [-1.0, 1.0]]))
-    tensor([0, 1])
-    """
+    """A distribution over classes, parametrised by logits of shape ``(rows, classes)``."""
 
     n_classes: int
 

@@ -10,13 +10,7 @@ from torch import Tensor
 
 
 def find_missing(parts: Iterable[Tensor]) -> Tensor:
-    """Return the numbers of the columns with a missing value, from consecutive parts of a table; none for images.
-
-    Examples
-    --------
-    >>> find_missing([torch.tensor([[1.0, float("nan")], [0.0, 2.0]])])
-    tensor([1])
-    """
+    """Return the numbers of the columns with a missing value, from consecutive parts of a table; none for images."""
     flags = [part.isnan().any(0) for part in takewhile(lambda part: part.ndim == 2, parts)]
     return torch.stack(flags).any(0).nonzero().flatten().cpu() if flags else torch.empty(0, dtype=torch.int64)
 
@@ -30,12 +24,6 @@ def fill_missing(X: Tensor, columns: Tensor) -> Tensor:
         Scaled rows; rows that are not a table, such as images, keep their shape.
     columns
         Columns that get an indicator: those with missing values in the training data, from :func:`find_missing`.
-
-    Examples
-    --------
-    >>> fill_missing(torch.tensor([[1.0, float("nan")], [0.0, 2.0]]), torch.tensor([1]))
-    tensor([[1., 0., 1.],
-            [0., 2., 0.]])
     """
     missing = X.isnan()
     if not len(columns):

@@ -9,14 +9,7 @@ from unbag.data.groups import Groups
 
 
 def pool(rows: Tensor, groups: Groups) -> Tensor:
-    """Compute the mean, minimum and maximum of each column in each group, float32, shape ``(groups, 3 columns)``.
-
-    Examples
-    --------
-    >>> pool(torch.tensor([[0.0], [4.0], [1.0]]), Groups.from_sizes([2, 1]))
-    tensor([[2., 0., 4.],
-            [1., 1., 1.]])
-    """
+    """Compute the mean, minimum and maximum of each column in each group, float32, shape ``(groups, 3 columns)``."""
     groups = groups.to("cpu")
     # In float32, rounding would make the mean of a constant column vary, and scaling would enlarge the differences.
     members = groups.gather(rows.cpu()).double()

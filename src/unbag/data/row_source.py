@@ -38,14 +38,7 @@ Rows = Tensor | RowSource
 
 
 def gather_rows(X: Rows, rows: Tensor) -> Tensor:
-    """Return rows by their numbers, which may have several dimensions.
-
-    Examples
-    --------
-    >>> gather_rows(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[2, 0]]))
-    tensor([[[3.],
-             [1.]]])
-    """
+    """Return rows by their numbers, which may have several dimensions."""
     if isinstance(X, Tensor):  # on a CPU several times as fast as an index with two dimensions
         return X.index_select(0, rows.flatten()).view(*rows.shape, *X.shape[1:])
     gathered = X.gather(rows.flatten())

@@ -93,24 +93,12 @@ def target(ids: Any, z: Any) -> np.ndarray:
 
 
 def is_target(y: Any) -> bool:
-    """Return whether an object consists of rows of a target.
-
-    Examples
-    --------
-    >>> is_target(target([0, 0], [1])), is_target(np.zeros(2))
-    (True, False)
-    """
+    """Return whether an object consists of rows of a target."""
     return isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.names == FIELDS
 
 
 def columns_of_target(y: np.ndarray) -> list[Any] | None:
-    """Return the names of the columns of the observations in a target; None where they have none.
-
-    Examples
-    --------
-    >>> columns_of_target(target([0, 0], [{"ill": 0, "well": 2}])[:1])
-    ['ill', 'well']
-    """
+    """Return the names of the columns of the observations in a target; None where they have none."""
     assert y.dtype.fields is not None
     title = y.dtype.fields["z"][2:]
     return ast.literal_eval(title[0]) if title else None
@@ -121,13 +109,6 @@ def read_target(y: Any) -> tuple[Groups, np.ndarray]:
 
     Row numbers are positions in ``y``. Members are in the order they had when the target was made, whatever the order
     of the rows. Groups are in the order of their numbers, which are their ids.
-
-    Examples
-    --------
-    >>> y = target(["b", "a", "b", "c"], [1, 0, 1])
-    >>> groups, z = read_target(y[[2, 3, 0]])
-    >>> groups.members.tolist(), groups.offsets.tolist(), groups.ids, z.tolist()
-    ([2, 0, 1], [0, 2, 3], [1, 2], [0, 1])
     """
     if not is_target(y):
         raise TypeError(f"y must consist of rows of a target made by unbag.target, got {_describe(y)}")

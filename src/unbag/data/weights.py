@@ -21,13 +21,7 @@ from unbag.data.groups import Groups
 
 
 def read_group_weights(value: Any, groups: Groups) -> Tensor:
-    """Return one finite, non-negative weight per group, in float64; entries are matched by id as those of z are.
-
-    Examples
-    --------
-    >>> read_group_weights({"b": 2, "a": 0.5}, Groups.from_ids(["b", "a", "b"])).tolist()
-    [0.5, 2.0]
-    """
+    """Return one finite, non-negative weight per group, in float64; entries are matched by id as those of z are."""
     weights = read_per_group(value, groups, "group_weights")
     return _check(weights, "group_weights", "group", len(groups), groups.name)
 
@@ -38,13 +32,7 @@ def read_sample_weight(value: Any, n_rows: int, device: torch.device) -> Tensor:
 
 
 def weights_of_groups(sample_weight: Any, groups: Groups, n_rows: int) -> Tensor:
-    """Return the weight of each group, in float64, from weights of rows that are equal within each group.
-
-    Examples
-    --------
-    >>> weights_of_groups([1.0, 1.0, 3.0], Groups.from_sizes([2, 1]), 3).tolist()
-    [1.0, 3.0]
-    """
+    """Return the weight of each group, in float64, from weights of rows that are equal within each group."""
     members = read_sample_weight(sample_weight, n_rows, groups.device)[groups.members]
     weights = members[groups.offsets[:-1]]
     if bool((different := members != groups.segments.expand(weights)).any()):
@@ -65,13 +53,6 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
     Their sum is that of ``weights``, or the number of groups. ``sampling`` is a dict from observation to the rate at
     which groups with this observation were kept, relative to others, or the share of 1 among random groups, where the
     observations ``z`` are 0 and 1.
-
-    Examples
-    --------
-    >>> weights_by_answer({0: 0.25, 1: 1.0}, torch.tensor([0, 1, 1])).tolist()
-    [2.0, 0.5, 0.5]
-    >>> weights_by_answer(0.25, torch.tensor([0, 1, 1, 0])).tolist()
-    [1.5, 0.5, 0.5, 1.5]
     """
     if z.ndim != 1:
         raise ValueError(
@@ -101,13 +82,7 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
 
 
 def is_uniform_sampling(sampling: Any) -> bool:
-    """Return whether rates are the same for all observations, so that groups were not selected by them.
-
-    Examples
-    --------
-    >>> is_uniform_sampling({0: 1, 1: 1}), is_uniform_sampling({0: 0.1, 1: 1}), is_uniform_sampling(None)
-    (True, False, False)
-    """
+    """Return whether rates are the same for all observations, so that groups were not selected by them."""
     return isinstance(sampling, Mapping) and len(set(_read_rates(sampling).values())) == 1
 
 

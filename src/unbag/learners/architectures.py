@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from unbag._utils import plugins
 from unbag._utils.checks import check_n_classes, describe
 from unbag._utils.random_state import RandomState
+from unbag.training.replicas import evaluating
 
 MakeModel = Callable[[], nn.Module]
 Model = str | nn.Module | MakeModel
@@ -113,16 +114,11 @@ def n_outputs(net: nn.Module, input_shape: Sequence[int]) -> int:
     """
     weights = next((weight for weight in net.parameters() if weight.is_floating_point()), torch.empty(0))
     rows = torch.zeros(2, *input_shape, dtype=weights.dtype, device=weights.device)
-    modes = [(part, part.training) for part in net.modules()]
-    net.eval()  # leaves running statistics as they are
     try:
-        with torch.no_grad():
+        with evaluating(net):  # leaves running statistics as they are
             outputs = net(rows)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise ValueError(f"the model fails on rows of shape {tuple(input_shape)}: {error}") from error
-    finally:
-        for part, training in modes:
-            part.training = training
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != 2:
         raise ValueError(
             f"the model must return one row of logits for each row that it reads, here a tensor of shape (2, k); "

@@ -34,12 +34,12 @@ class Batch:
     weights: Tensor | None  # (groups,), 1 on average over the set; None: all 1
     n_groups: int  # of all replicas and processes in this step
 
-    def of_members(self, outputs: Tensor) -> Tensor:
+    def select_members(self, outputs: Tensor) -> Tensor:
         """Select one row per membership: ``(replicas * n, width)`` to ``(memberships, width)``."""
         return outputs.float() if self.place is None else outputs[self.place].float()
 
-    def of_rows(self, gradient: Tensor) -> Tensor:
-        """Undo :meth:`of_members`, with zeros for padding: ``(memberships, width)`` to ``(replicas, n, width)``."""
+    def scatter_members(self, gradient: Tensor) -> Tensor:
+        """Undo :meth:`select_members`, with zeros for padding; returns ``(replicas, n, width)``."""
         if self.place is not None:
             zeros = gradient.new_zeros(self.rows.numel(), gradient.shape[1])
             gradient = zeros.index_copy_(0, self.place, gradient)
@@ -47,25 +47,11 @@ class Batch:
 
 
 class Batches:
-    """A set of observations, divided into new batches in every epoch, for each replica by its own random numbers.
+    """Groups that are divided into new batches in every epoch, for each replica by its own random numbers.
 
-    Parameters
-    ----------
-    observations
-        One set for all replicas, or one for each. An epoch visits as many groups as the longest set has.
-    n_replicas, n_steps
-        Number of models, and of steps of an epoch, whose batches differ by at most one group.
-    part, n_parts
-        Number of this process, and of processes that divide the groups of each step.
-    rows_of_block, blocks_at_once
-        Number of neighbouring rows that form a block of a table on disk (None: rows are in memory), and of blocks whose
-        groups are shuffled together.
+    All replicas share a set of observations, or each has one, of which the longest sets the length of an epoch. Batches
+    differ by at most one group, and each of ``n_parts`` processes visits a part. Rows in memory have no blocks.
     """
-
-    order: Tensor
-    """The groups in the order in which each replica visits them, (replicas, visits); changed in place."""
-    rest: list[Tensor]
-    """The groups of each replica that are visited first in the next epoch."""
 
     def __init__(
         self,
@@ -87,7 +73,12 @@ class Batches:
         ends = torch.cat([s.groups.sizes for s in observations]).cumsum(0)
         members = torch.cat([s.groups.members for s in observations])
         self.groups = Groups.from_offsets(torch.cat([first.groups.offsets[:1], ends]), members)
-        self.checked = torch.cat([self._checked(s) for s in observations])
+        self.checked = torch.cat(
+            [
+                s.checked if s.aggregate is self.aggregate else self.aggregate.check(s.z, s.groups, self.n_classes)
+                for s in observations
+            ]
+        )
         self.weights: Tensor | None = None
         if any(s.group_weights is not None for s in observations):
             self.weights = torch.cat([(s.weights / s.weights.mean()).float() for s in observations])
@@ -106,15 +97,11 @@ class Batches:
         if rows_of_block is not None:
             self._block = members[self.groups.offsets[:-1]].cpu() // rows_of_block
         self._segments: dict[int, Segments] = {}  # of so many groups of one size
+        # The groups in the order in which each replica visits them; changed in place, as a captured graph reads it.
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=device)
+        # The groups of each replica that are visited first in the next epoch.
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
         self._laid_out: list[Tensor] | None = None  # what _lay_out returns for the whole epoch
-
-    def _checked(self, observations: Observations) -> Tensor:
-        """Return observations as the aggregate of all replicas encodes them."""
-        if observations.aggregate is self.aggregate:
-            return observations.checked
-        return self.aggregate.check(observations.z, observations.groups, self.n_classes)
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, by the generator of each replica."""
@@ -138,11 +125,9 @@ class Batches:
         if size is None or self._block is not None:  # rows on disk may be too many to lay out
             return
         laid_out = self._lay_out(self.order, size)
-        if self._laid_out is None:
-            self._laid_out = laid_out
-        else:  # in place: a captured graph reads this memory
-            for old, new in zip(self._laid_out, laid_out, strict=True):
-                old.copy_(new)
+        self._laid_out = self._laid_out or laid_out
+        for old, new in zip(self._laid_out, laid_out, strict=True):  # in place: a captured graph reads this memory
+            old.copy_(new)
 
     def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
         """Return rows and memory, (replicas, groups, members), observations and weights, (replicas, groups, ...)."""

@@ -28,9 +28,7 @@ from unbag._utils.files import LOCK, atomic_file, locked, read_regular, remove_d
 
 logger = logging.getLogger("unbag")
 
-FORMAT = 5
-DIGEST_SIZE = 32
-FILE = "checkpoint.safetensors"
+FORMAT, FILE, DIGEST_SIZE = 5, "checkpoint.safetensors", 32
 _KEY = "unbag"  # of the JSON in the header of a file
 
 
@@ -53,7 +51,6 @@ class Checkpoint:
     run_id
         Name of the run that stands for functions and objects that cannot be compared, such as lambdas. Without it, a
         run with such parts is refused.
-
     """
 
     folder: Path
@@ -136,12 +133,6 @@ def pack(value: Any) -> bytes:
     """Encode None, booleans, numbers, strings, tensors, and lists, tuples and dicts with string keys of these.
 
     Tensors become a file of safetensors, everything else JSON in its header. Tuples come back as lists.
-
-    Examples
-    --------
-    >>> import torch
-    >>> unpack(pack({"weight": torch.ones(2), "scores": (0.5, None)}))
-    {'weight': tensor([1., 1.]), 'scores': [0.5, None]}
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(value, tensors))
@@ -186,15 +177,9 @@ class Unidentifiable(TypeError):
 def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
     """Return a short text that is the same in every process for equal values.
 
-    Values are compared as pickle writes them: objects by their attributes, arrays by their content, functions and
-    classes by module and name. Nothing is ever unpickled.
-
-    Parameters
-    ----------
-    value, name
-        Value to identify, and its name in messages. Attributes in ``_derived_attributes`` of its class are left out.
-    skip_unknown
-        Whether lambdas and functions inside others, which have no name, are left out; by default, they are an error.
+    Values are compared as pickle writes them: objects by their attributes except the ``_derived_attributes`` of their
+    class, arrays by their content, functions and classes by module and name. Nothing is ever unpickled. Lambdas and
+    functions inside others have no name: they are an error, or are skipped on request.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
@@ -237,9 +222,8 @@ class _Pickler(pickle.Pickler):
         """Return how objects with derived attributes are written."""
         kind = type(obj)
         derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
-        derived |= {n for base in kind.__mro__ for n, one in vars(base).items() if isinstance(one, cached_property)}
-        if not derived or any(
-            "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) for base in kind.__mro__[:-1]
-        ):
+        derived |= {n for base in kind.__mro__ for n, v in vars(base).items() if isinstance(v, cached_property)}
+        reduces = any({"__reduce__", "__reduce_ex__"} & vars(base).keys() for base in kind.__mro__[:-1])
+        if reduces or not derived:
             return NotImplemented
         return type, (kind,), {name: part for name, part in vars(obj).items() if name not in derived}

@@ -21,7 +21,8 @@ class GroupSampler(Sampler[list[int]]):
     """Draw batches of whole groups with at most ``max_rows`` members, or a single larger group.
 
     Each group comes once in an epoch, whose order follows from the seed and the number of the epoch. Where group sizes
-    differ, the number of batches depends on their order; ``len`` is that of the next epoch.
+    differ, the number of batches depends on their order; ``len`` is that of the next epoch. To resume after a restart,
+    set ``epoch``, the number of the next epoch.
 
     Examples
     --------
@@ -29,9 +30,6 @@ class GroupSampler(Sampler[list[int]]):
     >>> list(sampler), len(sampler)
     ([[0, 1], [2], [3]], 3)
     """
-
-    epoch: int
-    """Number of the next epoch; set it to resume after a restart."""
 
     def __init__(self, groups: Groups, max_rows: int, *, shuffle: bool = True, seed: int = 0) -> None:
         if max_rows < 1:
@@ -58,16 +56,16 @@ class GroupSampler(Sampler[list[int]]):
 
 
 class GroupBatch(NamedTuple):
-    """A batch of groups, for a step such as ``risk(model(batch.X), batch.groups, batch.z)``."""
+    """A batch of groups, for a step such as ``risk(model(batch.X), batch.groups, batch.z)``.
+
+    ``X`` holds the rows that are in any of the groups, each once, ``groups`` the groups of these rows, ``z`` one
+    observation per group, and ``numbers`` the numbers of the groups among all.
+    """
 
     X: Any
-    """The rows that are in any of the groups, each once."""
     groups: Groups
-    """The groups, as groups of these rows."""
     z: Tensor
-    """One observation per group."""
     numbers: Tensor
-    """The numbers of the groups among all."""
 
 
 class GroupCollator:

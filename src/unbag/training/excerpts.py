@@ -1,4 +1,4 @@
-"""Whole groups of a table on disk, for computations that need all columns at once."""
+"""Groups without the other rows of a table: groups of some rows, and some groups of a table on disk."""
 
 from __future__ import annotations
 
@@ -30,17 +30,22 @@ def take_groups(
     X: Rows, sets: Sequence[Observations], chosen: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, list[Observations]]:
     """Return the sorted row numbers of some groups of each set, these rows, and the sets as groups of them."""
-    sets = [s.take(which) for s, which in zip(sets, chosen, strict=True)]
+    rows, sets = renumber_rows([s.take(which) for s, which in zip(sets, chosen, strict=True)])
+    return rows, gather_rows(X, rows), sets
+
+
+def renumber_rows(sets: Sequence[Observations]) -> tuple[Tensor, list[Observations]]:
+    """Return the sorted numbers of all rows in groups, and the sets as groups of these rows."""
     rows, members = torch.cat([s.groups.members for s in sets]).unique(return_inverse=True)
     members_of_sets = members.split([len(s.groups.members) for s in sets])
     groups = [replace(s.groups, members=m, n_rows=len(rows)) for s, m in zip(sets, members_of_sets, strict=True)]
-    return rows, gather_rows(X, rows), [s.with_groups(g) for s, g in zip(sets, groups, strict=True)]
+    return rows, [s.with_groups(g) for s, g in zip(sets, groups, strict=True)]
 
 
 def some_groups(groups: Groups, most_rows: int, first: Tensor | None = None) -> Tensor:
-    """Return sorted numbers of random groups, at least one, that have at most ``most_rows`` members together.
+    """Return sorted numbers of random groups, those of ``first`` before others, with at most ``most_rows`` members.
 
-    The groups of ``first`` are taken before others.
+    At least one group is returned.
     """
     order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(0)).to(groups.device)
     if first is not None:

@@ -47,18 +47,18 @@ Progress = Callable[[Sequence[dict[str, Any]], int], None]
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The result of a training run."""
+    """The result of a training run.
+
+    ``models`` has a model for each seed, with the weights of its best epoch, ready to predict. ``history`` has an entry
+    for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, and ``seconds``; of several criteria,
+    ``score`` is a list of the scores by each. ``others`` holds the result by each criterion after the first.
+    """
 
     models: list[Any]
-    """A model for each seed, with the weights of its best epoch, ready to predict."""
     history: list[dict[str, Any]]
-    """An entry for each epoch: ``epoch``, ``phase``, ``loss`` and ``score`` of each replica, ``seconds``.
-
-    With several criteria, ``score`` is a list of the scores of each."""
     best_epoch: list[int]
     best_score: list[float] | None
     others: list[Trained] = field(default_factory=list)
-    """The result by each criterion after the first, with the same history."""
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,7 @@ def train(
             "layer norm or group norm"
         )
     hooks = Hooks(score, objective, accelerate, optimiser, schedule, stopping, views)
-    run = Run(
-        models, X, sets, settings, seeds, hooks, n_criteria=n_criteria, processes=processes, limits=limits or Limits()
-    )
+    run = Run(models, X, sets, settings, seeds, hooks, n_criteria, processes, limits or Limits())
     run.train(checkpoint, progress or log_epoch)
     return run.result(keep_diverged=keep_diverged)
 
@@ -179,39 +177,37 @@ def log_epoch(history: Sequence[dict[str, Any]], epochs: int) -> None:
     logger.info("epoch %d of %d, loss %s, score %s", last["epoch"] + 1, epochs, last["loss"], last["score"])
 
 
+@dataclass(eq=False)
 class Run:
-    """A run of replicas that are trained side by side; parameters are those of :func:`train`, checked."""
+    """A run of replicas that are trained side by side; parameters are those of :func:`train`, validated."""
 
-    def __init__(  # noqa: PLR0917 (as train has checked them)
-        self,
-        models: Sequence[nn.Module],
-        X: Rows,
-        sets: list[list[Observations]],
-        settings: Settings,
-        seeds: Sequence[int],
-        hooks: Hooks,
-        *,
-        n_criteria: int,
-        processes: Processes,
-        limits: Limits,
-    ) -> None:
+    models: Sequence[nn.Module]
+    X: Rows
+    sets: list[list[Observations]]
+    settings: Settings
+    seeds: Sequence[int]
+    hooks: Hooks
+    n_criteria: int
+    processes: Processes
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        settings, hooks, processes, limits = self.settings, self.hooks, self.processes, self.limits
         half = settings.precision == "bfloat16"
-        if half and isinstance(X, Tensor) and X.ndim == 4:
-            X = X.contiguous(memory_format=torch.channels_last)
-        self.models, self.X, self.sets, self.settings, self.seeds = models, X, sets, settings, seeds
-        self.hooks, self.n_criteria, self.processes, self.limits = hooks, n_criteria, processes, limits
+        if half and isinstance(self.X, Tensor) and self.X.ndim == 4:
+            self.X = self.X.contiguous(memory_format=torch.channels_last)
+        X, sets, n_replicas = self.X, self.sets, len(self.seeds)
         self.history: list[dict[str, Any]] = []
         self.epoch_number, self.step_number = 0, 0
         self._identity: dict[str, str] | None = None
 
-        self.replicas = Replicas(models, half=half, accelerate=hooks.accelerate)
+        self.replicas = Replicas(self.models, half=half, accelerate=hooks.accelerate)
         processes.copy_first_([*self.replicas.state.values()])
         self.optimisation = Optimisation(self.replicas.parameters(), settings, hooks.optimiser, hooks.schedule)
         self.stopping = hooks.stopping or never
         if hooks.stopping is None and hooks.score is not None and settings.patience is not None:
             self.stopping = Patience(settings.patience, settings.patient_from)
 
-        n_replicas = len(seeds)
         self.n_steps = math.ceil(max(len(s.groups) for replicas in sets for s in replicas) / settings.batch_size)
         self.batches = [
             Batches(
@@ -225,11 +221,11 @@ class Run:
             )
             for replicas in sets
         ]
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        self.random = RandomState(seeds[0], X.device)
+        self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        self.random = RandomState(self.seeds[0], X.device)
         aggregates = [batches.aggregate for batches in self.batches]
         drawing = (hooks.objective, hooks.score, hooks.views, hooks.optimiser, *aggregates)
-        self._draws = may_draw(models[0], settings.loss_function, *drawing)
+        self._draws = may_draw(self.models[0], settings.loss_function, *drawing)
         self._shuffle()
 
         # Log-probabilities at the last visit; before the first, all classes are equally likely.
@@ -249,9 +245,9 @@ class Run:
             processes=processes,
             random=self.random if self._draws else None,
             limits=limits,
-            at_once=mixes_rows(models[0]),
+            at_once=mixes_rows(self.models[0]),
         )
-        self.best = [Best.before_training(self.replicas, X.device) for _ in range(n_criteria)]
+        self.best = [Best.before_training(self.replicas, X.device) for _ in range(self.n_criteria)]
         self.captured: CapturedSteps | None = None
         if settings.capture and self._can_be_captured():
             self.captured = CapturedSteps(self.batches, self._update, self._changing)
@@ -291,7 +287,7 @@ class Run:
         return _single_thread() if small and torch.get_num_threads() > 1 else nullcontext()
 
     def _train_epoch(self, checkpoint: Checkpoint | None) -> None:
-        """Visit every group once; after a resumption, those that are left."""
+        """Visit every group once; after a resumption, those that remain."""
         start = time.perf_counter()
         phase = self.settings.phase(self.epoch_number)
         if self.captured is not None:
@@ -336,7 +332,7 @@ class Run:
         if scores is not None or self.hooks.score is None:
             for place, best in enumerate(self.best):
                 best.update(self.replicas, self.epoch_number, None if scores is None else scores[place])
-        noted = None if scores is None else scores.tolist()
+        listed = None if scores is None else scores.tolist()
         seconds = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=self.processes.device)
         self.processes.copy_first_([seconds])
         self.history.append(
@@ -344,7 +340,7 @@ class Run:
                 "epoch": self.epoch_number,
                 "phase": phase,
                 "loss": losses,
-                "score": noted[0] if noted is not None and self.n_criteria == 1 else noted,
+                "score": listed[0] if listed is not None and self.n_criteria == 1 else listed,
                 "seconds": float(seconds),
             }
         )

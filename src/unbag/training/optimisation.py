@@ -21,7 +21,7 @@ MakeSchedule = Callable[[Optimizer], LRScheduler]
 
 @dataclass(frozen=True)
 class PerStep:
-    """A schedule that advances after every step; a plain function makes one that advances after every epoch.
+    """Make a schedule that advances after every step; that of a plain function advances after every epoch.
 
     For example ``PerStep(lambda optimiser: OneCycleLR(optimiser, 0.01, total_steps=1000))``.
     """
@@ -45,7 +45,7 @@ class Optimisation:
     ) -> None:
         for name, function in (("optimiser", make_optimiser), ("schedule", make_schedule)):
             if function is not None and not callable(function):
-                raise TypeError(f"{name} must be a function that makes one, or None; got {function!r}")
+                raise TypeError(f"{name} must be a function that returns one, or None; got {function!r}")
         if make_optimiser is None:
             on_gpu = parameters[0].is_cuda
             rate, decay = settings.learning_rate, settings.weight_decay
@@ -56,11 +56,8 @@ class Optimisation:
         self.schedule = None if make_schedule is None else _check_schedule(make_schedule(self.optimiser))
 
     def can_be_captured(self) -> bool:
-        """Return whether a captured step does what a plain one does.
-
-        The state of Adam starts with zeros, as that of a captured step must. A graph would not see a schedule change
-        the optimiser.
-        """
+        """Return whether a captured step does what a plain one does."""
+        # The state of Adam starts with zeros, as it must. A graph would not see a schedule change the optimiser.
         capturable = all(group.get("capturable") for group in self.optimiser.param_groups)
         return isinstance(self.optimiser, Adam) and capturable and self.schedule is None
 
@@ -96,8 +93,8 @@ def _check_optimiser(optimiser: Any, parameters: list[Tensor]) -> Optimizer:
     known = {id(parameter) for parameter in parameters}
     if not all(id(parameter) in known for group in optimiser.param_groups for parameter in group["params"]):
         raise ValueError(
-            "optimiser must be a function from parameters to an optimiser of these, such as torch.optim.AdamW; it "
-            "returned one of others, which training would not change"
+            "optimiser must be a function from parameters to an optimiser of these, such as torch.optim.AdamW, but it "
+            "returned an optimiser of different parameters"
         )
     return optimiser
 

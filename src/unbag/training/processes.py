@@ -32,10 +32,7 @@ from unbag.training.checkpoint import pack, unpack
 
 RESUME = "start the run again, with any number of processes: it resumes from its checkpoint if it has one"
 
-
-_ADDRESS = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-"""Variables by which processes of several machines find each other, if no launcher has started them."""
-
+_ADDRESS = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")  # of several machines, where no launcher has set them
 _launches = count()
 
 for _name in ("distributed", "rank_zero"):  # Lightning logs the rank of every process
@@ -95,8 +92,6 @@ class Processes:
 
     def broadcast(self, content: bytes) -> bytes:
         """Return the bytes of the first process."""
-        if self.size == 1:
-            return content
         length = torch.tensor([len(content)], device=self.device)
         self.copy_first_([length])
         received = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
@@ -143,9 +138,8 @@ class Launcher:
     timeout: float = 1800.0
 
     def __post_init__(self) -> None:
-        for name, value in (("devices", self.devices), ("nodes", self.nodes)):
+        for name, value, also in (("devices", self.devices, ' or "auto"'), ("nodes", self.nodes, "")):
             if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                also = ' or "auto"' if name == "devices" else ""
                 raise ValueError(f"{name} must be a whole number of at least 1{also}, got {value!r}")
         if self.several and self.device not in ("cpu", "cuda"):
             raise ValueError(f"several processes take device='cpu' or 'cuda', a GPU each; got {self.device!r}")
@@ -237,10 +231,8 @@ def _processes(fabric: Any) -> Processes:
 
 
 def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
-    """Do the work of one process, and write its result or its error to a folder.
-
-    Fabric would return the result through a pipe that nobody reads before the process ends.
-    """
+    """Do the work of one process, and write its result or its error to a folder."""
+    # Fabric would return the result through a pipe, which nothing reads before the process ends.
     processes = _processes(fabric)
     try:
         result = function(processes=processes)

@@ -17,7 +17,6 @@ from unbag.objectives.losses import Loss
 
 PREDICTED_ROWS = 8192  # at a time
 
-
 MakeModel = Callable[[], nn.Module]
 Accelerate = Callable[..., nn.Module]
 """Called with ``replicas=`` and ``half=`` (whether in bfloat16) on a copy of the first model, which it returns, perhaps
@@ -54,19 +53,14 @@ def find_obstacle(model: nn.Module) -> str | None:
 class Replicas:
     """Models of one architecture that run and learn side by side, perhaps with ``half`` precision (bfloat16).
 
-    A single model runs as it is. Parameters and buffers of several are stacked along a first dimension, which one
-    optimiser handles; on a GPU they share one vectorised forward pass, on a CPU they run one after the other.
+    A single model runs as it is. Parameters and buffers of several are stacked along a first dimension of ``state``,
+    which one optimiser handles; on a GPU they share one vectorised forward pass, on a CPU they run one after the other.
     """
 
     state: dict[str, Tensor]
-    """Parameters and buffers by name; with a first dimension of replicas if there are several."""
 
     def __init__(
-        self,
-        models: Sequence[nn.Module],
-        *,
-        half: bool = False,
-        accelerate: Accelerate | None = None,
+        self, models: Sequence[nn.Module], *, half: bool = False, accelerate: Accelerate | None = None
     ) -> None:
         self.n = len(models)
         self._half = half
@@ -111,7 +105,7 @@ class Replicas:
 
     def predict(self, X: Tensor) -> Tensor:
         """Compute the logits of all replicas for the same rows, without gradients: (n, ...) to (replicas, n, k)."""
-        with _evaluating(self._model):
+        with evaluating(self._model):
             parts = (self(part.expand(self.n, *part.shape)) for part in X.split(PREDICTED_ROWS))
             return join((part.view(self.n, -1, part.shape[1]) for part in parts), len(X), 1)
 
@@ -137,7 +131,7 @@ class Replicas:
 def check_outputs(model: nn.Module, X: Tensor, loss: Loss, k: int) -> None:
     """Raise an error if logits or losses of some rows have a shape that would be broadcast silently."""
     expected = f"shape {(len(X), k)} for {len(X)} rows"
-    with _evaluating(model):
+    with evaluating(model):
         logits = model(X)
         if not isinstance(logits, Tensor) or logits.shape != (len(X), k):
             raise ValueError(
@@ -158,14 +152,16 @@ def unstack(models: Sequence[nn.Module], snapshot: dict[str, Tensor]) -> list[nn
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Have a model predict without gradients; afterwards, each of its parts trains as it did before."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
-    with torch.no_grad():
-        yield
-    for part, training in modes:
-        part.training = training
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

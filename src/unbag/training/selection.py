@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from torch import Tensor
 from unbag._utils.checks import describe
 from unbag._utils.parts import join
 from unbag.aggregates.observations import Observations
-from unbag.data.row_source import Rows, gather_rows
+from unbag.data.row_source import Rows, RowSubset, select_rows
+from unbag.training.excerpts import renumber_rows
 from unbag.training.replicas import Replicas
 
 ROWS_AT_ONCE = 65_536
@@ -32,37 +32,21 @@ replicas stop now, (replicas,), or whether all do."""
 
 @dataclass(frozen=True, eq=False)
 class _HeldOutLikelihood:
-    X: Rows
-    observations: Sequence[Observations]
-
-    @cached_property
-    def _rows(self) -> tuple[Tensor, list[Tensor]]:
-        """The rows of all groups, and the places of the members of each set among them."""
-        rows, members = torch.cat([s.groups.members for s in self.observations]).unique(return_inverse=True)
-        return rows, members.split([len(s.groups.members) for s in self.observations])
-
-    @cached_property
-    def _inputs(self) -> Tensor:
-        rows = self._rows[0]
-        return self.X if isinstance(self.X, Tensor) and len(rows) == len(self.X) else gather_rows(self.X, rows)
+    rows: Tensor | RowSubset
+    observations: Sequence[Observations]  # of groups of these rows
 
     def __call__(self, predict: Predict) -> Tensor:
-        rows, members_of_sets = self._rows
-        if isinstance(self.X, Tensor):
-            logits = predict(self._inputs)
-        else:  # rows on disk are read again each time
-            logits = join((predict(gather_rows(self.X, part)) for part in rows.split(ROWS_AT_ONCE)), len(rows), 1)
-        scores = [self._mean_log_likelihood(replica, members_of_sets) for replica in logits]
+        logits = join((predict(part) for part in self.rows.split(ROWS_AT_ONCE)), len(self.rows), 1)
+        scores = [self._mean_log_likelihood(replica.float()) for replica in logits]
         return torch.tensor(scores, dtype=torch.float64, device=logits.device)
 
-    def _mean_log_likelihood(self, logits: Tensor, members_of_sets: Sequence[Tensor]) -> float:
+    def _mean_log_likelihood(self, logits: Tensor) -> float:
+        if bool(logits.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
+            return math.nan
         total = 0.0
-        for s, members in zip(self.observations, members_of_sets, strict=True):
-            of_members = logits[members].float()
-            if bool(of_members.log_softmax(-1).isnan().any()):  # a replica that diverged does not end the others
-                return math.nan
-            log_likelihood = s.aggregate.checked_evidence(of_members, s.groups.segments, s.checked).log_likelihood
-            total += s.weight * float(s.mean(log_likelihood))
+        for s in self.observations:
+            evidence = s.aggregate.checked_evidence(logits[s.groups.members], s.groups.segments, s.checked)
+            total += s.weight * float(s.mean(evidence.log_likelihood))
         return total / sum(s.weight for s in self.observations)
 
 
@@ -71,7 +55,9 @@ def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
 
     Sets of observations count by their weights, and so do the groups of a set.
     """
-    return _HeldOutLikelihood(X, [s.counting() for s in observations])
+    numbers, sets = renumber_rows([s.counting() for s in observations])
+    rows = X if isinstance(X, Tensor) and len(numbers) == len(X) else select_rows(X, numbers)
+    return _HeldOutLikelihood(rows, sets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,21 +89,16 @@ def permuted_accuracy(guessed: Tensor, y: Tensor) -> float:
 
 @dataclass(eq=False)
 class Best:
-    """The best epoch of each replica by one criterion so far.
+    """The best epoch of each replica by one criterion so far; of epochs with equal scores, the latest.
 
-    Of epochs with equal scores, the latest is the best.
+    ``weights`` is a snapshot of the replicas, each at its best epoch; the others are tensors of shape ``(replicas,)``.
     """
 
     weights: dict[str, Tensor]
-    """A snapshot of the replicas, each at its best epoch."""
-    score: Tensor
-    """The score of that epoch, (replicas,); -inf before the first one."""
-    epoch: Tensor
-    """The number of that epoch, (replicas,); -1 before the first one."""
-    improved: Tensor
-    """The last epoch whose score was higher than all before, (replicas,)."""
+    score: Tensor  # of the best epoch; -inf before the first
+    epoch: Tensor  # the number of the best epoch; -1 before the first
+    improved: Tensor  # the last epoch whose score was higher than all before
     stopped: Tensor
-    """Which replicas have stopped, (replicas,)."""
 
     @classmethod
     def before_training(cls, replicas: Replicas, device: torch.device) -> Best:

@@ -11,15 +11,8 @@ from unbag.objectives.losses import LOSSES, Loss
 
 Phase = Literal["likelihood", "current weights", "remembered weights"]
 
-_MINIMUM = {
-    "epochs": 1,
-    "warm_up": 0,
-    "batch_size": 1,
-    "remember_from": 0,
-    "score_every": 1,
-    "score_from": 0,
-    "patience": 1,
-}
+_MINIMUM = dict.fromkeys(("epochs", "batch_size", "score_every", "patience"), 1)
+_MINIMUM |= dict.fromkeys(("warm_up", "remember_from", "score_from"), 0)
 
 
 @dataclass(frozen=True)
@@ -72,16 +65,20 @@ class Settings:
     def __post_init__(self) -> None:
         # Numbers of NumPy are converted, so that equal settings have equal representations.
         for name, minimum in _MINIMUM.items():
-            if getattr(self, name) is not None or name not in ("remember_from", "patience"):
-                object.__setattr__(self, name, _read_integer(name, getattr(self, name), minimum))
+            value = getattr(self, name)
+            if value is None and name in ("remember_from", "patience"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+                raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
+            object.__setattr__(self, name, int(value))
         if self.score_from >= self.epochs:
             raise ValueError(f"score_from must be less than epochs, which is {self.epochs}; got {self.score_from}")
-        if not _is_finite(self.learning_rate) or self.learning_rate <= 0:
-            raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate!r}")
-        if not _is_finite(self.weight_decay) or self.weight_decay < 0:
-            raise ValueError(f"weight_decay must be a number that is not negative, got {self.weight_decay!r}")
-        for name in ("learning_rate", "weight_decay"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+        for name, kind in (("learning_rate", "a positive number"), ("weight_decay", "a number that is not negative")):
+            value = getattr(self, name)
+            finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+            if not finite or value < 0 or (value == 0 and name == "learning_rate"):
+                raise ValueError(f"{name} must be {kind}, got {value!r}")
+            object.__setattr__(self, name, float(value))
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")
         if not callable(self.loss) and (not isinstance(self.loss, str) or self.loss not in LOSSES):
@@ -115,13 +112,3 @@ class Settings:
     def loss_function(self) -> Loss:
         """The loss as a function from logits to losses."""
         return self.loss if callable(self.loss) else LOSSES[self.loss]
-
-
-def _read_integer(name: str, value: object, minimum: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
-    return int(value)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

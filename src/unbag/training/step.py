@@ -34,8 +34,7 @@ from unbag.training.processes import Processes
 from unbag.training.replicas import Replicas
 from unbag.training.settings import Phase
 
-Backward = Callable[[Tensor], None]
-"""Adds to the gradients of the parameters, given a gradient in the outputs."""
+Backward = Callable[[Tensor], None]  # adds to the gradients of the parameters, from the gradient in the outputs
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class Step:
         used = torch.tensor([float(p.grad is not None) for p in parameters], device=self.X.device)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         visited = [(m, *s.memory_of(step)) for m, s in zip(self.memory, self.sets, strict=True) if len(m)]
-        kept = [memory.index_select(0, which).masked_fill_(~own[:, None], 0) for memory, which, own in visited]
+        kept = [memory.index_select(0, which).masked_fill_(~here[:, None], 0) for memory, which, here in visited]
         self.processes.sum_([used, *gradients, *kept])
         for parameter, gradient, n in zip(parameters, gradients, used.tolist(), strict=True):
             parameter.grad = gradient if n else None
@@ -138,7 +137,7 @@ class Step:
         """Return outputs, one row per membership, and the backward pass."""
         if not self.at_once and batch.rows.numel() > self.limits.max_rows:
             return self._forward_in_parts(batch)
-        outputs = batch.of_members(self.replicas(self._inputs(batch.rows)))
+        outputs = batch.select_members(self.replicas(self._inputs(batch.rows)))
         return outputs.detach(), outputs.backward
 
     def _forward_in_parts(self, batch: Batch) -> tuple[Tensor, Backward]:
@@ -154,9 +153,9 @@ class Step:
         def backward(gradient: Tensor) -> None:
             for name, buffer in self.replicas.buffers().items():
                 buffer.copy_(buffers[name])
-            gradients = batch.of_rows(gradient).split(parts[0].shape[1], 1)
+            gradients = batch.scatter_members(gradient).split(parts[0].shape[1], 1)
             with nullcontext() if random is None or start is None else random.again_from(start):
                 for rows, part in zip(parts, gradients, strict=True):
                     self.replicas(self._inputs(rows)).float().backward(part.flatten(0, 1))
 
-        return batch.of_members(outputs.flatten(0, 1)), backward
+        return batch.select_members(outputs.flatten(0, 1)), backward

@@ -46,11 +46,5 @@ def recolour(svg: str, colours: Mapping[str, str]) -> str:
 
 
 def describe(svg: str, description: str) -> str:
-    """Add a text alternative to a plot.
-
-    Examples
-    --------
-    >>> describe("<svg></svg>", "four dots & a line")
-    '<svg role="img" aria-label="four dots &amp; a line"></svg>'
-    """
+    """Add a text alternative to a plot."""
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)

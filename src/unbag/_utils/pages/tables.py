@@ -31,12 +31,6 @@ class Table:
         Columns of numbers, also if all numbers are missing.
     emphasis
         Rows that stand out or recede, by their position.
-
-    Examples
-    --------
-    >>> table = Table("Data sets", ("name", "rows"), [(Cell("fox"), Cell("1,320", 1320)), (Cell("tiger"), Cell(NONE))])
-    >>> [[table.sort_key(row, place) for place in (0, 1)] for row in table.rows]
-    [['fox', 1320], ['tiger', None]]
     """
 
     caption: str
