@@ -15,7 +15,13 @@ ROOT = Path(unbag_experiments.__file__).parents[2]
 # The public interface and the extension points that docs/extending.md documents.
 INTERFACE = {
     *("unbag", "unbag.aggregates", "unbag.noise", "unbag.published", "unbag.tables"),
-    *("unbag.learners.architectures", "unbag.objectives.objective", "unbag._kernels.segments", "unbag.training"),
+    *(
+        "unbag.learners",
+        "unbag.learners.architectures",
+        "unbag.objectives.objective",
+        "unbag._kernels.segments",
+        "unbag.training",
+    ),
     *("unbag.cli.shared", "unbag._utils.pages", "unbag._utils.pages.tables"),
     *("unbag._utils.checks", "unbag._utils.environment", "unbag._utils.files", "unbag._utils.terminal"),
 }

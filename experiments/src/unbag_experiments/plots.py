@@ -76,38 +76,6 @@ def size_plot(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     return _svg(draw, legend + (TITLE + height + TICKS) * len(panels) + LABEL)
 
 
-def strip_plot(points: Mapping[str, Mapping[str, Sequence[float]]], label: str, limit: float) -> str:
-    """Draw numbers as dots in a row for each category, with a marker for each kind, and lines at zero and at a limit.
-
-    Examples
-    --------
-    >>> strip_plot({"groups of 4": {"random": [0.5, -2.0]}}, "points", limit=-1).startswith("<svg ")
-    True
-    """
-    rows = list(points)
-    looks = dict(zip(next(iter(points.values())), zip(COLOURS, MARKERS, strict=True), strict=False))
-    height = 1.5 * LINE * len(rows)
-
-    def draw(figure: Figure) -> None:
-        axes = _axes(figure, 0.15 + LETTER * max(map(len, rows)), 0.1, LEGEND, height)
-        axes.axvline(0, color=INK, linewidth=0.8)
-        axes.axvline(limit, color=INK, linewidth=0.8, linestyle=":")
-        for place, kind in enumerate(looks):
-            colour, marker = looks[kind]
-            aside = 0.3 * (place - (len(looks) - 1) / 2)
-            for row, name in enumerate(rows):
-                values = points[name][kind]
-                axes.plot(values, [row + aside] * len(values), linestyle="", marker=marker, color=colour, markersize=3)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.grid(axis="x", color=GRID, alpha=0.35, linewidth=0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(label)
-        _legend(figure, [_handle(marker, colour, kind) for kind, (colour, marker) in looks.items()])
-
-    return _svg(draw, LEGEND + height + TICKS + LABEL)
-
-
 def line_plot(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x_label: str, y_label: str) -> str:
     """Draw a line for each series in each panel, over a logarithmic axis; all panels have the same series.
 

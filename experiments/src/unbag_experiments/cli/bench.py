@@ -48,6 +48,7 @@ Sizes = Annotated[list[int] | None, typer.Option("--size", metavar="<int>", help
 Methods = Annotated[Names, typer.Option("--method", metavar="<str>", help="Only this method")]
 Final = Annotated[bool, typer.Option("--final", help="Also the sets that are looked at once, when all is done.")]
 Budget = Annotated[str | None, typer.Option(help="Begin nothing that would end after so long: 90s, 9m, 1.5h.")]
+Jobs = Annotated[int, typer.Option(min=1, help="How many processes run fits at a time, each on one thread.")]
 Results = Annotated[Path, typer.Option(help="The folder of results; what it has is not run again.")]
 
 
@@ -63,26 +64,34 @@ def fits(  # noqa: PLR0917 (options are given by name)
         int | None,
         typer.Option(
             min=1,
-            show_default="3 to 12 where test rows or groups are few, else 1",
-            help="How often to draw the rows of tables, and the folds of bags.",
+            show_default="3",
+            help="How often to draw the rows and groups of tables.",
         ),
     ] = None,
-    final: Final = False,
+    final: Annotated[bool, typer.Option("--final", help="Also the tables by which nothing is chosen.")] = False,
     budget: Budget = None,
     results: Results = Path("results"),
     threads: Threads = 1,
+    jobs: Jobs = 1,
+    summary: Annotated[bool, typer.Option("--summary", help="Print what the folder has; run nothing.")] = False,
     render: Annotated[
         bool, typer.Option("--render", help="Write what the folder has to docs/defaults.md; run nothing.")
     ] = False,
 ) -> None:
-    """Fit tables and bags by default, by single methods and with all labels, and save how good each fit is.
+    """Fit tables by default and by single methods, and save how accurate and how fast each fit is.
 
     Several processes may share the folder of results. Data sets are found in the folder that UNBAG_DATA names.
 
-    --set, --size and --method may be given several times.
+    --set, --size and --method may be given several times. --method release is the default fit of an earlier version,
+    whose package is in the folder that UNBAG_RELEASE names.
     """
+    if summary:
+        with plain_errors(debug=ctx.obj):
+            lines = import_module("unbag_experiments.fits.runner").read(results)
+            typer.echo(import_module("unbag_experiments.fits.page").summarise(lines))
+        return
     chosen = {"sets": names or (), "sizes": size or (), "methods": method or (), "draws": draws, "final": final}
-    _fill("fits", ctx.obj, chosen, results, budget, threads, render)
+    _fill("fits", ctx.obj, chosen, results, budget, threads, render, jobs)
 
 
 @app.command(
@@ -113,7 +122,14 @@ def published(  # noqa: PLR0917 (options are given by name)
 
 
 def _fill(  # noqa: PLR0917 (what the options of two commands say)
-    table: str, debug: bool, chosen: dict[str, Any], results: Path, budget: str | None, threads: int, render: bool
+    table: str,
+    debug: bool,
+    chosen: dict[str, Any],
+    results: Path,
+    budget: str | None,
+    threads: int,
+    render: bool,
+    jobs: int = 1,
 ) -> None:
     start = time.monotonic()  # waiting for torch is part of the budget
     with plain_errors(debug=debug):
@@ -121,10 +137,14 @@ def _fill(  # noqa: PLR0917 (what the options of two commands say)
             import_module(f"unbag_experiments.{table}.page").write(results, Path("docs"))
             return
         cells = import_module(f"unbag_experiments.{table}.plan").select(**chosen)
-        import_module("torch").set_num_threads(threads)
-        progress = Terminal(highlight=False, markup=False, soft_wrap=True)
         runner = import_module(f"unbag_experiments.{table}.runner")
-        if runner.fill(cells, results, budget=budget, start=start, tell=progress.print)["failed"]:
+        if jobs > 1:
+            ended = runner.fill_in_processes(cells, results, jobs=jobs, budget=budget, start=start)
+        else:
+            import_module("torch").set_num_threads(threads)
+            progress = Terminal(highlight=False, markup=False, soft_wrap=True)
+            ended = runner.fill(cells, results, budget=budget, start=start, tell=progress.print)
+        if ended["failed"]:
             raise typer.Exit(1)
 
 

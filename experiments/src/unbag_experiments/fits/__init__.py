@@ -1,1 +1,1 @@
-"""How good the default fit is: tables and bags, cut into groups, learned by the default and by single methods."""
+"""How accurate and how fast the default fit is: tables in groups, by default and by single methods."""

@@ -1,25 +1,32 @@
-"""The default beside single methods, cell by cell, and the counts that say how good it is."""
+"""The default fit compared with single methods and with an earlier version, cell by cell and on average."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from unbag_experiments.fits.grouping import GROUPINGS, SIZES, sizes_of
-from unbag_experiments.fits.plan import SINGLE, TABLE_METHODS, Cell
-from unbag_experiments.fits.sets import SETS, TABLES
+from unbag_experiments.fits.plan import SINGLE, Cell, places
+from unbag_experiments.fits.sets import SETS
 
 Line = Mapping[str, Any]
 Lines = Mapping[Cell, Line]
 
 NEAR = 1.0
 """Points of accuracy by which the default may be below the best single method."""
-SAID_NEAR, SAID_FAR = 5.0, 10.0
-"""Points between the accuracy that a fit claims and that which it has: what is wanted, and what needs a warning."""
+N_RESAMPLES = 2_000
 ROUNDING = 1e-9
+
+
+class Mean(NamedTuple):
+    """A mean with its 95 % interval, by resampling tables: cells of a table are not independent."""
+
+    value: float
+    low: float
+    high: float
+    n: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,127 +40,123 @@ class Place:
 
     def accuracy(self, method: str) -> float | None:
         """Return the mean accuracy of a method in percent; None where it was not run."""
-        return mean([100 * line["accuracy"] for line in self.fits[method].values()])
+        values = [100 * line["accuracy"] for line in self.fits.get(method, {}).values()]
+        return float(np.mean(values)) if values else None
 
-    def difference(self, method: str) -> float | None:
-        """Return by how many points the default is above a method, on average over draws that both have."""
-        ours, theirs = self.fits["default"], self.fits[method]
-        return mean([100 * (ours[draw]["accuracy"] - theirs[draw]["accuracy"]) for draw in ours.keys() & theirs.keys()])
+    def difference(self, method: str, reference: str = "default") -> float | None:
+        """Return the points by which the reference is above a method, on average over draws that both have."""
+        first, second = self.fits.get(reference, {}), self.fits.get(method, {})
+        values = [100 * (first[n]["accuracy"] - second[n]["accuracy"]) for n in first.keys() & second.keys()]
+        return float(np.mean(values)) if values else None
 
     @property
     def to_best(self) -> float | None:
-        """By how many points the default is above the best single method that was run."""
-        return min((own for method in SINGLE if (own := self.difference(method)) is not None), default=None)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the default and all single methods were run."""
-        return all(self.fits[method] for method in ("default", *SINGLE))
-
-    @property
-    def overstated(self) -> list[float]:
-        """By how many points each fit of the default says that it is better than it is."""
-        return [overstatement(line) for line in self.fits["default"].values() if says(line)]
+        """Return the points by which the default is above the best single method."""
+        return min((d for method in SINGLE if (d := self.difference(method)) is not None), default=None)
 
 
-def mean(values: Sequence[float]) -> float | None:
-    """Return the mean; None of nothing."""
-    return float(np.mean(values)) if values else None
+def collect(lines: Lines) -> list[Place]:
+    """Return all cells of the plan with the fits that have been run.
 
-
-def says(line: Line) -> bool:
-    """Whether a fit says how accurate it is."""
-    return line.get("estimated_accuracy") is not None
-
-
-def overstatement(line: Line) -> float:
-    """Return by how many points a fit says that it is better than it is."""
-    return float(100 * (line["estimated_accuracy"] - line["accuracy"]))
-
-
-def places(lines: Lines) -> list[Place]:
-    """Return every table in groups of each size of which enough come out, run or not."""
-    fits: dict[tuple[str, str, int | None, str | None], dict[int, Line]] = {}
+    Examples
+    --------
+    >>> len(collect({}))
+    83
+    """
+    fits: dict[tuple[str, int, str], dict[str, dict[int, Line]]] = {}
     for cell, line in sorted(lines.items(), key=lambda item: item[0].seed):
-        fits.setdefault((cell.set, cell.method, cell.size, cell.grouping), {})[cell.seed] = line
-
-    def of(name: str, method: str, size: int, grouping: str) -> dict[int, Line]:
-        return fits.get((name, method, 1, "random") if method == "all_labels" else (name, method, size, grouping), {})
-
-    return [
-        Place(name, size, grouping, {method: of(name, method, size, grouping) for method in TABLE_METHODS})
-        for size in SIZES
-        for name in TABLES
-        if size in sizes_of(name)
-        for grouping in GROUPINGS
-    ]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How the default stands in some places, in points of accuracy."""
-
-    planned: int
-    compared: int
-    """Places in which the default and at least one single method were run."""
-    incomplete: int
-    """Those of them in which a single method is missing."""
-    near: int
-    """In which the default is at most one point below the best single method."""
-    worst: tuple[float, Place] | None
-    to_best: float | None
-    """Mean difference to the best single method."""
-    to_match: tuple[float, int, int] | None
-    """Mean difference to the match of mean proportions, in how many places it is positive, and of how many."""
-    estimated: int
-    """Fits of the default that say how accurate they are."""
-    estimated_near: int
-    """Those within five points of the truth."""
-    estimated_near_evenly: float | None
-    """The share of these, if each place counts the same, however often it was drawn."""
-    unestimated: int
-    """Those that say nothing, because groups are too few."""
-    said: tuple[int, int]
-    """Places that are within five points of the truth on average over draws, and of how many."""
-    silent: int
-    """Those that say more than ten points too much, without a warning."""
-
-
-def standing(chosen: Sequence[Place]) -> Standing:
-    """Count how the default stands in some places."""
-    compared = [(own, place) for place in chosen if (own := place.to_best) is not None]
-    to_match = [own for place in chosen if (own := place.difference("mean_proportions")) is not None]
-    defaults = [line for place in chosen for line in place.fits["default"].values()]
-    estimated = [line for line in defaults if says(line)]
-    said = [own for place in chosen if (own := mean(place.overstated)) is not None]
-    shares = [mean([abs(own) <= SAID_NEAR + ROUNDING for own in place.overstated]) for place in chosen]
-    average = mean(to_match)
-    return Standing(
-        planned=len(chosen),
-        compared=len(compared),
-        incomplete=sum(not place.complete for _, place in compared),
-        near=sum(own >= -NEAR - ROUNDING for own, _ in compared),
-        worst=min(compared, key=lambda item: item[0], default=None),
-        to_best=mean([own for own, _ in compared]),
-        to_match=None if average is None else (average, sum(own > 0 for own in to_match), len(to_match)),
-        estimated=len(estimated),
-        estimated_near=sum(abs(overstatement(line)) <= SAID_NEAR + ROUNDING for line in estimated),
-        estimated_near_evenly=mean([share for share in shares if share is not None]),
-        unestimated=len(defaults) - len(estimated),
-        said=(sum(abs(own) <= SAID_NEAR + ROUNDING for own in said), len(said)),
-        silent=sum(overstatement(line) > SAID_FAR + ROUNDING and not line["warnings"] for line in estimated),
-    )
+        by_method = fits.setdefault((cell.set, cell.size, cell.grouping), {})
+        by_method.setdefault(cell.method, {})[cell.seed] = line
+    return [Place(name, *where, fits.get((name, *where), {})) for name in SETS for where in places(name)]
 
 
 def scopes(chosen: Sequence[Place]) -> dict[str, list[Place]]:
-    """Return all places, those of sets of development, and those of the others."""
+    """Return all cells, those of tables by which thresholds are chosen, and those of the others."""
     return {
-        "all sets": list(chosen),
-        "sets of development": [place for place in chosen if SETS[place.set].development],
-        "sets looked at once": [place for place in chosen if not SETS[place.set].development],
+        "all": list(chosen),
+        "development": [place for place in chosen if SETS[place.set].development],
+        "evaluation": [place for place in chosen if not SETS[place.set].development],
     }
 
 
-def bag_areas(lines: Lines, name: str, method: str) -> list[float]:
-    """Return the area under the ROC curve of each fold of a set of bags, in percent."""
-    return [100 * line["auc"] for cell, line in lines.items() if (cell.set, cell.method) == (name, method)]
+def average(chosen: Sequence[Place], measure: Callable[[Place], float | None]) -> Mean | None:
+    """Return the mean of a measure over cells; None where no cell has it."""
+    by_set: dict[str, list[float]] = {}
+    for place in chosen:
+        if (value := measure(place)) is not None:
+            by_set.setdefault(place.set, []).append(value)
+    if not by_set:
+        return None
+    sums, sizes = (np.array([f(values) for values in by_set.values()], float) for f in (sum, len))
+    drawn = np.random.default_rng(0).integers(0, len(sums), (N_RESAMPLES, len(sums)))
+    low, high = np.percentile(sums[drawn].sum(1) / sizes[drawn].sum(1), (2.5, 97.5))
+    return Mean(float(sums.sum() / sizes.sum()), float(low), float(high), int(sizes.sum()))
+
+
+def is_near(place: Place) -> float | None:
+    """Return 100 where the default is at most a point below the best single method, else 0."""
+    return None if place.to_best is None else 100.0 * (place.to_best >= -NEAR - ROUNDING)
+
+
+def worst(chosen: Sequence[Place]) -> Place | None:
+    """Return the cell in which the default is furthest below the best single method."""
+    compared = [place for place in chosen if place.to_best is not None]
+    return min(compared, key=lambda place: place.to_best or 0.0, default=None)
+
+
+def seconds(chosen: Sequence[Place], method: str) -> np.ndarray:
+    """Return the mean CPU seconds of a method in each cell, with prediction."""
+    fits = [place.fits[method].values() for place in chosen if place.fits.get(method)]
+    return np.array([np.mean([line["cpu_seconds"] for line in lines]) for lines in fits])
+
+
+def fits_of(chosen: Sequence[Place], method: str) -> list[Line]:
+    """Return the fits of a method in some cells."""
+    return [line for place in chosen for line in place.fits.get(method, {}).values()]
+
+
+class Estimates(NamedTuple):
+    """How estimates of accuracy compare with the accuracy on the test rows."""
+
+    n_fits: int
+    n_estimated: int
+    covered: float
+    """Percent of the intervals that contain the accuracy; the standard error of the test rows widens them."""
+    half_width: float
+    """Median, in points."""
+    near: float
+    """Percent of the estimates within five points."""
+    error: float
+    """Mean absolute error of the estimate, in points."""
+    error_of_confidence: float
+    """Mean absolute error of the mean confidence in the same fits."""
+
+
+def judge_estimates(lines: Sequence[Line]) -> Estimates | None:
+    """Compare estimates with the accuracy on the test rows; None where there is no estimate."""
+    chosen = [line for line in lines if line.get("estimated_accuracy") is not None and line.get("interval")]
+    if not chosen:
+        return None
+    actual, estimate, confidence = (
+        np.array([line[name] for line in chosen]) for name in ("accuracy", "estimated_accuracy", "confidence")
+    )
+    low, high = np.array([line["interval"] for line in chosen]).T
+    noise = 1.96 * np.sqrt(actual * (1 - actual) / np.array([line["rows"]["test"] for line in chosen]))
+    above, below = np.hypot(high - estimate, noise), np.hypot(estimate - low, noise)
+    covered = (actual <= estimate + above) & (actual >= estimate - below)
+    error = np.abs(estimate - actual)
+    return Estimates(
+        len(lines),
+        len(chosen),
+        100 * covered.mean(),
+        100 * float(np.median((high - low) / 2)),
+        100 * (error <= 0.05).mean(),
+        100 * error.mean(),
+        100 * np.abs(confidence - actual).mean(),
+    )
+
+
+def miscalibration(lines: Sequence[Line]) -> float | None:
+    """Return the mean absolute difference of mean confidence and accuracy, in points."""
+    errors = [100 * abs(line["confidence"] - line["accuracy"]) for line in lines]
+    return float(np.mean(errors)) if errors else None

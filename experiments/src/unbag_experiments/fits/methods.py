@@ -1,150 +1,162 @@
-"""Methods by name: what they learn from counts of groups, or from bags, they say of new rows, or of new bags."""
+"""Methods by name: from counts of groups to probabilities of new rows, and what the estimator reports about itself."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
-from torch import Tensor, nn
+from sklearn.linear_model import RidgeCV
+from torch import nn
 
-from unbag import AggregateClassifier, Groups, LabelProportions
-from unbag.learners.architectures import build
-from unbag.training import Observations, fit_scaling
+from unbag import AggregateClassifier, Groups
+from unbag._kernels.segments import Segments
+from unbag.learners import Fourier, Linear, register_learner
 from unbag_experiments.baselines.mean_proportion import METHOD as MEAN_PROPORTION
 
-ESTIMATORS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "linear": {"model": "linear"},
-    "network": {"model": "mlp"},
-    "trees": {"model": "trees"},
-    "all_labels": {"model": "mlp"},  # of groups of one
-}
-"""Methods of tables that are the estimator, and what it is told."""
+MODELS = {"default": "auto", "linear": "linear", "kernel": "kernel", "network": "mlp", "trees": "trees"}
+"""Methods that are the estimator, with the model that it fits."""
+N_UNITS, N_PASSES, MIN_STEPS, ROWS_PER_STEP = 300, 100, 500, 1_024
+"""Of the match of mean proportions."""
+PENALTIES = np.logspace(-2, 5, 15)
+RELEASE = "UNBAG_RELEASE"
+"""Environment variable with the folder that contains the package ``unbag`` of an earlier version."""
 
-# The match of mean proportions: as many steps as it can use, of as many rows as serve it, and the best of its states by
-# held-out groups where a tenth of the groups is more than two.
-STEPS, STEPS_AT_ONCE, ROWS_A_STEP, PATIENCE = 5000, 50, 512, 20
-HELD_OUT, TOO_FEW_TO_SPLIT, AVERAGING = 0.1, 20, 0.99
 
-PENALTIES = (0.1, 1.0, 10.0, 100.0)
-"""Of the SVM on bag statistics, which chooses among them by three folds of its own."""
+@register_learner
+class Kernel(Linear):
+    """A linear model of random Fourier features, which the library has in the default fit alone."""
+
+    name = "kernel"
+
+    def __init__(self) -> None:
+        super().__init__("kernel", partial(Fourier.fit, scale=0.6), ridges=(100, 10, 1, 0.1))
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What a method says of new rows, and of itself."""
+    """Predictions of new rows, and attributes of the fitted estimator."""
 
-    probs: np.ndarray
-    """Of each class, (rows, classes)."""
-    estimate: Any = None
-    """``estimated_accuracy_`` of the estimator, where it has one."""
+    probs: np.ndarray  # (rows, classes)
+    report: dict[str, Any] = field(default_factory=dict)
 
 
 def learn(method: str, X: np.ndarray, ids: np.ndarray, counts: np.ndarray, X_new: np.ndarray, *, seed: int) -> Learned:
-    """Learn from counts of groups, and return what is said of new rows."""
+    """Learn from the counts of groups, and predict new rows."""
+    if method == "release":
+        return _learn_by_release(X, ids, counts, X_new, seed)
+    if method in ("match", "ridge"):
+        rows, new_rows = _standardise(X, X_new)
+        fit = _match_means if method == "match" else _regress_means
+        return Learned(fit(rows, ids, counts, new_rows, seed))
     groups = Groups.from_ids(torch.from_numpy(ids))
-    if method == "mean_proportions":
-        rows, z = torch.from_numpy(X), torch.from_numpy(counts)
-        model = match_mean_proportions(rows, Observations(LabelProportions(), groups, z, counts.shape[1]), seed)
-        with torch.no_grad():
-            return Learned(model(torch.from_numpy(X_new)).double().softmax(-1).numpy())
-    classifier = AggregateClassifier(**ESTIMATORS[method], random_state=seed).fit(X, counts, groups=groups)
-    return Learned(classifier.predict_proba(X_new), getattr(classifier, "estimated_accuracy_", None))
-
-
-def match_mean_proportions(X: Tensor, seen: Observations, seed: int) -> nn.Module:
-    """Train the network of the estimator to match the mean prediction of each group with its proportions.
-
-    Weights are averaged over steps; of more than a few groups, a tenth is held out, and the weights are kept under
-    which the mean predictions of these come nearest to their proportions.
-    """
-    held_out: Observations | None = None
-    groups_a_step = max(ROWS_A_STEP * len(seen.groups) // len(X), 1)
-    if len(seen.groups) > TOO_FEW_TO_SPLIT:
-        seen, held_out = seen.split(HELD_OUT, torch.Generator().manual_seed(seed))
-    scaling, make_net = fit_scaling(X), build("mlp", X.shape[1:], seen.n_classes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = nn.Sequential(scaling, make_net())
-    optimiser = torch.optim.Adam(model.parameters(), fused=True)
-    average = copy.deepcopy(model)
-    best, best_score, best_look = average, float("-inf"), 0
-    for step, batch in enumerate(_draw(len(seen.groups), min(groups_a_step, len(seen.groups)), seed)):
-        groups = seen.groups.take(batch)
-        optimiser.zero_grad()
-        MEAN_PROPORTION.objective(model(X[groups.members]), groups.segments, seen.checked[batch]).mean().backward()
-        optimiser.step()
-        share = 1 - min((step + 1) / (step + 10), AVERAGING)  # the first steps count for more
-        for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
-            mean.data.lerp_(weight.data, share)
-        look, ended = divmod(step + 1, STEPS_AT_ONCE)
-        if held_out is None or ended:
-            continue
-        with torch.no_grad():
-            outputs = average(X[held_out.groups.members])
-        score = -MEAN_PROPORTION.objective(outputs, held_out.groups.segments, held_out.checked).double().mean().item()
-        if score >= best_score:
-            best_look, best_score = (best_look if score == best_score else look), score
-            best = copy.deepcopy(average)
-        if look - best_look >= PATIENCE:
-            break
-    return best.eval()
-
-
-def _draw(n_groups: int, batch_size: int, seed: int) -> Iterator[Tensor]:
-    """Yield the groups of each step; all are visited before one is again."""
-    generator, waiting = torch.Generator().manual_seed(seed), torch.zeros(0, dtype=torch.int64)
-    n_visits = STEPS_AT_ONCE * n_groups // math.ceil(n_groups / batch_size)  # of steps that are looked at together
-    bounds = [n_visits * step // STEPS_AT_ONCE for step in range(STEPS_AT_ONCE + 1)]
-    for _ in range(STEPS // STEPS_AT_ONCE):
-        while len(waiting) < n_visits:
-            waiting = torch.cat([waiting, torch.randperm(n_groups, generator=generator)])
-        for first, end in pairwise(bounds):
-            yield waiting[first:end]
-        waiting = waiting[n_visits:]
+    classifier = AggregateClassifier(model=MODELS[method], random_state=seed, n_jobs=1)
+    classifier.fit(X, counts, groups=groups)
+    return Learned(classifier.predict_proba(X_new), report(classifier))
 
 
 def why_not(method: str) -> str | None:
-    """Return why a method cannot be had here; None where it can."""
-    try:
-        if method == "trees":
-            import lightgbm  # noqa: F401, PLC0415 (an optional dependency)
-    except (ImportError, OSError) as error:  # OSError: where what LightGBM is linked with is not there
-        return f"{method} cannot be had: {error}"
+    """Return why a method is not available here; None where it is."""
+    if method == "release" and RELEASE not in os.environ:
+        return f"release is not available: set {RELEASE} to the folder with the package unbag of the earlier version"
+    if method == "trees" and find_spec("lightgbm") is None:
+        return "trees are not available: LightGBM is not installed"
     return None
 
 
-def rank_bags(
-    method: str, X: np.ndarray, sizes: np.ndarray, y: np.ndarray, *, X_new: np.ndarray, new_sizes: np.ndarray, seed: int
-) -> tuple[np.ndarray, float]:
-    """Learn from bags with a label each; return a number for each new bag, and above which of them it is positive."""
-    bags, new_bags = (Groups.from_sizes(torch.from_numpy(one)) for one in (sizes, new_sizes))
-    if method == "default":
-        classifier = AggregateClassifier("multiple_instance", random_state=seed).fit(X, y, groups=bags)
-        return classifier.predict_groups(X_new, new_bags), 0.5
-    statistics, new_statistics = (_pool(rows, own) for rows, own in ((X, bags), (X_new, new_bags)))
-    if method == "forest":
-        forest = RandomForestClassifier(500, random_state=seed).fit(statistics, y)
-        return forest.predict_proba(new_statistics)[:, 1], 0.5
-    machine = make_pipeline(StandardScaler(), SVC())
-    folds = StratifiedKFold(3, shuffle=True, random_state=seed)  # files may hold like bags next to each other
-    chosen = GridSearchCV(machine, {"svc__C": PENALTIES}, scoring="roc_auc", cv=folds).fit(statistics, y)
-    return chosen.decision_function(new_statistics), 0.0
+def report(classifier: Any) -> dict[str, Any]:
+    """Return what a fitted estimator states about its accuracy and its models; None where it states nothing."""
+    estimate, mixture = getattr(classifier, "estimated_accuracy_", None), getattr(classifier, "mixture_", None)
+    return {
+        "estimated_accuracy": None if estimate is None else float(getattr(estimate, "value", estimate)),
+        "interval": [float(estimate.low), float(estimate.high)] if hasattr(estimate, "low") else None,
+        "held_out": None if mixture is None or not np.isfinite(mixture.score) else float(mixture.score),
+        "candidates": {
+            c["model"]: [round(float(c["weight"]), 3), c.get("score"), c.get("seconds")]
+            for c in getattr(classifier, "candidates_", ())
+            if isinstance(c, Mapping) and "weight" in c
+        },
+    }
 
 
-def _pool(rows: np.ndarray, bags: Groups) -> np.ndarray:
-    """Return the mean, least and largest value of every column in each bag, (bags, 3 columns)."""
-    members = bags.gather(torch.from_numpy(rows)).double()
-    kinds = ("mean", "min", "max")
-    return torch.cat([torch.segment_reduce(members, kind, lengths=bags.sizes) for kind in kinds], 1).float().numpy()
+def _standardise(X: np.ndarray, X_new: np.ndarray) -> list[np.ndarray]:
+    """Return standardised columns, with missing values replaced by the mean and marked by an indicator."""
+    mean, deviation = np.nanmean(X, 0), np.nanstd(X, 0)
+    missing = np.isnan(X).any(0)
+    scaled = [np.nan_to_num((part - mean) / np.where(deviation > 0, deviation, 1)) for part in (X, X_new)]
+    flags = [np.isnan(part[:, missing]) for part in (X, X_new)]
+    return [np.hstack(parts).astype(np.float32) for parts in zip(scaled, flags, strict=True)]
+
+
+def _regress_means(X: np.ndarray, ids: np.ndarray, counts: np.ndarray, X_new: np.ndarray, seed: int) -> np.ndarray:
+    """Fit a ridge regression of the shares of classes on the mean rows of groups; shares of new rows are clipped."""
+    sizes = counts.sum(1)
+    means = np.zeros((len(counts), X.shape[1]))
+    np.add.at(means, ids, X)
+    model = RidgeCV(PENALTIES).fit(means / sizes[:, None], counts / sizes[:, None], sample_weight=sizes)
+    shares = model.predict(X_new).reshape(len(X_new), -1).clip(1e-6, None)
+    return shares / shares.sum(1, keepdims=True)
+
+
+def _match_means(X: np.ndarray, ids: np.ndarray, counts: np.ndarray, X_new: np.ndarray, seed: int) -> np.ndarray:
+    """Train a network so that its mean prediction of each group matches the shares of its classes."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(X.shape[1], N_UNITS), nn.ReLU(), nn.Linear(N_UNITS, counts.shape[1]))
+    optimiser = torch.optim.Adam(model.parameters(), fused=True)
+    groups, rows, z = Groups.from_ids(torch.from_numpy(ids)), torch.from_numpy(X), torch.from_numpy(counts)
+    n_groups = max(round(ROWS_PER_STEP * len(groups) / len(X)), 1)
+    n_passes = max(N_PASSES, MIN_STEPS * n_groups // len(groups))
+    for _ in range(n_passes):
+        for batch in torch.randperm(len(groups), generator=generator).split(n_groups):
+            chosen = groups.take(batch)
+            segments = Segments.from_sizes(chosen.sizes)
+            optimiser.zero_grad()
+            MEAN_PROPORTION.objective(model(rows[chosen.members]), segments, z[batch]).mean().backward()
+            optimiser.step()
+    with torch.no_grad():
+        return model(torch.from_numpy(X_new)).double().softmax(-1).numpy()
+
+
+def _learn_by_release(X: np.ndarray, ids: np.ndarray, counts: np.ndarray, X_new: np.ndarray, seed: int) -> Learned:
+    """Run the default fit of an earlier version in a process of its own, as its modules have the same names."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, found = Path(folder, "given.npz"), Path(folder, "found.npz")
+        np.savez(given, X=X, ids=ids, counts=counts, X_new=X_new)
+        environment = {**os.environ, "PYTHONPATH": os.environ[RELEASE]}
+        command = [sys.executable, "-W", "ignore", "-c", _RELEASE_CODE, str(given), str(found), str(seed)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the earlier version failed: {done.stderr[-500:]}")
+        with np.load(found) as file:
+            estimate = file["estimate"].tolist()
+            details = {"estimated_accuracy": estimate[0] if estimate else None, "interval": estimate[1:] or None}
+            return Learned(file["probs"], {**details, "version": str(file["version"])})
+
+
+_RELEASE_CODE = """
+import sys
+import numpy as np
+import torch
+import unbag
+torch.set_num_threads(1)
+given, found, seed = sys.argv[1:]
+with np.load(given) as file:
+    X, ids, counts, X_new = (file[name] for name in ("X", "ids", "counts", "X_new"))
+model = unbag.AggregateClassifier(random_state=int(seed))
+model.fit(X, counts, groups=unbag.Groups.from_ids(torch.from_numpy(ids)))
+estimate = getattr(model, "estimated_accuracy_", None)
+numbers = [] if estimate is None else [float(estimate)]
+numbers += [float(estimate.low), float(estimate.high)] if hasattr(estimate, "low") else []
+np.savez(found, probs=model.predict_proba(X_new), estimate=numbers, version=unbag.__version__)
+"""

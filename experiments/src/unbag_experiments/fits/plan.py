@@ -1,68 +1,47 @@
-"""Which cells the table of default fits has, in the order in which they are run."""
+"""The cells of the comparison: a table, a size of groups and a grouping, each with several draws and methods."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from unbag._utils.checks import check_choice
 from unbag_experiments.fits.grouping import GROUPINGS, SIZES, n_training_rows, sizes_of
-from unbag_experiments.fits.sets import BAGS, SETS, TABLES
-from unbag_experiments.splits import FOLDS
+from unbag_experiments.fits.sets import SETS
 
-SINGLE = ("linear", "network", "trees", "mean_proportions")
-"""Methods of tables that the default is compared with."""
-TABLE_METHODS = ("default", *SINGLE, "all_labels")
-BAG_METHODS = ("default", "forest", "svm")
-EFFORTS = {"default": 6, "trees": 2, "mean_proportions": 2, "network": 1.5, "linear": 1, "all_labels": 1}
-EFFORTS |= {"forest": 0.3, "svm": 0.1}
-"""How long methods take beside each other, about."""
-BAG_ROWS = 2_000
-"""Rows of a table that take about as long as bags do."""
-METHODS = tuple(dict.fromkeys(TABLE_METHODS + BAG_METHODS))
-FEW_TEST_ROWS, ENOUGH_TEST_ROWS, MOST_DRAWS = 250, 1_250, 12
-"""Where one test row is half a point, a cell is the mean of as many draws as have enough test rows together, or of the
-most."""
-FEW_GROUPS, DRAWS = 10, 3
-"""Where a handful of groups is a matter of luck, it is the mean of so many draws at least."""
+SINGLE = ("match", "ridge", "linear", "kernel", "network", "trees")
+"""Methods that the default is compared with."""
+METHODS = ("default", *SINGLE, "release")
+"""``"release"`` is the default fit of an earlier version; see :mod:`unbag_experiments.fits.methods`."""
+EFFORTS = {"release": 60, "default": 20, "kernel": 5, "trees": 5, "network": 4, "linear": 2, "match": 1, "ridge": 0.1}
+"""Relative cost of the methods."""
+DRAWS = 3
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One fit: a method, on a draw of a set cut into groups of a size, or on a fold of bags.
+    """A fit: a method, on a draw of a table divided into groups.
 
     Examples
     --------
-    >>> print(Cell("vehicle", "linear", size=64, grouping="similar", seed=0))
-    vehicle, 64 similar rows a group, draw 0, linear
+    >>> print(Cell("vehicle", "linear", 64, "clusters", seed=0))
+    vehicle, groups of 64 (clusters), draw 0, linear
     """
 
     set: str
     method: str
-    size: int | None = None
-    """Of groups; None for bags."""
-    grouping: str | None = None
+    size: int
+    grouping: str
     seed: int = 0
-    """Of the draw; of bags, the fold, and the tens are the draw."""
 
     def __str__(self) -> str:
-        if self.size is None:
-            how = f"fold {self.seed}"
-        else:
-            how = f"{self.size:,} {self.grouping} rows a group, draw {self.seed}"
-        return f"{self.set}, {how}, {self.method}"
+        return f"{self.set}, groups of {self.size:,} ({self.grouping}), draw {self.seed}, {self.method}"
 
     @property
     def key(self) -> str:
-        """A name for files."""
-        return "-".join(["fits", *map(str, asdict(self).values())])
-
-    @property
-    def in_bags(self) -> bool:
-        """Whether the set is of bags."""
-        return self.set in BAGS
+        """Return a name for files."""
+        return "-".join(["fits", *map(str, asdict(self).values())]).replace(" ", "_")
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> Cell:
@@ -70,44 +49,20 @@ class Cell:
         return cls(**{name: line[name] for name in cls.__dataclass_fields__})
 
 
-def cells_of(name: str, draw: int = 0) -> list[Cell]:
-    """Return the cells of one draw of a set.
-
-    With all labels, neither size nor grouping matters: groups of one.
-    """
-    if name in BAGS:
-        folds = range(FOLDS * draw, FOLDS * (draw + 1))
-        return [Cell(name, method, seed=fold) for fold in folds for method in BAG_METHODS]
-    cells = [
-        Cell(name, method, size, grouping, draw)
-        for size in sizes_of(name)
-        for grouping in GROUPINGS
-        for method in TABLE_METHODS
-        if method != "all_labels"
-    ]
-    return [*cells, Cell(name, "all_labels", 1, "random", draw)]
-
-
-def draws_of(name: str, size: int | None) -> int:
-    """Return how often a cell is drawn.
+def places(name: str) -> list[tuple[int, str]]:
+    """Return the sizes of groups and the groupings of a table; groupings take turns.
 
     Examples
     --------
-    >>> draws_of("vehicle", 4), draws_of("diabetes", 64), draws_of("pendigits", 256), draws_of("pendigits", 1024)
-    (6, 12, 1, 3)
+    >>> places("vehicle")
+    [(4, 'random'), (16, 'column'), (64, 'two columns')]
     """
-    if name in BAGS:
-        return 1
-    rows = SETS[name].rows
-    training = n_training_rows(rows)
-    tested = rows - training
-    by_rows = min(math.ceil(ENOUGH_TEST_ROWS / tested), MOST_DRAWS) if tested < FEW_TEST_ROWS else 1
-    by_groups = DRAWS if size is not None and training // size < FEW_GROUPS else 1
-    return max(by_rows, by_groups)
+    first = list(SETS).index(name)
+    return [(size, GROUPINGS[(first + n) % len(GROUPINGS)]) for n, size in enumerate(sizes_of(name))]
 
 
 def choices() -> dict[str, tuple[str, ...]]:
-    """Return the names that cells can be chosen by, for each option."""
+    """Return the names from which each option chooses."""
     return {"set": tuple(SETS), "size": tuple(map(str, SIZES)), "method": METHODS}
 
 
@@ -119,37 +74,26 @@ def select(
     draws: int | None = None,
     final: bool = False,
 ) -> list[Cell]:
-    """Return cells draw by draw, the longest first: of some sets, sizes and methods, or of all.
+    """Return cells draw by draw, the longest first.
 
-    Without names of sets, those of development, and the others only where ``final`` says so; without a number of draws,
-    as many as :func:`draws_of` has for each.
+    Without names of tables, those by which thresholds are chosen, and with ``final`` all. Without methods, all but
+    ``"release"``.
     """
     for option, names in (("set", sets), ("size", map(str, sizes)), ("method", methods)):
         for name in names:
             check_choice(option, name, choices()[option])
-    chosen = sets or [name for name, declared in SETS.items() if final or declared.development]
     cells = [
-        cell
-        for draw in range(draws or MOST_DRAWS)
-        for name in chosen
-        for cell in cells_of(name, draw)
-        if draw < (draws or draws_of(name, cell.size))
-        if (not sizes or cell.size in sizes) and (not methods or cell.method in methods)
+        Cell(name, method, size, grouping, draw)
+        for draw in range(draws or DRAWS)
+        for name, declared in SETS.items()
+        if (name in sets if sets else final or declared.development)
+        for size, grouping in places(name)
+        if not sizes or size in sizes
+        for method in methods or METHODS[:-1]
     ]
-    return sorted(cells, key=lambda cell: (cell.seed // FOLDS if cell.in_bags else cell.seed, -effort(cell)))
+    return sorted(cells, key=lambda cell: (cell.seed, -effort(cell)))
 
 
 def effort(cell: Cell) -> float:
-    """Return about how long a cell takes beside others: the longest come first, so that processes end together."""
-    return EFFORTS[cell.method] * (BAG_ROWS if cell.in_bags else n_training_rows(SETS[cell.set].rows))
-
-
-def skipped() -> dict[str, tuple[int, ...]]:
-    """Return the sizes of groups of which too few come out of a table.
-
-    Examples
-    --------
-    >>> skipped()["vehicle"]
-    (256, 1024)
-    """
-    return {name: left for name in TABLES if (left := tuple(size for size in SIZES if size not in sizes_of(name)))}
+    """Return the approximate cost of a cell: processes end together where the longest come first."""
+    return EFFORTS[cell.method] * n_training_rows(SETS[cell.set].rows)

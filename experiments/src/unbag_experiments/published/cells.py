@@ -22,6 +22,8 @@ from unbag_experiments.published.plan import SENSITIVITY, Cell
 
 ROWS = 4096
 """Training rows, at most."""
+TEST_SHARE, MAX_DRAWN = 0.25, 5_120
+"""Share of the rows for the test, and rows at most of which the training rows are the first of a permutation."""
 FOLDS = 3
 PENALTIES = (1000.0, 100.0, 10.0, 1.0)
 """Of squared weights of standardised columns, beside a sum over groups."""
@@ -41,7 +43,8 @@ def run(cell: Cell, data: Data) -> dict[str, Any]:
     """Run a cell, and return what was measured."""
     start = time.monotonic()
     labels = data.y % 2 if data.n_classes == 10 else data.y
-    train_rows, test_rows = split(labels, cell.seed)
+    n_training = min(len(labels) - round(TEST_SHARE * len(labels)), MAX_DRAWN)
+    train_rows, test_rows = split(labels, cell.seed, n_training)
     train_rows = np.random.default_rng(cell.seed).permutation(train_rows)[:ROWS]
     X, y, k = data.X[train_rows], labels[train_rows], int(labels.max()) + 1
     ids = group(X, cell.size, cell.grouping, cell.seed)
