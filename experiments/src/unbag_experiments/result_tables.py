@@ -87,27 +87,34 @@ def cell_table(caption: str, rows: Sequence[Row], titles: Mapping[str, str]) -> 
     )
 
 
-def wide_table(rows: Sequence[Row], titles: Mapping[str, str], selection: str) -> Table:
+def wide_table(rows: Sequence[Row], titles: Mapping[str, str]) -> Table:
     """Show accuracies with a row per data set and a column per method, for cells that were run."""
     by_line: dict[tuple[str, int | None], dict[str, Row]] = {}
     for row in rows:
-        if selection in row.by:
+        if row.trials:
             by_line.setdefault((row.key.dataset, row.key.n_groups), {})[row.key.method] = row
-    methods = list(dict.fromkeys(row.key.method for row in rows if selection in row.by))
 
-    def show(row: Row | None) -> Cell:
-        if row is None:
+    def show(row: Row | None, selection: str) -> Cell:
+        if row is None or selection not in row.by:
             return Cell(NONE)
         selected = row.by[selection]
         printed = f" ({row.paper.mean:.2f})" if row.paper is not None and selection == "labels" else ""
         few = f", {row.trials} of {row.planned}" if row.trials < row.planned else ""
         return Cell(f"{figure(selected.mean, selected.std)}{printed}{few}{SIGNS.get(selected.mark or '', '')}")
 
-    columns: list[Column[tuple[tuple[str, int | None], dict[str, Row]]]] = [
-        ("Data set", TEXT, lambda item: Cell(item[0][0] + (f", {item[0][1]:,} groups" if item[0][1] else ""))),
-        *((titles.get(name, name), FIGURE, lambda item, name=name: show(item[1].get(name))) for name in methods),
-    ]
-    return _table("Accuracy in percent", by_line.items(), columns)
+    def column(method: str, selection: str, heading: str) -> Column[tuple[tuple[str, int | None], dict[str, Row]]]:
+        return heading, FIGURE, lambda item: show(item[1].get(method), selection)
+
+    methods = dict.fromkeys(row.key.method for row in rows if row.trials)
+    return _table(
+        "Accuracy in percent",
+        by_line.items(),
+        [
+            ("Data set", TEXT, lambda item: Cell(item[0][0] + (f", {item[0][1]:,} groups" if item[0][1] else ""))),
+            *(column(method, "labels", titles.get(method, method)) for method in methods),
+            column("uum", "groups", "UUM, no labels"),
+        ],
+    )
 
 
 def likelihood_table(tables: Mapping[str, Gap]) -> Table:

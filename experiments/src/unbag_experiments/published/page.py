@@ -70,7 +70,7 @@ def render(lines: Mapping[Cell, Mapping[str, Any]]) -> dict[str, str]:
         description=description,
         summaries={title: _summary(means, place) for place, title in enumerate(MEASURES.values())},
         below=_below(means),
-        tables={title: _details(means, place) for place, title in enumerate(MEASURES.values())},
+        details=_details(means),
         worst=f"{max((_lost(of).max() for of in means.values()), default=0.0):.1f}",
         without={
             name: _claim({place: of for place, of in means.items() if place[0] != name}, 0)
@@ -150,14 +150,12 @@ def _below(means: Means) -> Table | None:
     return _table(("Set", "Groups", "Counts", "Accuracy", "Area"), rows, texts=3) if rows else None
 
 
-def _details(means: Means, measure: int) -> Table:
-    """Show the three methods for each set and kind of groups, by how counts were published."""
+def _details(means: Means) -> Table:
+    """Show the accuracy of the three methods for each set and kind of groups, by how counts were published."""
     rows = []
     for name, size, grouping in PLACES:
         cells = [means.get((name, size, grouping, how)) for how in PUBLISHED]
-        texts = [
-            MISSING if of is None else " / ".join(f"{of[method][measure]:.1f}" for method in METHODS) for of in cells
-        ]
+        texts = [MISSING if of is None else " / ".join(f"{of[method][0]:.1f}" for method in METHODS) for of in cells]
         rows.append((name, f"{size} {grouping}", *texts))
     return _table(("Set", "Groups", *PUBLISHED), rows, texts=2)
 
