@@ -23,7 +23,7 @@ from unbag import (
 )
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import find_interchangeable_counts
-from unbag.diagnostics.neighbors import find_near_duplicates
+from unbag.diagnostics.duplicates import find_near_duplicates
 from unbag.report import render, summarise
 
 
@@ -120,10 +120,42 @@ def repeated(how, seed=0, columns=6):
         "twice": (240, 2, 0.05),
         "visits": (100, 12, 0.3),
         "many visits": (30, 100, 0.1),
+        "few persons": (10, 60, 0.1),
     }[how]
     subjects = np.tile(np.arange(n), copies)
     base, y = rng.normal(size=(n, columns)), rng.integers(0, 2, n)
     return base[subjects] + noise * rng.normal(size=(len(subjects), columns)), y[subjects], subjects
+
+
+def answers(n, visits, n_items, n_options, changes):
+    """Answers to a questionnaire, some of which persons change at each visit."""
+    rng, subjects = np.random.default_rng(0), np.tile(np.arange(n), visits)
+    trait = rng.normal(size=(n, 1)) + rng.normal(size=(n, n_items))
+    X = np.clip(np.round(trait + n_options / 2), 0, n_options - 1)[subjects]
+    other = np.clip(X + rng.choice([-1, 1], X.shape), 0, n_options - 1)
+    return np.where(rng.random(X.shape) < changes, other, X)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        answers(240, 4, 20, 5, 0.1),
+        answers(100, 12, 10, 5, 0.1),
+        answers(100, 12, 40, 2, 0.05),
+        repeated("few persons")[0],
+    ],
+    ids=["five answers", "ten questions", "yes or no", "few persons"],
+)
+def test_visits_are_found_in_answers_and_of_few_persons(rows):
+    assert find_near_duplicates(rows, np.arange(len(rows))) is not None
+
+
+def test_rows_of_a_questionnaire_are_no_duplicates():
+    rng = np.random.default_rng(0)
+    for n_options in (2, 3, 5, 7):
+        X = answers(800, 1, 15, n_options, 0)
+        X[:80] = rng.integers(0, n_options, 80)[:, None]  # the same answer to all questions
+        assert find_near_duplicates(X, np.arange(800)) is None
 
 
 @pytest.mark.parametrize("how", ["copies", "near", "twice", "visits", "many visits"])
@@ -225,19 +257,36 @@ def test_independent_classes_are_not_equal_behind_noise_and_bounds(how):
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "size"), [(LabelProportions(), 10), (MultipleInstance(), 3), (PairwiseSimilarity(), 2)]
+    ("aggregate", "size", "most"),
+    [(LabelProportions(), 10, 0.08), (MultipleInstance(), 3, 0.02), (PairwiseSimilarity(), 2, 0.08)],
 )
 @pytest.mark.parametrize("how", ["with noise", "with errors"])
-def test_nearly_the_label_is_found(aggregate, size, how):
+def test_nearly_the_label_is_found(aggregate, size, most, how):
     rng = np.random.default_rng(0)
     groups = Groups.from_sizes([size] * (1800 // size))
     y = (rng.random(1800) < 0.3).astype(int)
-    column = y + 0.01 * rng.normal(size=1800) if how == "with noise" else np.where(rng.random(1800) < 0.02, 1 - y, y)
+    column = y + 0.01 * rng.normal(size=1800) if how == "with noise" else np.where(rng.random(1800) < most, 1 - y, y)
     X = np.c_[rng.normal(size=(1800, 3)), 7 - 2 * column]
     (found,) = [f for f in look_at(X, y, groups, aggregate=aggregate) if f.kind == "answer_column"]
     assert "column 3 of X holds the observed labels" in found.message
-    weaker = np.where(rng.random(1800) < 0.08, 1 - y, y)  # a good feature
+    weaker = np.where(rng.random(1800) < 0.2, 1 - y, y)  # a good feature
     assert "answer_column" not in kinds(look_at(np.c_[X[:, :3], weaker], y, groups, aggregate=aggregate))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("k", "size", "n_groups"), [(2, 8, 60), (2, 20, 100), (3, 10, 80), (4, 20, 100)])
+def test_the_most_frequent_class_and_codes_of_single_classes_are_found(k, size, n_groups, seed):
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(n_groups), size)
+    probs = rng.dirichlet(np.full(k, 1.5), n_groups)
+    y = np.array([rng.choice(k, p=probs[g]) for g in ids])
+    most = np.stack([np.bincount(y[ids == g], minlength=k) for g in range(n_groups)]).argmax(1)[ids]
+    nearly = np.where(rng.random(len(y)) < 0.05, (y + rng.integers(1, k, len(y))) % k, y)
+    X = rng.normal(size=(len(y), 3)) + 0.3 * y[:, None]
+    for column in (most, most == 1, y == 1, nearly, nearly == 1):
+        assert "answer_column" in kinds(look_at(np.c_[X, column], y, Groups.from_ids(ids), k))
+    # A property of the group that determines the probabilities of its labels, and which class is the most likely one.
+    assert "answer_column" not in kinds(look_at(np.c_[X, (probs[:, 0] > 1 / k)[ids]], y, Groups.from_ids(ids), k))
 
 
 def shares(seed=0, n_groups=100, size=20):

@@ -178,11 +178,13 @@ def check_fit(s, log_probs, classes, **options):
 
 def test_classes_that_no_row_is_expected_to_be_of_are_named():
     probs = torch.tensor([[0.5, 0.499, 0.001]] * 10, dtype=torch.float64)
-    found = check_fit(PAIRS, probs.log(), ["a", "b", "c"])[-1]
+    (found,) = [f for f in check_fit(PAIRS, probs.log(), ["a", "b", "c"]) if f.kind == "unused_classes"]
     assert "uses 2 of 3 classes" in found.message
     assert "class c of 0.10%" in found.message
     shares = torch.tensor([0.5, 0.49, 0.01], dtype=torch.float64)
-    assert check_fit(PAIRS, probs.log(), range(3), class_shares=shares) == []
+    (found,) = check_fit(PAIRS, probs.log(), range(3), class_shares=shares)
+    assert found.kind == "never_predicted"
+    assert found.message.startswith("1, 2 are never predicted: 50.00% of the rows are expected to be of them")
 
 
 def test_answers_that_a_model_does_not_expect_of_random_rows():

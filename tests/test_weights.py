@@ -11,7 +11,7 @@ from training_problems import assert_close, assert_identical, drawn, network, ob
 import unbag
 from unbag import Groups, LabelProportions, NegativeLogLikelihood, PairwiseSimilarity, UnbiasedRisk
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
-from unbag.diagnostics.null_model import best_constant
+from unbag.learners.constant import fit_null_model
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 K = 3
@@ -210,7 +210,7 @@ def test_scores_and_the_best_constant_go_by_weight():
     for one in seen.values():
         given, again = weighted(one, times), repeated(one, times)
         torch.testing.assert_close(held_out_likelihood(X, [given])(predict), held_out_likelihood(X, [again])(predict))
-        np.testing.assert_allclose(best_constant([given])[0], best_constant([again])[0], atol=1e-4)
+        np.testing.assert_allclose(fit_null_model([given])[0], fit_null_model([again])[0], atol=1e-4)
 
 
 # The estimator

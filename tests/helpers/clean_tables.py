@@ -1,15 +1,17 @@
 """Random tables without duplicates, leaks or interchangeable classes: no check may report any.
 
-``python tests/helpers/clean_tables.py 1500`` counts the false alarms.
+``python tests/helpers/clean_tables.py --tables 1500 --jobs 16`` counts the false alarms.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from typing import NamedTuple
 
+import joblib
 import numpy as np
+import torch
 
 from unbag import Groups, LabelProportions, diagnose
 
@@ -29,6 +31,7 @@ SHAPES = {
     "percentages": lambda r, X: r.integers(0, 101, X.shape).astype(float),
     "categories": lambda r, X: np.digitize(X, [-1, 0, 1]).astype(float),
     "yes or no": lambda r, X: (X > 0).astype(float),
+    "answers": lambda r, X: np.clip(np.round(3 + X + r.normal(size=(len(X), 1))), 1, 5),
     "half categories": lambda r, X: np.where(np.arange(X.shape[1]) % 2, X > 0, X).astype(float),
     "many zeros": lambda r, X: np.where(r.random(X.shape) < 0.6, 0, np.abs(X)),
     "correlated": lambda r, X: X @ r.normal(size=(X.shape[1],) * 2),
@@ -69,14 +72,24 @@ def find_false_alarms(table: CleanTable) -> list[str]:
     return [f.kind for f in found if "have equal counts in every group" not in f.message]
 
 
+def examine(seed: int) -> tuple[int, CleanTable, list[str]]:
+    """Return a table and its false alarms."""
+    torch.set_num_threads(1)
+    table = make_table(seed)
+    return seed, table, find_false_alarms(table)
+
+
 if __name__ == "__main__":
-    n_tables = int(sys.argv[1])
-    alarms = Counter()
-    for number in range(n_tables):
-        drawn = make_table(number)
-        kinds = find_false_alarms(drawn)
-        alarms.update(kinds)
-        alarms["tables"] += bool(kinds)
+    parser = argparse.ArgumentParser(description="Count the false alarms in clean tables.")
+    parser.add_argument("--tables", type=int, default=1500)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first table")
+    parser.add_argument("--jobs", type=int, default=1)
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.tables)
+    results = joblib.Parallel(n_jobs=arguments.jobs)(joblib.delayed(examine)(seed) for seed in seeds)
+    for seed, table, kinds in results:
         if kinds:
-            print(number, drawn.shape, drawn.X.shape, len(drawn.groups), drawn.n_classes, kinds, flush=True)
-    print(f"{alarms.pop('tables')} of {n_tables} tables raise a false alarm: {dict(alarms)}")
+            print(seed, table.shape, table.X.shape, len(table.groups), table.n_classes, kinds)
+    alarms = Counter(kind for *_, kinds in results for kind in kinds)
+    n_tables = sum(bool(kinds) for *_, kinds in results)
+    print(f"{n_tables} of {len(results)} tables raise a false alarm ({n_tables / len(results):.2%}): {dict(alarms)}")

@@ -25,8 +25,9 @@ class Finding:
         ``"size_dependent_shares"`` or ``"rows_without_group"``; of rows: ``"constant_columns"``, ``"missing_columns"``,
         ``"few_groups"``, ``"copies"``, ``"near_duplicates"``, ``"share_column"``, ``"group_column"`` or
         ``"answer_column"``. After it: ``"worse_than_constant"``, ``"overdispersion"``, ``"suspicious_groups"``,
-        ``"split_subjects"``, ``"unused_classes"``, ``"unexpected_answers"``, ``"rough_estimate"`` or
-        ``"short_time"``. Of new rows: ``"shift"``. Other packages may register checks with further kinds.
+        ``"split_subjects"``, ``"unused_classes"``, ``"unexpected_answers"``, ``"never_predicted"``,
+        ``"rough_estimate"`` or ``"short_time"``. Of new rows: ``"shift"``. Other packages may register checks with
+        further kinds.
     message
         A sentence with the number behind it.
     fatal

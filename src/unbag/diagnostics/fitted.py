@@ -16,8 +16,9 @@ from unbag._kernels.segments import Segments
 from unbag._utils.findings import Finding, UnbagWarning
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import has_counts
-from unbag.diagnostics.null_model import best_constant
-from unbag.diagnostics.registry import Context, register_check
+from unbag.diagnostics.observations import find_classes
+from unbag.diagnostics.registry import Context, list_classes, register_check
+from unbag.learners.constant import fit_null_model
 from unbag.published import HIGH, LOW, SCALE, estimate
 
 FEW_TO_JUDGE = 40
@@ -61,12 +62,10 @@ class HeldOut:
     def find(cls, context: Context) -> Iterator[HeldOut]:
         """Yield the groups of each set whose members were all held out."""
         for s, log_probs, by_fold in zip(context.sets, context.log_probs, context.fold_log_probs, strict=False):
-            known = log_probs.isfinite().all(1)
-            complete = s.groups.segments.sum((~known).long()) == 0
-            if bool(complete.any()):
-                which = complete.nonzero().flatten()
-                own, members = s.take(which), s.groups.segments.take(which)[0]
-                yield cls(own, log_probs[members], [of_fold[members] for of_fold in by_fold])
+            n_unknown = s.groups.segments.sum((~log_probs.isfinite().all(1)).long())
+            if len(which := (n_unknown == 0).nonzero().flatten()):
+                members = s.groups.segments.take(which)[0]
+                yield cls(s.take(which), log_probs[members], [of_fold[members] for of_fold in by_fold])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,7 @@ class Deviations:
     """Its squared length, (groups,); for published counts its expectation given what was published; NaN if unknown."""
     variance: Tensor  # of each count, (groups, k)
     square: Tensor  # expectation of the squared length, (groups,)
-    square_variance: Tensor  # variance of the squared length, (groups,)
+    square_variance: Tensor  # of the squared length, (groups,)
     uncertainty: Tensor  # variance of the expected counts, because the model was estimated, (groups, k)
 
     @property
@@ -103,15 +102,15 @@ def check_divergence(context: Context) -> Iterator[Finding]:
     """Yield a finding if a constant prediction explains held-out groups better than the model."""
     for held_out in HeldOut.find(context):
         s = held_out.observations
-        own = s.aggregate.checked_evidence(held_out.log_probs, s.groups.segments, s.checked).log_likelihood.double()
-        gain = own - best_constant([s])[1][0]
+        evidence = s.aggregate.checked_evidence(held_out.log_probs, s.groups.segments, s.checked)
+        gain = evidence.log_likelihood.double() - fit_null_model([s])[1][0]
         mean, error = float(s.mean(gain)), float(gain.std(correction=0) / len(gain) ** 0.5)
         if not (mean >= -MAX_LOSS_ERRORS * error and mean > -MAX_LOSS):
             yield Finding(
                 "worse_than_constant",
                 f"{len(gain):,} held-out groups are explained worse than by a constant prediction, the shares of the "
                 f"classes: log-likelihood per group {mean:+.2g}, with a standard error of {error:.2g}; do not rely on "
-                "the model: there are too few groups for the columns, or the features do not identify the classes",
+                "the model; leave columns out, collect more groups, or add features that distinguish the classes",
             )
 
 
@@ -150,34 +149,51 @@ def check_subjects(context: Context) -> Iterator[Finding]:
 
 
 @register_check("fit")
+def check_predicted_classes(context: Context) -> Iterator[Finding]:
+    """Yield the classes that are the most likely one of no row, although the observations contain them."""
+    if context.sample_log_probs is None:
+        return
+    probs, k = context.sample_log_probs.exp(), len(context.classes)
+    never = torch.bincount(probs.argmax(1), minlength=k) == 0
+    for s in context.sets:
+        if has_counts(s):
+            never &= find_classes(s)
+    if names := [repr(context.classes[n]) for n in never.nonzero().flatten().tolist()]:
+        verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+        yield Finding(
+            "never_predicted",
+            f"{list_classes(names)} {verb} never predicted: {float(probs.mean(0)[never].sum()):.2%} of the rows are "
+            f"expected to be of {them}, but in each of {len(probs):,} rows another class is more likely; rank rows by "
+            "predict_proba, or choose a threshold for it, and judge the model by sensitivity and precision in place of "
+            "accuracy",
+        )
+
+
+@register_check("fit")
 def check_time(context: Context) -> Iterator[Finding]:
     """Yield a finding if the time limit ended training."""
     if context.time_limit is not None and context.seconds >= context.time_limit:
-        message = (
+        yield Finding(
+            "short_time",
             f"training ended at the limit of {context.time_limit:g} seconds, before held-out groups stopped improving "
-            "or all models were tried; allow more time for a better result"
+            "or all models were tried; allow more time for a better result",
         )
-        yield Finding("short_time", message)
 
 
 @register_check("fit")
 def check_estimate(context: Context) -> Iterator[Finding]:
-    """Yield a finding if held-out groups show the accuracy only roughly; labels of rows have an interval.
-
-    That is, if they are few, or if the interval over groups, which assumes that the probabilities of the model are
-    right, is wide.
-    """
+    """Yield a finding if held-out groups are few, or the interval of the estimated accuracy is wide."""
     sets = [held_out.observations for held_out in HeldOut.find(context)]
     n = sum(len(s.groups) for s in sets)
     if context.interval is None or all(s.groups.max_size == 1 for s in sets):
         return
     low, high = context.interval
     if n <= FEW_TO_JUDGE or high - low > 2 * MAX_HALF_WIDTH:
-        message = (
+        yield Finding(
+            "rough_estimate",
             f"{n} held-out groups show the accuracy of predictions for new rows within about ten points; label some "
-            "rows to check by, or collect more groups"
+            "rows to check by, or collect more groups",
         )
-        yield Finding("rough_estimate", message)
 
 
 def compute_deviations(held_out: HeldOut) -> Deviations:
@@ -188,8 +204,8 @@ def compute_deviations(held_out: HeldOut) -> Deviations:
     length = 1 - 2 * probs + total  # of the difference of one member, squared, if it is of a class
     # The variance of a squared sum of independent vectors, whose covariance is diag(p) - p p'.
     fourth = (probs * length.square()).sum(1)
-    own = probs.square().sum(1) - 2 * probs.pow(3).sum(1) + total[:, 0].square()
-    per_member = fourth - (1 - total[:, 0]).square() - 2 * own
+    of_member = probs.square().sum(1) - 2 * probs.pow(3).sum(1) + total[:, 0].square()
+    per_member = fourth - (1 - total[:, 0]).square() - 2 * of_member
     uncertainty = torch.zeros_like(expected)
     if len(held_out.by_fold) > 1:  # the jackknife, which leaves out a fold at a time
         of_folds = torch.stack([groups.segments.sum(fold.double().exp()) for fold in held_out.by_fold])
@@ -251,8 +267,8 @@ def _sum_squared_covariances(probs: Tensor, segments: Segments) -> Tensor:
     for size in segments.sizes.unique().tolist():
         which = (segments.sizes == size).nonzero().flatten()
         for part in which.split(max(1, NUMBERS_AT_ONCE // (k * max(k, size)))):
-            own = probs[segments.take(part)[0]].view(len(part), size, k)
-            covariance = torch.diag_embed(own.sum(1)) - own.mT @ own
+            of_group = probs[segments.take(part)[0]].view(len(part), size, k)
+            covariance = torch.diag_embed(of_group.sum(1)) - of_group.mT @ of_group
             covariances[part] = covariance.square().sum((1, 2))
     return covariances
 
@@ -273,10 +289,9 @@ def find_improbable_groups(held_out: HeldOut, deviations: Deviations) -> Tensor:
     wrong = torch.zeros(len(factor), dtype=torch.bool)
     candidates = far.any(1).nonzero().flatten()
     if len(candidates):
-        members, own = held_out.observations.groups.segments.take(candidates)
-        exponents = chernoff_exponents(
-            held_out.log_probs[members].double().exp(), own, deviations.difference[candidates]
-        )
+        members, segments = held_out.observations.groups.segments.take(candidates)
+        probs = held_out.log_probs[members].double().exp()
+        exponents = chernoff_exponents(probs, segments, deviations.difference[candidates])
         wrong[candidates] = (exponents / factor[candidates, None] > limit).any(1)
     return wrong
 
@@ -301,10 +316,9 @@ def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations
     sentences = []
     for group in order.tolist():
         worst = int(deviations.difference[group].abs().argmax())
-        seen = int(s.checked[group, worst])
+        seen, name = int(s.checked[group, worst]), context.classes[worst]
         expected = seen - float(deviations.difference[group, worst])
         error = float((deviations.variance + deviations.uncertainty)[group, worst] ** 0.5)
-        name = context.classes[worst]
         sentences.append(
             f"group {groups.name(group)} has {seen:,} of class {name}, expected {expected:.1f} ± {error:.1f}"
         )

@@ -1,4 +1,4 @@
-"""Target leakage: columns that hold the observed labels, the group or its counts, in place of describing a row.
+"""Target leakage: columns that hold the observed labels, the group or its counts, instead of describing a row.
 
 One detector serves arrays and the columns of files: it receives the values of a column as whole numbers.
 """
@@ -25,11 +25,25 @@ MAX_VALUES = 64
 MAX_TALLIES = 20_000_000
 MIN_GAP = 3.0
 """Numbers form clusters if the gaps between them are so many times as wide as the widest cluster."""
-MAX_ERROR = 0.04
-"""Error rate below which a column with errors is nearly the label, if it is so with 95 % confidence."""
+MAX_ERROR = 0.25
+"""A column holds the labels with errors if, with 95 % confidence, it has less than this part of the errors of an
+unrelated column: codes of two equally frequent classes that are right in 87.5 % of the rows."""
+MIN_MIXED, GROUPS_PER_VALUE = 0.5, 20
+"""Such a column varies at least this much within groups, and there are so many groups for each value."""
+MAX_CERTAINTY = 0.05
+"""A group property holds the most frequent classes only if one that determines nothing but the probabilities of the
+labels would match all of them with a smaller probability."""
 MIN_BAGS = 10
 """A measured number may decide a few bags, but not so many of either label."""
 _EXTREMES = ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least"))
+MIN_GROUPS = 10
+"""Fewer groups show no relation to their shares."""
+MAX_WITHIN = 0.25
+"""The variation of a column within groups explains at most this part of the labels if it holds the share of a class."""
+MIN_CORRELATION = 0.5
+"""Minimum squared correlation of the shares of a class with the means of a column that holds them."""
+MARGIN = 0.5
+"""Part of the variation within groups that a property of rows has at least, by its rough slope."""
 FIRST_ROWS = 1000
 NUMBERS_AT_ONCE = 2**22
 
@@ -60,17 +74,6 @@ class Column:
         return cls(codes, numbers)
 
 
-@dataclass(frozen=True, eq=False)
-class Coding:
-    """The class that each value of a column stands for."""
-
-    classes: np.ndarray  # (values,)
-    log_chance: float
-    """Logarithm of the probability that an unrelated column has such a coding."""
-    error: float = 0.0
-    """Estimated share of rows whose value contradicts the counts."""
-
-
 def find_clusters(values: np.ndarray) -> np.ndarray:
     """Return where clusters begin in sorted distinct values: at every value, unless narrow clusters are far apart.
 
@@ -90,70 +93,70 @@ def find_clusters(values: np.ndarray) -> np.ndarray:
     return np.arange(1, len(values))
 
 
-def find_coding(codes: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> Coding | None:
-    """Return the class that each value stands for, if the tallies of all groups are, or nearly are, their counts.
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """Values of a column that stand for a class."""
 
-    ``codes`` are whole numbers for the values of the members, group by group. Several values may stand for one class,
-    as long as there are few, and no more than groups.
+    log_chance: float
+    """Logarithm of the probability that an unrelated column has such values."""
+    error: float
+    """Estimated share of rows whose value contradicts the counts."""
+    complete: bool
+    """Whether values stand for every class, without errors."""
+
+
+def find_coding(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.ndarray) -> Coding | None:
+    """Find values that, counted in each group, are within the bounds of the count of a class, or nearly equal to it.
+
+    Parameters
+    ----------
+    codes
+        Whole numbers for the values of the members, group by group.
+    sizes
+        Numbers of members, shape ``(groups,)``.
+    low, high
+        Bounds of the count of each class, shape ``(groups, classes)``; equal where counts are exact. Only exact counts
+        can be nearly equal.
 
     Examples
     --------
-    >>> coding = find_coding(np.array([0, 0, 1, 1, 1, 1]), np.array([2, 2, 2]), np.array([[0, 2], [2, 0], [2, 0]]))
-    >>> coding.classes.tolist()
-    [1, 0]
+    >>> counts = np.array([[0, 2], [2, 0], [2, 0]])
+    >>> find_coding(np.array([0, 0, 1, 1, 1, 1]), np.array([2, 2, 2]), counts, counts).complete
+    True
     """
-    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
-    from scipy.special import gammaln, xlogy  # noqa: PLC0415
-    from scipy.stats import chi2  # noqa: PLC0415
+    from scipy.stats import binom, chi2  # noqa: PLC0415 (slow to import)
 
-    counts = np.asarray(counts)
-    occur = np.flatnonzero(counts.any(0))
-    tallies = _tally(codes, sizes, len(occur), max(min(len(sizes), MAX_VALUES), len(occur)))
-    if tallies is None:
+    occurs = high.any(0)
+    low, high = low[:, occurs].astype(float), high[:, occurs].astype(float)
+    tallies = _tally(codes, sizes, max(min(len(sizes), MAX_VALUES), low.shape[1]))
+    if tallies is None or low.shape[1] < 2:
         return None
-    n_values, seen = tallies.shape[1], counts[:, occur].astype(float)
-    if n_values == len(occur):
-        distance = (tallies.astype(float) ** 2).sum(0)[:, None] - 2 * tallies.T @ seen + (seen**2).sum(0)
-        if len(np.unique(tallies, axis=1).T) < n_values:  # values that always come together could stand for either
-            return None
-        classes = linear_sum_assignment(distance)[1]
-        log_ways = lgamma(n_values + 1)
-    else:
-        solution, _, rank, _ = np.linalg.lstsq(tallies.astype(float), seen, rcond=None)  # (values, classes)
-        if rank < n_values:
-            return None
-        classes, log_ways = solution.argmax(1), n_values * log(len(occur))
-    tallied = tallies @ np.eye(len(occur))[classes]
-    wrong = ((tallied - seen) ** 2).sum(1) / 2  # an estimate of the number of wrong rows
-    shares = seen.sum(0) / seen.sum()
-    if not wrong.any():
-        per_group = gammaln(seen.sum(1) + 1) - gammaln(seen + 1).sum(1) + xlogy(seen, shares).sum(1)
-        return Coding(occur[classes], float(per_group.sum()) + log_ways)
-    m = sizes[:, None]
-    unrelated = (m * shares * (1 - shares) + (m * shares - seen) ** 2).sum(1) / 2
-    freedom = unrelated.sum() ** 2 / (unrelated**2).sum() * (len(occur) - 1)
-    log_chance = float(chi2.logcdf(wrong.sum() / unrelated.sum() * freedom, freedom)) + log_ways
-    nearly = is_nearly(wrong.sum(), MAX_ERROR * sizes.sum())
-    return Coding(occur[classes], log_chance, wrong.sum() / sizes.sum()) if nearly else None
-
-
-def find_coding_within(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.ndarray) -> Coding | None:
-    """Return the class that each value stands for, if the tallies of all groups are within bounds of their counts."""
-    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
-    from scipy.stats import binom  # noqa: PLC0415
-
-    k = low.shape[1]
-    tallies = _tally(codes, sizes, k, k)
-    if tallies is None:
+    slopes, _, rank, _ = np.linalg.lstsq(tallies.astype(float), (low + high) / 2, rcond=None)  # (values, classes)
+    if rank < len(slopes):  # values that always come together could stand for either class
         return None
-    wrong = [((tallies < low[:, [j]]) | (tallies > high[:, [j]])).any(0) for j in range(k)]  # (classes, values)
-    classes, values = linear_sum_assignment(np.array(wrong, dtype=float))
-    if any(wrong[j][value] for j, value in zip(classes, values, strict=True)):
-        return None
-    shares = tallies.sum(0)[values] / tallies.sum()
-    inside = binom.cdf(high, sizes[:, None], shares) - binom.cdf(low - 1, sizes[:, None], shares)  # (groups, k)
-    # All classes of a group are within their bounds at most as often as one of them is.
-    return Coding(np.argsort(values), float(np.log(inside.min(1)).sum()) + lgamma(k + 1))
+    stands = slopes > 0.5
+    tallied, m = tallies @ stands, sizes[:, None]  # (groups, classes)
+    wrong = (np.maximum(np.maximum(low - tallied, tallied - high), 0) ** 2).sum(0)  # estimates of numbers of wrong rows
+    # If errors are more frequent in one direction, they do not cancel in groups; the variation that the slopes leave
+    # is as large as that of the wrong rows, if values differ within groups.
+    left = ((low - tallies @ slopes) ** 2).sum(0) * len(m) / max(len(m) - len(slopes), 1)
+    share = tallied.sum(0) / m.sum()
+    mixed = (tallied * (m - tallied) / m).sum(0) > MIN_MIXED * share * (1 - share) * m.sum()
+    errors = np.where(mixed & (len(m) >= GROUPS_PER_VALUE * len(slopes)), np.minimum(wrong, left), wrong)
+    ways = log(2.0 ** len(slopes) - 2) + (log(low.shape[1]) if low.shape[1] > 2 else 0)
+    found = []
+    for j in np.flatnonzero((share > 0) & (share < 1)):
+        if wrong[j] == 0:
+            inside = binom.cdf(high[:, j], sizes, share[j]) - binom.cdf(low[:, j] - 1, sizes, share[j])
+            found.append(Coding(float(np.log(inside.clip(1e-300)).sum()) + ways, 0.0, complete=not wrong.any()))
+        elif (low == high).all():
+            p = low[:, j].sum() / sizes.sum()
+            unrelated = sizes * p * (1 - p) + (sizes * p - low[:, j]) ** 2
+            freedom = unrelated.sum() ** 2 / (unrelated**2).sum()
+            log_chance = float(chi2.logcdf(errors[j] / unrelated.sum() * freedom, freedom)) + ways
+            if is_nearly(errors[j], MAX_ERROR * 2 * p * (1 - p) * sizes.sum()):
+                found.append(Coding(log_chance, errors[j] / sizes.sum(), complete=False))
+    return min(found, key=lambda coding: (coding.error > 0, coding.log_chance), default=None)
 
 
 def is_nearly(wrong: float, limit: float) -> bool:
@@ -168,25 +171,51 @@ def find_answer(column: Column, s: Observations, n_columns: int) -> str | None:
     groups, codes = s.groups, column.codes
     members, n = groups.members.numpy(), len(groups)
     if s.aggregate.outcome in ("class_counts", "published_counts"):
-        z, exact = s.checked.numpy(), s.aggregate.outcome == "class_counts"
-        if exact:
-            coding = find_coding(codes[members], groups.sizes.numpy(), z)
-        else:
-            missing = z[..., MISSING].sum(1, keepdims=True)  # these may be of any class
-            coding = find_coding_within(codes[members], groups.sizes.numpy(), z[..., LOW] - missing, z[..., HIGH])
+        low = high = s.checked.numpy()
+        if s.aggregate.outcome == "published_counts":
+            missing = low[..., MISSING].sum(1, keepdims=True)  # these may be of any class
+            low, high = low[..., LOW] - missing, high[..., HIGH]
+        coding = find_coding(codes[members], groups.sizes.numpy(), low, high)
         if coding is None or not is_unlikely(coding.log_chance, n_columns):
-            return None
-        how = "give" if exact else "fit"
+            return find_majority(codes[members], s, n_columns) if low is high else None
+        verb = "give" if low is high else "fit"
         if coding.error:
-            how = f"agree in {1 - coding.error:.1%} of the rows with"
+            verb = f"agree in {1 - coding.error:.1%} of the rows with"
+        counts = "the counts of the classes" if coding.complete or s.n_classes == 2 else "the counts of a class"
         return (
-            f"its values, counted in each group, {how} the counts of the classes in all {n:,} groups, as chance does "
+            f"its values, counted in each group, {verb} {counts} in all {n:,} groups, as chance does "
             f"{format_odds(coding.log_chance)}"
         )
     of_bags = s.aggregate.size is None and s.aggregate.outcome == "yes_no"
     if of_bags and not column.is_array and (found := _decides_bags(column, s, n_columns)):
         return found
     return _gives_answers(column, s, n_columns)
+
+
+def find_majority(codes: np.ndarray, s: Observations, n_columns: int) -> str | None:
+    """Return how a column shows whether a class is the most frequent one of its group.
+
+    A property of the group that determines the probabilities of its labels does so, too, if these are far apart.
+    """
+    from scipy.stats import norm  # noqa: PLC0415 (slow to import)
+
+    if not is_constant_within(codes, s.groups.segments.index.numpy()):
+        return None
+    counts, value = s.checked.double().numpy(), codes[s.groups.offsets.numpy()[:-1]]  # of each group
+    n, k = counts.shape
+    others = np.stack([np.delete(counts, j, 1).max(1) for j in range(k)], 1)
+    lead = counts - others  # of each class over the most frequent other one, (groups, classes)
+    certainty = (norm.logcdf(np.abs(lead) / np.sqrt(counts + others).clip(1)) * (lead != 0)).sum(0)
+    values = np.unique(value)
+    for shown in (value == code for code in values[:MAX_VALUES]):
+        shows = (lead[shown] >= 0).all(0) & (lead[~shown] <= 0).all(0) & (certainty < log(MAX_CERTAINTY))
+        log_chance = log(len(values) * k) - log_orders(torch.from_numpy(shown))
+        if shows.any() and is_unlikely(log_chance, n_columns):
+            odds = format_odds(log_chance)
+            return (
+                f"its values show in all {n:,} groups whether a class is the most frequent one, as chance does {odds}"
+            )
+    return None
 
 
 def find_group_id(column: Column, groups_of_rows: np.ndarray, n_columns: int) -> str | None:
@@ -283,11 +312,72 @@ def check_leaks(context: Context) -> Iterator[Finding]:
                 yield Finding("answer_column", f"column {name} of X holds the observed labels: {found}; leave it out")
 
 
-def _tally(codes: np.ndarray, sizes: np.ndarray, least: int, most: int) -> np.ndarray | None:
-    """Return how often each value occurs in each group, ``(groups, values)``, if there are so many distinct values."""
+@register_check("rows")
+def check_share_columns(context: Context) -> Iterator[Finding]:
+    """Yield columns that hold the observed share of a class in each group, exactly or with noise.
+
+    If labels are independent given the columns, the mean of a column in a group of m rows predicts the share of a class
+    with a variance of p (1 - p) / m, less what differences between the rows of a group explain. A column that is closer
+    to the shares although it hardly varies within groups was computed from the counts. Where groups were drawn to have
+    similar shares, every column is that close; therefore the shares must also correlate with the column, and it must
+    vary less within groups than a property of rows with this relation to the labels.
+    """
+    from scipy.stats import f  # noqa: PLC0415 (slow to import)
+
+    for s in context.sets:
+        n, k, groups = len(s.groups), s.n_classes, s.groups
+        if s.aggregate.outcome != "class_counts" or bool((groups.sizes < 2).any()) or n < MIN_GROUPS:
+            continue
+        m = groups.sizes.double()[:, None]
+        shares = s.checked.double() / m  # (groups, classes)
+        freedom = len(groups.members) - n
+        variance = (m * shares * (1 - shares)).sum(0) / freedom  # of the label of a row in a group
+        varying = (shares.amax(0) > shares.amin(0)).nonzero().flatten().tolist()
+        log_limit = np.log(CHANCE / context.table.shape[1] / k)
+        for columns in torch.arange(context.table.shape[1]).split(max(1, NUMBERS_AT_ONCE // len(groups.members))):
+            values = context.table[:, columns][groups.members].double().nan_to_num()
+            means = groups.segments.sum(values) / m
+            within = (values - groups.segments.expand(means)).square().sum(0) / freedom
+            centred = means - weighted_mean(means, m)
+            reported = torch.zeros(len(columns), dtype=torch.bool)
+            for label in varying:
+                y = (shares - weighted_mean(shares, m))[:, [label]]
+                slope = (m * centred * y).sum(0) / (m * centred.square()).sum(0).clamp(min=1e-300)
+                residual = (m * (y - slope * centred).square()).sum(0)
+                explained = slope.square() * within
+                unexplained = (variance[label] - explained).clamp(min=1e-300)
+                ratio = (residual / (n - 2) / unexplained).numpy()
+                unlikely = torch.from_numpy(f.logcdf(ratio, n - 2, freedom)) < log_limit
+                correlation = 1 - residual / (m * y.square()).sum().clamp(min=1e-300)
+                held = unlikely & (explained < MAX_WITHIN * variance[label]) & (correlation >= MIN_CORRELATION)
+                held &= ~reported
+                # By chance, unrelated columns correlate; and a property of rows varies within groups as labels do.
+                related = correlation / (1 - correlation).clamp(min=1e-15) * (n - 2)
+                held &= torch.from_numpy(f.logsf(related.numpy(), 1, n - 2)) < log_limit
+                gain = (m * centred * y).sum(0) / (m * y.square()).sum().clamp(min=1e-300)  # of the column
+                expected = (MARGIN * gain.square() * variance[label]).clamp(min=1e-300)
+                held &= torch.from_numpy(f.logcdf((within / expected).numpy(), freedom, n - 2)) < log_limit
+                reported |= held
+                for place in held.nonzero().flatten().tolist():
+                    name, squared = context.name_column(int(columns[place])), f"{correlation[place]:.3f}"
+                    yield Finding(
+                        "share_column",
+                        f"column {name} of X follows the share of class {context.classes[label]} in {n:,} groups "
+                        f"(squared correlation {squared}) more closely than independent labels permit, and hardly "
+                        "varies within groups: it was computed from the counts; leave it out",
+                    )
+
+
+def weighted_mean(values: Tensor, sizes: Tensor) -> Tensor:
+    """Return means over groups, weighted by their sizes."""
+    return (sizes * values).sum(0) / sizes.sum()
+
+
+def _tally(codes: np.ndarray, sizes: np.ndarray, most: int) -> np.ndarray | None:
+    """Return how often each value occurs in each group, ``(groups, values)``, or None if there are too many or one."""
     values, codes = np.unique(codes, return_inverse=True)
     n_groups, n_values = len(sizes), len(values)
-    if not 2 <= least <= n_values <= most or n_groups * n_values > MAX_TALLIES:
+    if not 2 <= n_values <= most or n_groups * n_values > MAX_TALLIES:
         return None
     which = np.repeat(np.arange(n_groups), sizes) * n_values + codes
     return np.bincount(which, minlength=n_groups * n_values).reshape(n_groups, n_values)
@@ -333,10 +423,10 @@ def _gives_answers(column: Column, s: Observations, n_columns: int) -> str | Non
     values, codes = np.unique(column.codes[rows], return_inverse=True)
     if not 2 <= len(values) <= s.n_classes or values[0] < 0:
         return None
-    labels = np.zeros(len(column.codes), dtype=np.int64)
-    random = np.random.default_rng(0)
-    for own in (codes, len(values) - 1 - codes):
-        labels[rows] = own
+    labels, random = np.zeros(len(column.codes), dtype=np.int64), np.random.default_rng(0)
+    error = MAX_ERROR * (1 - np.square(np.bincount(codes) / len(codes)).sum())
+    for as_classes in (codes, len(values) - 1 - codes):
+        labels[rows] = as_classes
         wrong = _differ(s, labels, s.checked)
         # Observations of the same few rows are not independent: there are only so many ways to fill the rows.
         log_chance = log(2) + max(-log_orders(s.checked), -len(rows) * log(len(values)))
@@ -345,7 +435,7 @@ def _gives_answers(column: Column, s: Observations, n_columns: int) -> str | Non
             unrelated = float((seen[torch.from_numpy(random.permutation(n))] != s.checked).double().mean())
             log_chance = log(2) + float(binom.logcdf(wrong.sum(), n, unrelated))
             other = (labels + random.integers(1, len(values), len(labels))) % len(values)
-            flipped = np.where(random.random(len(labels)) < MAX_ERROR, other, labels)
+            flipped = np.where(random.random(len(labels)) < error, other, labels)
             if not is_nearly(wrong.sum(), _differ(s, flipped, seen).sum()):
                 continue
         if is_unlikely(log_chance, n_columns):

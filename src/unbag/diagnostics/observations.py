@@ -13,7 +13,7 @@ from unbag.aggregates.counts import n_missing
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import count_differences, find_symmetry, has_counts, is_uncertain
 from unbag.data.groups import Groups
-from unbag.diagnostics.registry import Context, register_check
+from unbag.diagnostics.registry import MAX_LISTED, Context, list_classes, register_check
 from unbag.diagnostics.sampling import find_unlikely_answers
 from unbag.published import HIGH, NOISE
 
@@ -24,7 +24,6 @@ Groups of m random rows have about 1 / sqrt(m), so that only groups of ten thous
 MIN_INFORMATION = 0.01
 """Share of the information of a label below which observations contain little: counts of two classes in groups of a
 thousand, or bags of a hundred that are positive as often as negative."""
-MAX_LISTED = 5
 
 
 def describe_observations(s: Observations) -> Iterator[Finding]:
@@ -117,10 +116,9 @@ def check_rows_of_groups(context: Context) -> Iterator[Finding]:
         yield Finding("rows_without_group", message)
 
 
-def list_classes(names: list[str]) -> str:
-    """Return class names for a message, the first few of them."""
-    shown = ", ".join(names[:MAX_LISTED])
-    return f"{shown} and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else shown
+def find_classes(s: Observations) -> Tensor:
+    """Return which classes may occur in groups whose counts were observed, (classes,)."""
+    return (s.checked if s.aggregate.outcome == "class_counts" else s.checked[..., HIGH]).any(0)
 
 
 def _find_same_observations(z: Tensor) -> Iterator[Finding]:
@@ -179,13 +177,12 @@ def _find_little_information(s: Observations) -> Iterator[Finding]:
 
 
 def _find_missing_classes(context: Context, s: Observations) -> Iterator[Finding]:
-    counts = s.checked if s.aggregate.outcome == "class_counts" else s.checked[..., HIGH]
-    missing = ~counts.any(0)
+    missing = ~find_classes(s)
     if bool(missing.any()):
         names = list_classes([str(context.classes[n]) for n in missing.nonzero().flatten().tolist()])
         yield Finding(
             "missing_classes",
-            f"none of the {len(counts)} groups has a member of class {names}; the model can only learn the "
+            f"none of the {len(s.groups)} groups has a member of class {names}; the model can only learn the "
             f"{int((~missing).sum())} of {len(missing)} classes that occur",
         )
 

@@ -22,67 +22,51 @@ from unbag.aggregates.symmetry import Symmetry, find_symmetry
 
 Stage = Literal["observations", "rows", "fit"]
 STAGES = ("observations", "rows", "fit")
+MAX_LISTED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a check can look at; a check of a stage finds the parts of this stage, and those of the stages before it.
-
-    Parameters
-    ----------
-    sets
-        Sets of observations of groups, without groups of weight zero.
-    classes
-        Names of the classes.
-    labels
-        For each set, whether it consists of labels of rows.
-    sampling
-        For each set, how groups were selected by their observation, or None.
-    class_shares
-        Known shares of the classes, shape ``(classes,)``.
-    classes_named, borders_known
-        Whether something else says which class is which, and where ordered classes begin and end.
-    n_rows, n_groups
-        Number of all rows and groups, where sets and rows are an excerpt.
-    X, columns
-        All rows as numbers, float64, NaN where a value is missing, and the names of the columns; from ``"rows"`` on.
-    subjects
-        Number of the subject of each row.
-    log_probs
-        For each set, log-probabilities of each membership by models that did not see its group, NaN where there are
-        none; from ``"fit"`` on.
-    fold_log_probs
-        For each set, log-probabilities of each membership by the models of each fold, whose differences show how
-        uncertain they are.
-    sample_log_probs
-        Log-probabilities of some rows by the fitted model.
-    folds
-        For each set, the number of the fold that predicts each membership; -1 where none does.
-    interval
-        Interval of the estimated accuracy.
-    seconds, time_limit
-        How long training took, and its limit.
-    """
+    """What a check can look at; a check of a stage finds the parts of this stage, and those of the stages before it."""
 
     sets: Sequence[Observations]
+    """Sets of observations of groups, without groups of weight zero."""
     classes: Sequence[Any]
+    """Names of the classes."""
     labels: Sequence[bool] = ()
+    """For each set, whether it consists of labels of rows."""
     sampling: Sequence[Any] = ()
+    """For each set, how groups were selected by their observation, or None."""
     class_shares: Tensor | None = None
+    """Known shares of the classes, shape ``(classes,)``."""
     classes_named: bool = False
+    """Whether something besides the observations shows which class is which."""
     borders_known: bool = False
+    """Whether something besides the observations shows where ordered classes begin and end."""
     n_rows: int | None = None
     n_groups: int | None = None
+    """Number of all rows and groups, where sets and rows are an excerpt."""
     X: Tensor | None = None
+    """From ``"rows"`` on: all rows as numbers, float64, NaN where a value is missing."""
     columns: Sequence[Any] | None = None
+    """Names of the columns."""
     subjects: Tensor | None = None
+    """Number of the subject of each row."""
     log_probs: Sequence[Tensor] = ()
+    """From ``"fit"`` on: for each set, log-probabilities of each membership by models that did not see its group, NaN
+    where there are none."""
     fold_log_probs: Sequence[Sequence[Tensor]] = ()
+    """For each set, those of each membership by the models of each fold, whose differences show how uncertain they
+    are."""
     sample_log_probs: Tensor | None = None
+    """Log-probabilities of some rows by the fitted model."""
     folds: Sequence[Tensor] = ()
+    """For each set, the number of the fold that predicts each membership; -1 where none does."""
     interval: tuple[float, float] | None = None
+    """Interval of the estimated accuracy."""
     seconds: float = 0.0
     time_limit: float | None = None
+    """How long training took, and its limit."""
 
     @cached_property
     def symmetry(self) -> Symmetry:
@@ -145,6 +129,12 @@ def raise_if_fatal(findings: Sequence[Finding], n_sets: int) -> None:
     """Raise an error if nothing can be learned; with several sets, one may contain what another lacks."""
     if n_sets == 1 and (fatal := [finding.message for finding in findings if finding.fatal]):
         raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
+
+
+def list_classes(names: list[str]) -> str:
+    """Return class names for a message, the first few of them."""
+    shown = ", ".join(names[:MAX_LISTED])
+    return f"{shown} and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else shown
 
 
 def _key(check: Check) -> str:

@@ -12,8 +12,8 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
 from unbag.data.weights import is_uniform_sampling
-from unbag.diagnostics.null_model import best_constant
-from unbag.diagnostics.registry import Context, register_check
+from unbag.diagnostics.registry import Context, list_classes, register_check
+from unbag.learners.constant import fit_null_model
 
 MAX_ERRORS, MAX_POSSIBLE_ERRORS = 4.0, 6.0
 """Standard errors by which the frequency of an observation may deviate from what is expected, and is possible."""
@@ -41,7 +41,7 @@ def find_unlikely_answers(s: Observations) -> Iterator[Finding]:
     share, n = _share_of_positive(s)
     plausible = _expect_of_random(s.aggregate, _draw_distributions(k))
     uniform, likely = float(plausible[0]), min(max(share, float(plausible.min())), float(plausible.max()))
-    nearest = float(_expect_of_random(s.aggregate, torch.from_numpy(best_constant([s])[0])[None])[0])
+    nearest = float(_expect_of_random(s.aggregate, fit_null_model([s])[0][None])[0])
     impossible = _count_errors(share, nearest, n) > MAX_POSSIBLE_ERRORS
     if not impossible and _count_errors(share, likely, n) <= MAX_ERRORS:
         return
@@ -88,8 +88,7 @@ def check_unused_classes(context: Context) -> Iterator[Finding]:
     due = torch.full((k,), 1 / k, dtype=torch.float64) if context.class_shares is None else context.class_shares
     unused = (used < UNUSED * due).nonzero().flatten().tolist()
     if unused:
-        shown = ", ".join(str(context.classes[n]) for n in unused[:3])
-        shown += f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        shown = list_classes([str(context.classes[n]) for n in unused])
         rarest = int((used / due).argmin())
         known = "of classes of similar size" if context.class_shares is None else "known"
         yield Finding(

@@ -30,7 +30,7 @@ from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
-SILENT = ("unnamed_classes", "constant_columns")
+SILENT = ("unnamed_classes", "constant_columns", "never_predicted")
 """Kinds of findings that are recorded without a warning."""
 
 

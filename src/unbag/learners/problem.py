@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, select_rows
+from unbag.learners.constant import find_cases, fit_constant
 from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
@@ -201,20 +200,11 @@ class Problem:
     @cached_property
     def constant_outputs(self) -> Tensor:
         """Return the outputs of the best model that predicts the same for every row, shape ``(outputs,)``."""
-
-        def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-            outputs = torch.from_numpy(values).requires_grad_()
-            log_likelihood = self.smooth_log_likelihood(outputs.expand(len(self.rows), -1))
-            value = -log_likelihood / self.group_weights.sum()
-            value = value + PRIOR_OF_CONSTANT * outputs.square().mean()
-            value.backward()
-            return value.item(), outputs.grad.numpy()  # type: ignore[union-attr]
-
         uniform = self.labels.initial_outputs(len(self.rows)).double()
         shares = self.e_step(uniform).expected_labels.double().mean(0)  # of counts, the best constant already
         start = shares.clamp_min(shares.max() * SMALLEST_SHARE).log()
-        found = minimize(loss, (start - start.mean()).numpy(), jac=True, method="L-BFGS-B")
-        return torch.from_numpy(found.x).log_softmax(0).float()
+        cases = [find_cases(s) for s in self.sets]
+        return fit_constant(cases, [(start - start.mean()).numpy()], PRIOR_OF_CONSTANT).log_softmax(0).float()
 
     def assign_folds(self, n_folds: int, seed: int) -> Folds:
         """Assign groups and rows to folds; see :func:`unbag.learners.folds.assign_folds`."""

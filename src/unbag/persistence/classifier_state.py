@@ -31,6 +31,8 @@ LOCAL = ("device", "devices", "nodes", "checkpoint", "optimiser", "schedule", "s
 """Parameters that describe one machine, or are code that only training runs; they are not saved."""
 COPIED = ("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "candidates", "history")
 """Attributes, without the underscore at their end, that the JSON file holds as they are."""
+CANDIDATE = ("name", "step", "n_steps", "score", "seconds", "orders")
+"""The same of a candidate of a mixture."""
 FEATURES = TypeAdapter(tuple[Feature, ...])
 """Writes columns without the entries that are usual, as there may be hundreds of thousands of columns."""
 SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
@@ -79,11 +81,11 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays, Code]:
     names = list(classes) if classes.dtype.kind in "mM" else classes.tolist()
     if wrong := [name for name in names if not isinstance(name, str | int | float)]:
         raise TypeError(f"the class {wrong[0]!r} cannot be saved as JSON; name classes by strings or numbers")
-    own = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
-    own |= {n: torch.tensor(v, dtype=torch.float64) for n, v in (classifier.feature_statistics_ or {}).items()}
+    fitted = {"shift": classifier.scaling_.shift, "factor": classifier.scaling_.factor}
+    fitted |= {n: torch.tensor(v, dtype=torch.float64) for n, v in (classifier.feature_statistics_ or {}).items()}
     for number, (folds, of_members) in enumerate(zip(classifier.folds_, classifier.member_folds_, strict=True)):
-        own |= {f"folds.{number}": torch.as_tensor(folds).long(), f"member_folds.{number}": of_members}
-    arrays: Arrays = {"classifier": own}
+        fitted |= {f"folds.{number}": torch.as_tensor(folds).long(), f"member_folds.{number}": of_members}
+    arrays: Arrays = {"classifier": fitted}
     content = {
         **{name: getattr(classifier, f"{name}_") for name in COPIED},
         "versions": versions(),
@@ -115,8 +117,7 @@ def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str,
                 )
             values, arrays[f"{owner}.{i}.{j}"] = model.state()
             models.append({"kind": model.kind, "values": values})
-        record = {name: getattr(c, name) for name in ("name", "step", "n_steps", "score", "seconds", "orders")}
-        candidates.append({**record, "models": models})
+        candidates.append({**{name: getattr(c, name) for name in CANDIDATE}, "models": models})
     return {"score": mixture.score, "candidates": candidates}
 
 
@@ -124,10 +125,12 @@ def restore_parameters(content: schema.Content, code: Code, device: str) -> Aggr
     """Return an unfitted classifier with the parameters that were saved and the code that was passed."""
     used = set[str]()
 
-    def take(name: str, what: str) -> Any:
+    def take(name: str, reason: str) -> Any:
         used.add(name)
         if code[name] is None:
-            raise CodeError(f"the classifier was fitted with the {name} {what} pass it: unbag.load(folder, {name}=...)")
+            raise CodeError(
+                f"the classifier was fitted with the {name} {reason} pass it: unbag.load(folder, {name}=...)"
+            )
         return code[name]
 
     def restore(value: Any) -> Any:
@@ -136,9 +139,8 @@ def restore_parameters(content: schema.Content, code: Code, device: str) -> Aggr
         if isinstance(value, schema.ObjectValue):
             if value.kind not in SETTINGS and not is_registered(value.kind):
                 return take("aggregate", f"{value.kind!r}, which is not registered; import the module that does it, or")
-            arguments = {name: restore(v) for name, v in value.arguments.items()}
             make = SETTINGS.get(value.kind) or partial(restore_aggregate, value.kind)
-            return make(**arguments)
+            return make(**{name: restore(v) for name, v in value.arguments.items()})
         if isinstance(value, schema.DictValue):
             return {key: restore(v) for key, v in value.pairs}
         return [restore(part) for part in value] if isinstance(value, list) else value
@@ -151,7 +153,7 @@ def restore_parameters(content: schema.Content, code: Code, device: str) -> Aggr
 
 def restore_fit(classifier: AggregateClassifier, content: schema.Content, arrays: Arrays, model: Any) -> None:
     """Set what ``fit`` had found, and remove the arrays that were used; ``model`` is a module of the caller or None."""
-    own, shape, n_classes = arrays["classifier"], tuple(content.input_shape), len(content.classes.names)
+    fitted, shape, n_classes = arrays["classifier"], tuple(content.input_shape), len(content.classes.names)
     for name in COPIED:
         setattr(classifier, f"{name}_", getattr(content, name))
     classifier.classes_, classifier.class_order_ = content.classes.restore(), np.array(content.class_order)
@@ -164,12 +166,12 @@ def restore_fit(classifier: AggregateClassifier, content: schema.Content, arrays
         kind.with_rate(rate) if rate is not None and fits_rate(kind) else kind
         for kind, rate in zip(map(find_aggregate, kinds), content.error_rates, strict=True)
     ]
-    classifier.scaling_ = _restore_scaling(own, shape)
-    statistics = {name: _pop_floats(own, name, shape).tolist() for name in STATISTICS if name in own}
+    classifier.scaling_ = _restore_scaling(fitted, shape)
+    statistics = {name: _pop_floats(fitted, name, shape).tolist() for name in STATISTICS if name in fitted}
     classifier.feature_statistics_ = statistics or None
-    n_sets = sum(name.startswith("folds.") for name in own)
-    classifier.folds_ = [own.pop(f"folds.{number}").tolist() for number in range(n_sets)]
-    classifier.member_folds_ = [own.pop(f"member_folds.{number}") for number in range(n_sets)]
+    n_sets = sum(name.startswith("folds.") for name in fitted)
+    classifier.folds_ = [fitted.pop(f"folds.{number}").tolist() for number in range(n_sets)]
+    classifier.member_folds_ = [fitted.pop(f"member_folds.{number}") for number in range(n_sets)]
     restore = partial(_restore_mixture, arrays=arrays, model=model, device=classifier.device)
     classifier.mixture_, classifier.bag_model_ = restore(content.mixture, "mixture", shape, n_classes), None
     if content.bag_mixture is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from unbag._utils.files import (
     sha256,
     write_atomic,
 )
-from unbag.persistence.strict_json import compute_digest, parse_json
+from unbag.persistence.strict_json import compute_digest, parse_object
 
 FORMAT = 4
 
@@ -37,41 +36,23 @@ class RunError(ValueError):
     """A run that cannot be used: not finished, damaged, altered, or of another version."""
 
 
-@dataclass(frozen=True)
 class Run:
-    """A folder in which a run is kept."""
+    """A folder in which a run is kept.
 
-    folder: Path
+    ``head`` is the record of the run: its plan, its inputs and its state. ``model`` is the folder of the saved
+    classifier, ``checkpoint`` that of a run that is not finished, ``summary`` the content of the report, and ``report``
+    its default file.
+    """
 
-    @property
-    def head(self) -> Path:
-        """The record of the run: its plan, its inputs and its state."""
-        return self.folder / "run.json"
-
-    @property
-    def model(self) -> Path:
-        """The folder of the saved classifier."""
-        return self.folder / "model"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The folder of checkpoints of a run that is not finished."""
-        return self.folder / "checkpoint"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.head, self.model, self.checkpoint = folder / "run.json", folder / "model", folder / "checkpoint"
+        self.summary, self.report = folder / SUMMARY, folder / REPORT
 
     @property
     def rows(self) -> Path:
         """The default folder of rows that stay on disk, beside the run, so that other runs can use it."""
         return self.folder.with_name(f"{self.folder.name}-rows")
-
-    @property
-    def summary(self) -> Path:
-        """The content of the report."""
-        return self.folder / SUMMARY
-
-    @property
-    def report(self) -> Path:
-        """The default file of the report."""
-        return self.folder / REPORT
 
     @property
     def inputs(self) -> list[Path]:
@@ -142,8 +123,8 @@ class Run:
         if not self.head.exists():
             raise FileNotFoundError(f"{self.folder} has no run, because {self.head.name} is missing; run unbag fit")
         try:
-            content = parse_json(read_regular(self.head, MAX_JSON_BYTES).decode())
-            if not isinstance(content, dict) or "format" not in content:
+            content = parse_object(read_regular(self.head, MAX_JSON_BYTES))
+            if "format" not in content:
                 raise ValueError("it has no format")
         except ValueError as error:
             raise self._error(f"the file is damaged, or no run of unbag: {error}") from error
@@ -166,19 +147,16 @@ class Run:
     def read_summary(self) -> dict[str, Any]:
         """Return the summary of a finished run, or of a demonstration, which has no record."""
         if not self.folder.is_dir():
-            what, kind = (
-                ("is a file", NotADirectoryError) if self.folder.exists() else ("does not exist", FileNotFoundError)
-            )
-            raise kind(f"{self.folder} {what}; name the folder of a run, the --out of unbag fit")
+            is_file = self.folder.exists()
+            state, kind = ("is a file", NotADirectoryError) if is_file else ("does not exist", FileNotFoundError)
+            raise kind(f"{self.folder} {state}; name the folder of a run, the --out of unbag fit")
         content = self.read_finished() if self.head.exists() else None
         if not self.summary.exists():
             raise FileNotFoundError(
                 f"{self.folder} has no run, because {SUMMARY} is missing; name the --out of unbag fit"
             )
         try:
-            summary = parse_json(read_regular(self.summary, MAX_JSON_BYTES).decode())
-            if not isinstance(summary, dict):
-                raise ValueError("it is no object")
+            summary = parse_object(read_regular(self.summary, MAX_JSON_BYTES))
         except ValueError as error:
             raise RunError(f"{self.summary} is damaged: {error}; repeat the run with unbag fit --force") from error
         if content is not None:
@@ -253,9 +231,8 @@ def _is_file_of_run(name: str) -> bool:
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     """Name the first setting in which two plans differ."""
     old, new = ({**plan, **plan["training"], **(plan["training"]["network"] or {})} for plan in (old, new))
-    for name in sorted(
-        {*old, *new} - {"training", "network", "devices", "nodes", "jobs"}
-    ):  # any number of processes can resume
+    ignored = {"training", "network", "devices", "nodes", "jobs"}  # any number of processes can resume
+    for name in sorted({*old, *new} - ignored):
         if old.get(name) != new.get(name):
             label = {"sources": "file of observations"}.get(name, name)
             return f"{label} ({_shorten(old.get(name))} there, {_shorten(new.get(name))} now)"

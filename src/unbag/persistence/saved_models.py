@@ -19,14 +19,14 @@ from unbag._utils.files import WEIGHTS, read_regular, remove_drafts, write_atomi
 from unbag.estimators import AggregateClassifier
 from unbag.estimators.predictor import Predictor
 from unbag.persistence.classifier_state import Arrays, Code, CodeError, describe, restore_fit, restore_parameters
-from unbag.persistence.schema import FORMAT, ArrayFile, Content, validate_content
-from unbag.persistence.strict_json import compute_digest, parse_json
+from unbag.persistence.schema import FORMAT, ArrayFile, Content
+from unbag.persistence.strict_json import compute_digest, parse_object
 
 HEAD = "model.json"
 MAX_JSON_BYTES = 2**26
 MAX_ARRAY_BYTES = 2**32
 MAX_HEADER_BYTES = 2**22
-"""Size of the list of arrays in their file at most, which bounds their number."""
+"""Maximum size of the list of arrays in their file, which bounds their number."""
 
 
 def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -41,9 +41,11 @@ def save(classifier: Predictor, folder: str | Path, *, overwrite: bool = False) 
     if folder.exists() and not overwrite and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty; choose another folder, or replace its model by overwrite=True")
     content, arrays, code = describe(classifier)
-    tensors = {f"{owner}:{name}": t for owner, group in arrays.items() for name, t in group.items()}
     # safetensors accepts no tensors that share memory.
-    raw = safetensors.torch.save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    tensors = {
+        f"{o}:{n}": t.detach().cpu().contiguous().clone() for o, group in arrays.items() for n, t in group.items()
+    }
+    raw = safetensors.torch.save(tensors)
     digest = hashlib.sha256(raw).hexdigest()
     file = f"weights-{digest[:16]}.safetensors"
     content["arrays"] = {"file": file, "n_bytes": len(raw), "sha256": digest}
@@ -98,7 +100,12 @@ def load(
     True
     """
     path = Path(folder) / HEAD
-    content = _read_head(path)
+    try:
+        content = _parse_head(read_regular(path, MAX_JSON_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is no classifier that this version of unbag can load: {error}") from error
     check_device(device)
     arrays = path.with_name(content.arrays.file)
     try:
@@ -118,18 +125,9 @@ def _to_plain(value: Any) -> Any:
     raise TypeError(f"{value!r} of {type(value).__name__}")
 
 
-def _read_head(path: Path) -> Content:
-    try:
-        return _parse_head(read_regular(path, MAX_JSON_BYTES))
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"there is no saved classifier in {path.parent}: {path.name} is missing") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is no classifier that this version of unbag can load: {error}") from error
-
-
 def _parse_head(raw: bytes) -> Content:
-    head = parse_json(raw.decode("ascii"))
-    if not isinstance(head, dict) or head.keys() != {"format", "sha256", "content"} or type(head["format"]) is not int:
+    head = parse_object(raw, "ascii")
+    if head.keys() != {"format", "sha256", "content"} or type(head["format"]) is not int:
         raise ValueError("it must have format, sha256 and content; save the classifier again")
     if head["format"] > FORMAT:
         raise ValueError(f"it has format {head['format']!r:.20}, which a later version has saved; upgrade unbag")
@@ -139,7 +137,7 @@ def _parse_head(raw: bytes) -> Content:
         )
     if head["sha256"] != compute_digest(head["content"]):
         raise ValueError("it was altered after it was saved, as its checksum shows; save the classifier again")
-    return validate_content(json.dumps(head["content"]))
+    return Content.parse(json.dumps(head["content"]))
 
 
 def _restore(content: Content, raw: bytes, code: Code, device: str) -> AggregateClassifier:
@@ -181,13 +179,13 @@ def _parse_arrays(raw: bytes, file: ArrayFile, *, may_be_infinite: bool) -> Arra
 def _raise_if_not_replaceable(path: Path) -> None:
     """Raise an error for a file that is no saved classifier, of this or an earlier version."""
     try:
-        head = parse_json(read_regular(path, MAX_JSON_BYTES).decode("ascii"))
-        if not {"format", "sha256", "content"} <= {*head}:
-            raise ValueError("it has other entries")
+        right = {"format", "sha256", "content"} <= {*parse_object(read_regular(path, MAX_JSON_BYTES), "ascii")}
     except FileNotFoundError:
         return
-    except (ValueError, TypeError) as error:
+    except ValueError:
+        right = False
+    if not right:
         raise FileExistsError(
             f"{path} is no saved classifier, or damaged, and is not replaced; choose another folder, or move the file "
             "elsewhere"
-        ) from error
+        )

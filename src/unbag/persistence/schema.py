@@ -1,6 +1,6 @@
 """The schema of a saved classifier: every entry of its JSON file, with type and bounds.
 
-Arrays are in a file of safetensors beside it. An entry that the schema does not name is refused.
+Arrays are in a file of safetensors beside it. An entry that the schema does not name is an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ObjectValue(Record):
 
 
 class DictValue(Record):
-    """A dict, whose keys need not be text."""
+    """A dict, whose keys may be numbers."""
 
     pairs: Items[tuple[Scalar, Value]]
 
@@ -133,7 +133,7 @@ class ArrayFile(Record):
 
 
 class Content(Record):
-    """Everything that a fitted classifier has but its arrays."""
+    """Everything that a fitted classifier has except its arrays."""
 
     versions: dict[str, Text]
     arrays: ArrayFile
@@ -166,24 +166,23 @@ class Content(Record):
         if self.features is None:
             _require(n_features == shape[0], f"n_features_in must be {shape[0]}, the first of input_shape")
         else:
-            n_names = len({feature.name for feature in self.features})
-            _require(
-                n_names == len(self.features) == n_features, f"features must be {n_features}, with different names"
-            )
+            distinct = {feature.name for feature in self.features}
+            right = len(distinct) == len(self.features) == n_features
+            _require(right, f"features must be {n_features}, with different names")
             n_columns = sum(f.width if f.kind == "array" else len(f.encoded_names) for f in self.features)
             _require(shape == [n_columns], f"input_shape must be [{n_columns}], the columns that features become")
         return self
 
-
-def validate_content(text: str) -> Content:
-    """Validate the JSON of a classifier; the error names the first entry that does not fit."""
-    try:
-        return Content.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        got = "" if first["type"] in ("value_error", "missing") else f", got {first['input']!r:.100}"
-        raise ValueError(re.sub(r"[^ -~]", "?", f"{place[:100]}: {message[:200]}{got}")) from None
+    @classmethod
+    def parse(cls, text: str) -> Content:
+        """Validate the JSON of a classifier; the error names the first entry that does not fit."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+            got = "" if first["type"] in ("value_error", "missing") else f", got {first['input']!r:.100}"
+            raise ValueError(re.sub(r"[^ -~]", "?", f"{place[:100]}: {message[:200]}{got}")) from None
 
 
 def _require(condition: bool, message: str) -> None:

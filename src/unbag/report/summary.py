@@ -16,7 +16,7 @@ from unbag._utils.environment import versions
 from unbag._utils.problems import Problem
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.histograms import evenly, plain
-from unbag.diagnostics.null_model import best_constant
+from unbag.learners.constant import fit_null_model
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import compare_labels
@@ -75,7 +75,7 @@ def summarise(
         if labels is not None:
             labels, labelled_rows = _select_labels(taken.numpy(), labels, labelled_rows)
     classes = [str(name) for name in clf.classes_.tolist()]
-    constant, by_constant = best_constant(observations)
+    constant, by_constant = fit_null_model(observations)
     triples = zip(observations, folds, by_constant, strict=True)
     sets = [score_groups(clf, rows, *triple) for triple in triples]
     columns = encoded_columns(clf)
@@ -139,7 +139,7 @@ def _describe_training(clf: Any) -> dict[str, Any]:
     }
 
 
-def _balance(sets: Sequence[ScoredGroups], classes: list[str], constant: np.ndarray) -> list[dict[str, Any]]:
+def _balance(sets: Sequence[ScoredGroups], classes: list[str], constant: Tensor) -> list[dict[str, Any]]:
     """Compare the shares of the classes: predicted, with observations known, and implied by the observations.
 
     Where all sets imply them, they are those of the best constant prediction.
@@ -149,9 +149,9 @@ def _balance(sets: Sequence[ScoredGroups], classes: list[str], constant: np.ndar
     known = torch.cat([s.posterior for s in sets]).nanmean(0)
     candidates = [s.observations for s in sets if s.observations.aggregate.size is None]
     identifying = [s for s in candidates if find_symmetry([s]) == "none"]
-    implied: Sequence[float | None] | np.ndarray = [None] * len(classes)
+    implied: list[float | None] = [None] * len(classes)
     if identifying:
-        implied = constant if len(identifying) == len(sets) else best_constant(identifying)[0]
+        implied = (constant if len(identifying) == len(sets) else fit_null_model(identifying)[0]).tolist()
     names = ("class", "predicted", "called", "known", "implied")
     columns = (classes, probs.mean(0).tolist(), called.tolist(), known.tolist(), implied)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,0 +1,216 @@
+"""Rows of which other groups, or other subjects, contain copies or near-duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from unbag._utils.findings import Finding
+from unbag.data.groups import Groups
+from unbag.diagnostics.registry import Context, register_check
+
+MIN_COPIES = 0.01
+"""Share of the rows below which copies change no figure."""
+MAX_DEVIATIONS, MAX_FACTOR = 5, 10
+"""A number of chance events exceeds its expectation by at most so many standard deviations and, because the expectation
+is rough where values are few, by this factor."""
+
+MAX_ROWS = 200_000
+N_QUERIES = 500
+MAX_DISTANCES = 25_000_000
+MAX_COLUMNS = 50
+"""Bounds of the search for near-duplicates, which takes at most a few seconds."""
+MAX_COPIES = 32
+"""Near-duplicates of a row are among so many nearest rows; as many further ones show what distances are usual."""
+PARTS = (1, 4, 16)
+"""Rows are thinned out by these factors, one after the other, until near-duplicates are few enough to be found."""
+MIN_ROWS = 3 * MAX_COPIES
+MIN_OBJECTS, OBJECTS_PER_CLASS = 8, 3
+"""Rows with near-duplicates must be so many different ones, and so many for each class: classes are no duplicates."""
+MIN_VALUES = 20
+"""Columns with fewer values have no scale."""
+MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT = 2.0, 1.5
+"""Of all rows; 1 is expected, and it is the same for any number of neighbours."""
+MIN_GAP = 1.6
+"""Distance to the next row less that to the last of j near-duplicates, in parts of the j-th of the latter; on a curved
+surface distances grow faster, but without a gap."""
+MIN_EXPONENT = 12.0
+MIN_SHARE = 0.05
+"""A share of the rows with this exponent is enough: chance makes e^-12 of them so."""
+MIN_COARSE_SHARE = 0.3
+"""In columns with few values, so many rows must have near-duplicates: some patterns, such as the same answer to all
+questions, are frequent by chance."""
+
+
+@register_check("rows")
+def check_copies(context: Context) -> Iterator[Finding]:
+    """Yield how many rows have a copy, or a near-duplicate, in another group."""
+    copies = [f for s in context.sets if s.groups.max_size > 1 for f in _find_copies(context, s.groups)]
+    yield from copies or check_near_duplicates(context)
+
+
+def _find_copies(context: Context, groups: Groups) -> Iterator[Finding]:
+    """Yield how many rows have an exact copy in another group.
+
+    If columns have few values, rows agree by chance. That chance is at most that of agreement in half of the columns,
+    which rows that differ in others show.
+    """
+    X, members = context.table.numpy(), groups.members.numpy()
+    unit = (groups.segment if context.subjects is None else context.subjects[groups.members]).numpy()
+    varied = [j for j in range(X.shape[1]) if (X[:, j] != X[0, j]).any()]
+    order = sorted(varied, key=lambda j: -len(np.unique(X[:1000, j])))
+    if len(order) < 2:
+        return
+    halves = np.stack([_hash_rows(X[:, order[first::2]])[members] for first in (0, 1)], 1)  # (memberships, 2)
+    distinct, copy = np.unique(halves, axis=0, return_inverse=True)
+    copy = copy.ravel()
+    several = _differ_within(copy, members) & _differ_within(copy, unit)
+    n, n_copied = len(np.unique(members)), len(np.unique(members[several]))
+    alike = [np.unique(half, return_inverse=True, return_counts=True)[1:] for half in distinct.T]
+    by_chance = max(float((counts[place] > 1).mean()) for place, counts in alike) * n
+    limit = max(by_chance + MAX_DEVIATIONS * max(by_chance, 1) ** 0.5, MAX_FACTOR * by_chance)
+    if n_copied >= MIN_COPIES * n and n_copied > limit:
+        yield Finding(
+            "copies",
+            f"{n_copied:,} of {n:,} rows ({n_copied / n:.0%}) have an exact copy in another group, where chance makes "
+            f"at most {by_chance:,.0f}: held-out groups do not show how well new rows are predicted; keep the copies "
+            "of a row in one group, pass subjects=, or remove them",
+        )
+
+
+def _hash_rows(X: np.ndarray) -> np.ndarray:
+    return np.array([hash((row + 0.0).tobytes()) for row in X])  # minus zero as zero
+
+
+def _differ_within(which: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return for each entry whether the values of all entries with its number differ."""
+    first = np.empty(which.max() + 1, dtype=values.dtype)
+    first[which] = values
+    differ = np.zeros(len(first), dtype=bool)
+    differ[which[values != first[which]]] = True
+    return differ[which]
+
+
+def check_near_duplicates(context: Context) -> Iterator[Finding]:
+    """Yield a finding if rows have near-duplicates in other groups, or of other subjects where subjects are known."""
+    largest = max(s.groups.max_size for s in context.sets)
+    rows = context.members
+    unit, other = rows.numpy(), "other rows"
+    members = torch.cat([s.groups.members for s in context.sets])
+    if context.subjects is not None:
+        unit, other = context.subjects[rows].numpy(), "rows of other subjects"
+    elif largest > 1 and len(members) == len(rows) and len(context.sets) == 1:
+        of_row = torch.empty(int(rows.max()) + 1, dtype=torch.int64)
+        of_row[members] = context.sets[0].groups.segments.index
+        unit, other = of_row[rows].numpy(), "other groups"
+    found = find_near_duplicates(context.table[rows].numpy(), unit, len(context.classes))
+    if found is not None:
+        yield Finding(
+            "near_duplicates",
+            f"{found.share:.0%} of the rows looked at have about {found.n_copies} near-duplicates in {other}, and the "
+            f"next row is {found.ratio:.1f} times as far away: held-out groups do not show how well rows of new groups "
+            "are predicted; pass subjects= to hold out all rows of a person or object together, or remove the copies",
+        )
+
+
+class NearDuplicates(NamedTuple):
+    """Rows whose nearest neighbours are much closer than the next ones."""
+
+    n_copies: int
+    """Near-duplicates of such a row."""
+    share: float
+    """Of the rows that were looked at."""
+    ratio: float
+    """Median of the distance to the next row over the distance to the last near-duplicate."""
+
+
+def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) -> NearDuplicates | None:
+    """Compare the distances from rows to their nearest neighbours in other units.
+
+    In d dimensions the ratio of the distances to the j-th and the next neighbour exceeds r with probability r^(-j d),
+    whatever the density; the exponent j d log r is 1 on average. Rows with j near-duplicates have a larger one there. d
+    is estimated from neighbours further away. Columns are replaced by ranks, so that neither outliers nor rounding
+    matter.
+
+    Parameters
+    ----------
+    X
+        Rows; NaN where a value is missing.
+    unit
+        Number of the group, or subject, of each row; neighbours in the same one are ignored.
+    n_classes
+        Number of classes, each of which may be a narrow cluster.
+    """
+    random = np.random.default_rng(0)
+    for part in PARTS:
+        n = min(len(X) // part, MAX_ROWS)
+        if n < MIN_ROWS:
+            break
+        rows = np.arange(n) if n == len(X) else random.choice(len(X), n, replace=False)
+        if (found := _compare_neighbors(X[rows], unit[rows], n_classes, random)) is not None:
+            return found._replace(n_copies=found.n_copies * len(X) // n)
+    return None
+
+
+def _compare_neighbors(
+    X: np.ndarray, unit: np.ndarray, n_classes: int, random: np.random.Generator
+) -> NearDuplicates | None:
+    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 (slow to import)
+
+    n = len(X)
+    ranks, step = _rank_columns(X, random)
+    if ranks.shape[1] < 2:
+        return None
+    queries = random.choice(n, min(N_QUERIES, MAX_DISTANCES // n, n), replace=False)
+    largest = int(np.unique(unit, return_counts=True)[1].max())
+    n_neighbors = min(2 * MAX_COPIES + min(largest, 2 * MAX_COPIES), n)
+    distance, place = NearestNeighbors(n_neighbors=n_neighbors).fit(ranks).kneighbors(ranks[queries])
+    outside = unit[place] != unit[queries][:, None]
+    order = np.argsort(~outside, axis=1, kind="stable")[:, : 2 * MAX_COPIES]
+    complete = np.take_along_axis(outside, order, 1).all(1) & (order.shape[1] == 2 * MAX_COPIES)
+    if complete.sum() < MIN_ROWS / 2:
+        return None
+    distance = np.take_along_axis(distance, order, 1)[complete]
+    distance = np.sort(np.sqrt(distance**2 + step**2 * random.random(distance.shape)), axis=1)
+    log_distance = np.log(np.maximum(distance, 1e-9))
+    growth = float(np.median(log_distance[:, -1] - log_distance[:, MAX_COPIES]))
+    dimension = log(2 * MAX_COPIES / (MAX_COPIES + 1)) / max(growth, 1e-9)
+    most = max(1, min(MAX_COPIES, n // max(MIN_OBJECTS, OBJECTS_PER_CLASS * n_classes)))
+    steps = np.diff(log_distance[:, : MAX_COPIES + 1], axis=1)  # (queries, neighbours)
+    exponent = steps * dimension * np.arange(1, MAX_COPIES + 1)
+    mean, usual = exponent.mean(0)[:most], np.median(exponent.mean(0))
+    last = int(mean.argmax())
+    many = (exponent[:, :most].max(1) > MIN_EXPONENT * max(usual, 1)).mean() >= MIN_SHARE
+    if mean[last] < max(MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT * usual) and not many:
+        return None
+    clear = exponent[:, last] > 3
+    ratio = exp(float(np.median(steps[clear, last]))) if clear.any() else 1.0
+    if ratio <= 1 + MIN_GAP / (last + 1) or (step and clear.mean() < MIN_COARSE_SHARE):
+        return None
+    return NearDuplicates(last + 1, float(clear.mean()), ratio)
+
+
+def _rank_columns(X: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Return ranks between 0 and 1 of some columns, shape ``(rows, columns)``, and the step between their values.
+
+    In columns with few values, such as answers to a questionnaire, rows agree by chance. They are ignored if there are
+    others. Otherwise the step, the root mean square over columns, shows which distances are alike.
+    """
+    n = len(X)
+    n_values = np.array([len(np.unique(column)) for column in X.T])
+    chosen = np.flatnonzero(n_values >= MIN_VALUES)
+    if coarse := len(chosen) < 2:
+        chosen = np.flatnonzero(n_values > 1)
+    if len(chosen) > MAX_COLUMNS:
+        chosen = random.choice(chosen, MAX_COLUMNS, replace=False)
+    ranks = np.empty((n, len(chosen)), dtype=np.float32)
+    for place, j in enumerate(chosen):
+        ranks[np.lexsort((random.permutation(n), X[:, j])), place] = np.arange(n) / n
+        if coarse:  # the mean rank of the rows with this value
+            value, counts = np.unique(X[:, j], return_inverse=True, return_counts=True)[1:]
+            ranks[:, place] = (np.bincount(value, ranks[:, place]) / counts)[value]
+    return ranks, float(np.sqrt(np.square(1 / n_values[chosen]).sum() / max(len(chosen), 1))) if coarse else 0.0
