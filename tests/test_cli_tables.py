@@ -192,9 +192,7 @@ def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
     assert ": 'w8' " in said
     assert ": 'w9' " in said
     assert "people.csv, column ward: 1 row is left out, first row 14" in said
-    told = ["disaggregate", tmp_path / "run", *files[:2], "--out", tmp_path / "labels.csv"]
-    refuse(*told)
-    succeed(*told, "--drop-unmatched")
+    succeed("disaggregate", tmp_path / "run", *files[:2], "--out", tmp_path / "labels.csv")
     assert table(tmp_path / "labels.csv")["id"] == [f"p{ward}{place}" for ward in range(4) for place in range(3)]
 
 
@@ -230,8 +228,8 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):
         ),
         ("also = ['pairs.csv']", "each entry of also needs a file"),
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
-        ("relation = '=='", "there is no relation '=='; choose one of < > <= >="),
-        ("model = 'trees'\nepochs = 3", "--epochs is a setting of networks, but --model trees is none"),
+        ("relation = '=='", "--relation must be one of < > <= >= and not '=='"),
+        ("model = 'trees'\nepochs = 3", "--epochs is a setting of networks, but --model trees is no network"),
         ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )
@@ -325,7 +323,7 @@ def test_unknown_categories_and_missing_numbers_are_predicted_and_counted(run, t
 @pytest.mark.parametrize(
     ("content", "options", "sentence"),
     [
-        ("id,age\np,3\n", [], "1 of the columns that the model was fitted on are not there: 'town'"),
+        ("id,age\np,3\n", [], "1 of the columns that the model was fitted on is missing: 'town'"),
         ("id,age,town\np,3,Ulm\nq,old,Ulm\n", [],
             "row 2, column age: the column held numbers when the model was fitted, but 'old'"),
         ("id,age,town\np,NA,Ulm\nq,old,Ulm\n", ["--keep", "age"],
@@ -447,7 +445,7 @@ def test_text_in_csv_that_a_spreadsheet_would_run_is_escaped(run, tmp_path):
     write_parquet(tmp_path / "new.parquet", columns)
     predict = ["predict", run, tmp_path / "new.parquet", "--keep", "=name,debt", "--out"]
     said = call(*predict, tmp_path / "safe.csv")
-    assert "column id: 8 values begin as a formula does, and are written behind an apostrophe; --raw-text" in (
+    assert "column id: 8 values begin like a formula, so that an apostrophe was put in front; --raw-text" in (
         " ".join(said.stderr.split())
     )
     assert "column =name: 1 value begins" in " ".join(said.stderr.split())

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from unbag.objectives.risks import NoisyLikelihood as NoisyLikelihood
     from unbag.objectives.risks import UnbiasedRisk as UnbiasedRisk
     from unbag.persistence.saved_models import load as load
-    from unbag.tables.read_tables import read_tables as read_tables
+    from unbag.tables.fit import read_tables as read_tables
 
 # torch and scikit-learn take seconds to import: only when something is asked for that needs them.
 _MODULES = {
@@ -71,7 +71,7 @@ _MODULES = {
     "UnbiasedRisk": "unbag.objectives.risks",
     "diagnose": "unbag.diagnostics.diagnosis",
     "load": "unbag.persistence.saved_models",
-    "read_tables": "unbag.tables.read_tables",
+    "read_tables": "unbag.tables.fit",
     "target": "unbag.data.targets",
 }
 __all__ = list(_MODULES)

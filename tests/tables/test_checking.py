@@ -35,7 +35,10 @@ def test_clean_files_have_no_problems(tmp_path):
         (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
         (range(12), "error people.csv, column new: the column is a number that counts the 12 rows"),
         (IDS, "error people.csv, column new: the column is the id of the row, as in column id"),
-        ([f"n{i}" for i in range(12)], "error people.csv, column new: the column is another text in every one of 12"),
+        (
+            [f"n{i}" for i in range(12)],
+            "error people.csv, column new: the column has a different text in every",
+        ),
         (
             ["1.5", "x", *["2"] * 10],
             "warning people.csv, row 2, column new: the column is read as categories, although 92% of its values are "
@@ -55,7 +58,7 @@ def test_the_id_of_the_group_under_another_name(tmp_path):
     found = messages(tmp_path, with_column("new", [f"w{i // 3}" for i in range(12)]))
     assert found == [
         "error people.csv, column new: the column is the id of the group, as in column ward; "
-        "leave it out with --exclude new, or learn from it all the same with --trust new"
+        "omit it with --exclude new, or use it as a feature with --trust new"
     ]
 
 

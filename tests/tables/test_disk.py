@@ -208,7 +208,7 @@ def test_only_parquet_is_read_piece_by_piece(tmp_path):
     (tmp_path / "people.csv").write_text("group,age\n0,1\n")
     (tmp_path / "groups.csv").write_text("group,no,yes\n0,1,0\n")
     options = {"instances": tmp_path / "people.csv", "groups": tmp_path / "groups.csv", "disk": tmp_path / "rows"}
-    with pytest.raises(TableError, match=r"people\.csv: rows are read piece by piece from Parquet alone"):
+    with pytest.raises(TableError, match=r"people\.csv: rows are read piece by piece only from Parquet"):
         fit_tables(make_plan(options), Run(tmp_path / "run"))
 
 

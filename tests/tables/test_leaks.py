@@ -90,10 +90,18 @@ LEAKS = {
     "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
     "the class in ordinal triplets": ("ordinal triplets", Y, "taken for classes, give all 60 observations"),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
-    "ids in any order": ("counts", SHUFFLED, "another whole number in every one of 160 rows, from 0 to 159, like an"),
-    "ids with gaps": ("pairs", np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED], "another whole number in every"),
-    "ids as floats": ("counts", [f"{n}.0" for n in SHUFFLED], "another whole number in every one of 160 rows"),
-    "codes": ("counts", [f"K{n}" for n in SHUFFLED], "the column is another text in every one of 160 rows"),
+    "ids in any order": (
+        "counts",
+        SHUFFLED,
+        "a different whole number in every one of 160 rows, from 0 to 159,",
+    ),
+    "ids with gaps": (
+        "pairs",
+        np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED],
+        "a different whole number in every",
+    ),
+    "ids as floats": ("counts", [f"{n}.0" for n in SHUFFLED], "a different whole number in every one of 160 rows"),
+    "codes": ("counts", [f"K{n}" for n in SHUFFLED], "the column has a different text in every one of 160 rows"),
     "the row id": ("counts", np.arange(160), "the column is the id of the row, as in column id"),
     "the group id": ("bags", [f"g{g}" for g in GROUP], "the column is the id of the group, as in column group"),
     "the group under another name": ("bags", RNG.permutation(40)[GROUP], "one value in each of 40 groups, and another"),
@@ -124,7 +132,7 @@ def test_a_column_that_tells_the_answer_the_row_or_the_group_is_refused(name, tm
     (error,) = [one for one in check(tmp_path, source, column) if one.severity == "error"]
     assert sentence in error.message
     assert error.column == "new"
-    assert error.message.endswith("; leave it out with --exclude new, or learn from it all the same with --trust new")
+    assert error.message.endswith("; omit it with --exclude new, or use it as a feature with --trust new")
     for options in ({"trust": ["new"]}, {"features": ["x", "new"]}):
         problems = [one for one in check(tmp_path, source, column, **options) if one.column == "new"]
         assert [one.severity for one in problems if "was named" in one.message] == ["warning"]
@@ -178,7 +186,7 @@ def test_small_files(tmp_path):
     people = "\n".join([f"{header},new", *(f"{row},{y}" for row, y in zip(rows, told, strict=True))]) + "\n"
     files = [write(tmp_path / "people.csv", people), write(tmp_path / "wards.csv", WARDS)]
     result = refuse("fit", *files, "--model", "linear", "--out", tmp_path / "run")
-    assert "in all 4 groups, as chance does once in 228 times; leave it out with --exclude new" in result.stderr
+    assert "in all 4 groups, as chance does once in 228 times; omit it with --exclude new" in result.stderr
     assert not (tmp_path / "run").exists()
     result = succeed("fit", *files, "--model", "linear", "--out", tmp_path / "run", "--trust", "new")
     assert "it is used because it was named" in " ".join(result.stderr.split())

@@ -132,7 +132,7 @@ def test_decimal_commas_and_thousands(tmp_path):
     assert read_as(one)[1:] == [
         ("ill", "proportion, rounded to 0.001, decimal commas", 2),
         ("well", "proportion, rounded to 0.001, decimal commas", 2),
-        ("n", "size of the group, thousands set apart", 2),
+        ("n", "size of the group, thousands separators", 2),
     ]
     for text in ("ward;ill;well\nw0;1,100;100\nw1;1,000;0\n", "ward;ill;well\nw0;1.100;100\nw1;1.000;0\n"):
         one, problems = observed(tmp_path, text, (1200, 1000))  # the rows decide
@@ -150,10 +150,10 @@ def test_sizes_and_counts_are_whole_where_nothing_else_decides(number, tmp_path)
     few = {"sizes": (3, 4), "missing_members": True}
     one, _ = observed(tmp_path, f"ward;ill;well;n\nw0;20%;80%;{number}\nw1;50%;50%;800\n", **few)
     assert one.z[..., MISSING].sum(1) == pytest.approx([1497, 796])
-    assert read_as(one)[-1] == ("n", "size of the group, thousands set apart", 2)
+    assert read_as(one)[-1] == ("n", "size of the group, thousands separators", 2)
     for rows, options in ((2000, {}), (3, {"missing_members": True}), (2000, {"noise": "geometric:2"})):
         one, _ = observed(tmp_path, f"ward;ill;well\nw0;{number};*\nw1;*;90\n", (rows, 100), **options)
-        assert read_as(one)[1][1] == read_as(one)[3][1] + ", thousands set apart"
+        assert read_as(one)[1][1] == read_as(one)[3][1] + ", thousands separators"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_members_without_a_row(tmp_path):
         one, problems = observed(tmp_path, groups, (3, 3), missing_members=True)
         assert one.z[..., MISSING].tolist() == [[5 / 7, 2 / 7], [0, 0]]
         assert problems == [
-            "note wards.csv: 1 member of 1 group has no row; classes of such members are taken to follow the shares of "
+            "note wards.csv: 1 member of 1 group has no row; their classes are assumed to follow the shares of "
             "all groups"
         ]
 
@@ -274,7 +274,7 @@ BAD = {
     "bounds that leave too little": ("ward,ill,well\nw0,1,2\nw1,<2,<2\nw2,1,2\n", {},
         "row 2: 0 to 2 members of group 'w1' are counted, but it has 3 members"),
     "a size below the rows": ("ward,ill,well,n\nw0,1,2,3\nw1,1,1,2\nw2,1,2,3\n", {"missing_members": True},
-        "row 2, column n: group 'w1' has 2 members by this column, but 3 rows; sizes must not be smaller"),
+        "row 2, column n: group 'w1' has 2 members by this column, but 3 rows; the size cannot be smaller"),
     "no size": ("ward,ill,well,n\nw0,1,2,3\nw1,1,2,\nw2,1,2,3\n", {}, "row 2, column n: the size of group 'w1' must"),
     "a negative count": ("ward,ill,well\nw0,1,2\nw1,-1,4\nw2,1,2\n", {}, "column ill: -1 is negative; .* with --noise"),
     "a dash": ("ward,ill,well\nw0,1,2\nw1,-,3\nw2,1,2\n", {}, "row 2, column ill: '-' is 0 in some .*; write 0, or"),
@@ -298,7 +298,7 @@ BAD = {
     "noise on shares": ("ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n", {"noise": "laplace:1"},
         "--noise is about counts, but the numbers are percentages"),
     "words for classes": ("ward,ill,well,town\nw0,1,2,Bonn\nw1,1,2,Ulm\nw2,1,2,Ulm\n", {},
-        "column town: a column of counts must hold numbers, got string, .*; if it does not count a class"),
+        "column town: a column of counts must contain numbers, got string, .*; if it does not count a class"),
 }  # fmt: skip
 
 
@@ -324,9 +324,9 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
         ({"noise": "laplace", "epsilon": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
         ({"noise": "laplace", "sensitivity": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
         ({"epsilon": 1e-300, "sensitivity": 1.0}, "--epsilon 1e-300 with --sensitivity 1 is noise of scale 1e+300"),
-        ({"epsilon": 5e-324, "sensitivity": 1.0}, "is noise of scale inf, which leaves nothing of any count"),
+        ({"epsilon": 5e-324, "sensitivity": 1.0}, "is noise of scale inf, which leaves no information in any count"),
         ({"epsilon": 1e300, "sensitivity": 1.0}, "is noise of scale 1e-300, which changes no count"),
-        ({"noise": "laplace:1e12"}, "--noise laplace:1e12 is noise of scale 1e+12, which leaves nothing of any count"),
+        ({"noise": "laplace:1e12"}, "--noise laplace:1e12 is noise of scale 1e+12, which leaves no"),
         ({"noise": "laplace", "epsilon": 0.0, "sensitivity": 1.0}, "--epsilon must be a positive number, got 0"),
         ({"noise": "gaussian", "epsilon": 1.0, "sensitivity": 1.0}, "epsilon alone does not determine the scale of"),
         ({"epsilon": 1.0}, "--epsilon together with --sensitivity"),
@@ -336,8 +336,8 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
         ({"rounded_to": -5}, "--rounded-to must be a positive number, got -5"),
         ({"rounded_to": float("nan")}, "--rounded-to must be a positive number, got nan"),
         ({"suppressed_below": 0}, "--suppressed-below must be a positive number"),
-        ({"unit": "percent"}, "--unit must be one of counts, proportions, percentages, got 'percent'"),
-        ({"decimal": ";"}, "--decimal must be . or , and got ';'"),
+        ({"unit": "percent"}, "--unit must be one of counts proportions percentages and not 'percent'"),
+        ({"decimal": ";"}, "--decimal must be one of . , and not ';'"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_make_sense(options, sentence):

@@ -10,12 +10,17 @@ from table_files import BAGS, PAIRS, PEOPLE, WARDS, write, write_parquet
 
 from unbag.persistence.run_folder import Run
 from unbag.tables import TableError, check_tables, files, fit_tables, make_plan, read_table
-from unbag.tables.files import open_table
+from unbag.tables.files import open_table, parse_text
 
 
 def stream(path, columns, types):
+    """Read a CSV file piece by piece and convert some columns, as predictions do."""
+    rows = 0
     with open_table(path) as file:
-        return list(file.stream(columns, types))
+        for piece in file.stream(columns):
+            for name, kind in types.items():
+                parse_text(piece.column(name).combine_chunks(), kind, path, name, rows)
+            rows += len(piece)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])

@@ -45,7 +45,7 @@ def test_rates_by_answer_are_those_of_the_estimator(files):
     assert result.exit_code == 0, result.output
     content = json.loads(result.stdout)
     assert content["summary"]["sets"][0]["weights"][1] > content["summary"]["sets"][0]["weights"][0]
-    assert content["summary"]["inputs"]["observations"][0].endswith("selected by answer at 0=0.25, 1=1")
+    assert content["summary"]["inputs"]["observations"][0].endswith("sampled at 0=0.25, 1=1")
     assert unbag.load(folder / "run" / "model").sampling == {"0": 0.25, "1": 1.0}
     out = folder / "labels.csv"
     succeed("disaggregate", folder / "run", folder / "rows.csv", folder / "same.csv", "--out", out)

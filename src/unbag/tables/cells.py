@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite
@@ -26,7 +25,8 @@ UNKNOWN = {
 
 DASHES = "\u2012|\u2013|\u2014|\u2212"
 """All but the hyphen, as a pattern."""
-
+MAX_EXAMPLES = 1000
+"""Numbers that are examined for how many decimals a column shows."""
 UNREADABLE, NUMBER, BOUNDS, SUPPRESSED = range(4)
 
 
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
     percent: bool = False
     decimals: int = 0
     separated: bool = False
-    """Whether thousands are set apart."""
+    """Whether it has separators of thousands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Cells:
     decimals: int
     """The most decimals of a number."""
     separated: bool
-    """Whether the thousands of any number are set apart."""
+    """Whether any number has separators of thousands."""
 
     def differ(self, other: Cells) -> np.ndarray:
         """Return where two readings of a column do not agree, (rows,)."""
@@ -74,19 +74,27 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
     >>> cells.kind.tolist(), cells.low.tolist(), cells.high.tolist()
     ([1, 2, 2, 3, 0], [1234.0, -inf, 10.0, -inf, -inf], [1234.0, 5.0, inf, inf, inf])
     """
-    if pa.types.is_null(column.type):
-        column = column.cast(pa.string())
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    if pa.types.is_floating(column.type):
-        return _read_floats(column)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return _read_numbers(column)
     encoded = column.cast(pa.string()).dictionary_encode()
     cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
-    cells.append(Cell(SUPPRESSED))  # of those that are missing: the last one
+    cells.append(Cell(SUPPRESSED))  # of missing values, whose place is -1
     place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     fields: dict[str, Any] = dict(zip(Cell._fields, zip(*cells, strict=True), strict=True))
     whole = {"decimals": max(fields.pop("decimals")), "separated": any(fields.pop("separated"))}
     return Cells(**{name: np.array(values)[place] for name, values in fields.items()}, **whole)
+
+
+def _read_numbers(column: pa.Array) -> Cells:
+    """Read a column of numbers; it shows as many decimals as are needed to write them."""
+    missing = is_missing(column)
+    numbers = column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False)
+    kind = np.select([missing, ~np.isfinite(numbers)], [SUPPRESSED, UNREADABLE], NUMBER)
+    low, high = (np.where(kind == NUMBER, numbers, end) for end in (-inf, inf))
+    fractions = np.unique(numbers[(kind == NUMBER) & (numbers != np.rint(numbers))])[:MAX_EXAMPLES]
+    decimals = [len(np.format_float_positional(number, trim="-").partition(".")[2]) for number in fractions]
+    no = np.zeros(len(numbers), dtype=bool)
+    return Cells(kind, low, high, no, no, no, max(decimals, default=0), separated=False)
 
 
 def read_cell(text: str, mark: str = ".") -> Cell:
@@ -95,12 +103,12 @@ def read_cell(text: str, mark: str = ".") -> Cell:
     if plain in UNKNOWN:
         return Cell(SUPPRESSED)
     percent, plain = "%" in plain, plain.replace("%", "").strip()
-    if (number := _number(plain, mark)) is not None:
+    if (number := _read_number(plain, mark)) is not None:
         value, decimals, separated = number
         return Cell(NUMBER, value, value, percent=percent, decimals=decimals, separated=separated)
     for pattern, above, below in _BOUNDS:
         match = re.fullmatch(pattern, plain)
-        ends = {name: _number(end, mark) for name, end in match.groupdict().items()} if match else {}
+        ends = {name: _read_number(end, mark) for name, end in match.groupdict().items()} if match else {}
         if ends and None not in ends.values():
             low, high = (end[0] if (end := ends.get(name)) else default for name, default in _OPEN)
             return Cell(BOUNDS, low, high, above, below, percent)
@@ -130,7 +138,7 @@ def _pattern(mark: str) -> re.Pattern[str]:
     )
 
 
-def _number(text: str, mark: str) -> tuple[float, int, bool] | None:
+def _read_number(text: str, mark: str) -> tuple[float, int, bool] | None:
     """Return a number, how many decimals it shows, and whether thousands are separated, if it is one."""
     match = _pattern(mark).fullmatch(text)
     if match is None:
@@ -141,30 +149,9 @@ def _number(text: str, mark: str) -> tuple[float, int, bool] | None:
     return (number, max(0, shown - int(match["power"] or 0)), separators > 0) if isfinite(number) else None
 
 
-def _read_floats(column: pa.Array) -> Cells:
-    """Read a column of numbers; it shows as many decimals as are needed to write them."""
-    missing = is_missing(column)
-    numbers = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-    endless = ~missing & ~np.isfinite(numbers)
-    kind = np.select([missing, endless], [SUPPRESSED, UNREADABLE], NUMBER)
-    low, high = (np.where(kind == NUMBER, numbers, end) for end in (-inf, inf))
-    fractions = np.unique(numbers[(kind == NUMBER) & (numbers != np.rint(numbers))])
-    no = np.zeros(len(numbers), dtype=bool)
-    decimals = max((_decimals(one) for one in fractions[:MAX_EXAMPLES].tolist()), default=0)
-    return Cells(kind, low, high, no, no, no, decimals, separated=False)
-
-
-MAX_EXAMPLES = 1000
-"""Numbers that are examined for how many decimals a column shows."""
-
-
-def _decimals(number: float) -> int:
-    return len(np.format_float_positional(number, trim="-").partition(".")[2])
-
-
 def list_texts(column: pa.Array, where: np.ndarray) -> str:
     """List some of the different texts in cells, as ``blank`` where there is none."""
-    texts: Sequence[str | None] = column.filter(pa.array(where)).unique().to_pylist()
+    texts = column.filter(pa.array(where)).unique().to_pylist()
     named = ["blank" if text is None or not str(text).strip() else repr(str(text)) for text in texts]
     named = list(dict.fromkeys(named))
     return ", ".join(named[:4]) + (", ..." if len(named) > 4 else "")

@@ -1,4 +1,4 @@
-"""Validation of the files before training."""
+"""Check the files before training: how they are understood, and their problems."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ OPTIONS = {
     "unused_classes": "--n-restarts, --class-shares, --labelled COLUMN, --sampling",
 }
 """Options of the command line that help with a finding, by its kind."""
+SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,16 @@ def check_tables(plan: Plan) -> Checked:
     sample, problems = examine(loaded)
     if all(problem.severity != "error" for problem in problems):
         problems += _examine_rows(loaded, sample)
-    order = ("error", "warning", "note")
-    return Checked(_describe(loaded, sample.instances), sorted(problems, key=lambda p: order.index(p.severity)))
+    problems.sort(key=lambda problem: SEVERITIES.index(problem.severity))
+    return Checked(_describe(loaded, sample.instances), problems)
 
 
 def require_explicit_kind(loaded: LoadedTables) -> None:
     """Raise an error for observations whose kind is ambiguous."""
-    for observed in loaded.observed:
-        if not observed.columns.certain:
-            kinds = " or ".join(kind.name for kind in kinds_of_size(observed.columns.kind.size))
-            raise fail(f"this may be {kinds}; name the kind with --aggregate", observed.table.file)
+    for table in loaded.observed:
+        if not table.columns.certain:
+            kinds = " or ".join(kind.name for kind in kinds_of_size(table.columns.kind.size))
+            raise fail(f"this may be {kinds}; name the kind with --aggregate", table.table.file)
 
 
 def examine(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
@@ -109,10 +110,10 @@ def _advise(finding: Finding) -> str:
 def _examine_rows(loaded: LoadedTables, sample: LoadedTables) -> list[Problem]:
     """Return problems of all columns together; those of single columns are found by :func:`_examine_features`."""
     context = Context(
-        [observed.checked.counting() for observed in sample.observed if observed.checked is not None],
+        [table.checked.counting() for table in sample.observed if table.checked is not None],
         loaded.classes,
         X=encode_in_memory(sample).rows.double(),
-        n_groups=sum(len(observed.checked.groups) for observed in loaded.observed if observed.checked is not None),
+        n_groups=sum(len(table.groups) for table in loaded.observed if table.groups is not None),
         subjects=None if sample.subjects is None else torch.from_numpy(sample.subjects),
     )
     return as_problems([f for f in run_checks("rows", context) if f.fatal or f.kind not in OF_COLUMNS])
@@ -121,8 +122,8 @@ def _examine_rows(loaded: LoadedTables, sample: LoadedTables) -> list[Problem]:
 def _examine_observations(loaded: LoadedTables) -> Iterator[Problem]:
     """Yield what the observations do not identify; a set that identifies nothing may be useful beside others."""
     alone = len(loaded.observed) == 1
-    for observed, findings in zip(loaded.observed, loaded.findings, strict=True):
-        file = observed.table.file
+    for table, findings in zip(loaded.observed, loaded.findings, strict=True):
+        file = table.table.file
         for finding in findings:
             if finding.kind == "rows_without_group":
                 yield Problem("note", finding.message, loaded.instances.file)
@@ -140,14 +141,14 @@ def _examine_features(loaded: LoadedTables) -> Iterator[Problem]:
     for name in loaded.columns.features:
         if name in measured:
             continue
-        errors = list(feature_problems(loaded.instances, name, f"leave it out with --exclude {name}"))
+        errors = list(feature_problems(loaded.instances, name, f"omit it with --exclude {name}"))
         yield from errors
         if not errors and not is_array(loaded.instances.first(name).type):
             yield from _examine_column(loaded, name, group)
 
 
 def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
-    table = loaded.instances
+    table, plan = loaded.instances, loaded.plan
     column = table.column(name)
     warn = partial(Problem, "warning", file=table.file, column=name)
     if (missing := is_missing(column)).any():
@@ -160,19 +161,18 @@ def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -
     if len(np.unique(candidate.codes)) == 1:
         yield warn(f"the column is {column[0].as_py()!r} in every row and contains no information")
         return
-    if name not in loaded.plan.categorical and (text := find_number_texts(table, name, f"add --categorical {name}")):
+    if name not in plan.categorical and (text := find_number_texts(table, name, f"add --categorical {name}")):
         yield text
-    if (leak := next(candidate.leaks(), None)) is not None:
-        if name in {*(loaded.plan.features or ()), *loaded.plan.trust}:
+    if (leak := next(candidate.find_leaks(), None)) is not None:
+        if name in {*(plan.features or ()), *plan.trust}:
             yield warn(f"{leak}; it is used because it was named")
         else:
-            advice = f"leave it out with --exclude {name}, or learn from it all the same with --trust {name}"
+            advice = f"omit it with --exclude {name}, or use it as a feature with --trust {name}"
             yield Problem("error", f"{leak}; {advice}", table.file, None, name)
-    elif candidate.constant_within_groups():
-        yield warn(
-            "the column is the same in all rows of each group, but differs between groups: it identifies the group, "
-            f"not the row, and a model can memorise the observations by it; consider --exclude {name}"
-        )
+    elif candidate.is_constant_within_groups():
+        message = "the column is the same in all rows of each group, but differs between groups"
+        effect = "it identifies the group, not the row, and a model can memorise the observations by it"
+        yield warn(f"{message}: {effect}; consider --exclude {name}")
 
 
 def _describe(loaded: LoadedTables, table: Table) -> dict[str, Any]:

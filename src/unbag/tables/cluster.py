@@ -24,7 +24,7 @@ from unbag._utils.files import raise_if_input
 from unbag._utils.problems import fail
 from unbag.data.columns import Table
 from unbag.persistence.run_folder import Run
-from unbag.tables.files import ParquetFiles, TableFile, open_table, parts_of
+from unbag.tables.files import ParquetFiles, TableFile, open_table
 from unbag.tables.options import NetworkOptions
 from unbag.tables.predict import FittedRun, Result, Rows, Seen, disaggregate_table, predict_part, read_rows
 
@@ -131,7 +131,7 @@ def _parts(instances: Path) -> list[Path]:
     with open_table(instances) as file:
         if not isinstance(file, ParquetFiles):
             raise fail("workers read the parts of a folder of Parquet; write the table as such", str(instances))
-        parts = file.parts_with_rows() or parts_of(instances)
+        parts = file.parts_with_rows()
     return [part.absolute() for part in parts]
 
 

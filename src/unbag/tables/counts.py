@@ -1,4 +1,4 @@
-"""Counts per class of each group, as they were published: decimal marks, units, rounding, bounds, blanks and noise."""
+"""Counts per class of each group, exact or as published: decimal marks, units, rounding, bounds, blanks and noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow as pa
 import torch
 
 from unbag import published
-from unbag._utils.problems import NAMED, Problem, fail, failing, in_rows, list_some
+from unbag._utils.problems import NAMED, Problem, TableError, fail, failing, in_rows, list_some, raise_errors
+from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.data.columns import Table
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
 from unbag.published import WHOLE
@@ -25,7 +26,7 @@ SINGULAR = {"counts": "count", "proportions": "proportion", "percentages": "perc
 TOTALS = {"proportions": 1.0, "percentages": 100.0}
 """Sum of the shares of all classes."""
 MIN_SCALE, MAX_SCALE = 1e-6, 1e9
-"""Noise of a smaller scale changes no count, and noise of a larger scale leaves nothing of any."""
+"""Noise of a smaller scale changes no count, and noise of a larger scale leaves no information in any."""
 DASHES = ("-", "\u2013", "\u2014")
 
 
@@ -37,20 +38,26 @@ class ColumnRead(NamedTuple):
     cells: int
 
 
-@dataclass(frozen=True, eq=False)
-class ParsedColumns:
-    """What was observed, a row for each row of the file; None where errors among the problems do not allow it."""
+class ParsedCounts(NamedTuple):
+    """Counts of each group; ``z`` is None where errors among the problems do not allow it."""
 
     z: np.ndarray | None
     problems: list[Problem]
-    read: list[ColumnRead] = field(default_factory=list)
-    left_out: np.ndarray | None = None
+    read: list[ColumnRead]
+    left_out: np.ndarray
     """Rows of the file whose groups are not learned from, (rows,)."""
 
 
 def read_counts(
-    table: Table, columns: SourceColumns, source: Source, plan: Plan, *, ids: pa.Array, sizes: np.ndarray
-) -> ParsedColumns:
+    table: Table,
+    columns: SourceColumns,
+    source: Source,
+    plan: Plan,
+    *,
+    ids: pa.Array,
+    sizes: np.ndarray,
+    n_dropped: int,
+) -> ParsedCounts:
     """Return counts per class, (rows, classes), or constraints on them, (rows, classes, 6), or the errors by row.
 
     Parameters
@@ -61,52 +68,51 @@ def read_counts(
         Options on how the counts were published, and on groups that do not fit.
     ids, sizes
         The id and the number of rows of each group; groups without rows are ignored.
+    n_dropped
+        Number of rows of the instances that ``--drop-unmatched`` has left out.
     """
-    counts = choose_mark(table, columns, source, sizes, plan.missing_members)
-    if isinstance(counts, Problem):
-        return ParsedColumns(None, [counts])
-    if problems := _check_unit(counts):
-        return ParsedColumns(None, problems)
-    errors = RowErrors(table.file, sizes > 0, lambda row: repr(ids[row].as_py()))
-    constraints = _Constraints(counts, ids, plan.missing_members, errors)
-    z = constraints.as_array()
-    if (errors.errors and not plan.drop_bad_groups) or not errors.good.any():
-        return ParsedColumns(None, errors.errors, counts.describe())
-    problems = [*constraints.notes, *errors.as_note()]
-    return ParsedColumns(z, problems, counts.describe(), (sizes > 0) & ~errors.good)
+    try:
+        counts = choose_mark(table, columns, source, sizes, plan.missing_members)
+        raise_errors(_check_unit(counts))
+    except TableError as error:
+        return ParsedCounts(None, error.problems, [], sizes < 0)
+    errors = GroupErrors(table.file, ids, sizes > 0)
+    constraints = _Constraints(counts, plan.missing_members, n_dropped, errors)
+    z, read = constraints.as_array(), counts.describe()
+    if (errors.problems and not plan.drop_bad_groups) or not errors.good.any():
+        return ParsedCounts(None, errors.problems, read, sizes < 0)
+    return ParsedCounts(z, [*constraints.notes, *errors.as_note()], read, (sizes > 0) & ~errors.good)
+
+
+def aggregate_of_counts(aggregate: Aggregate, z: np.ndarray) -> Aggregate:
+    """Return the kind of observation of counts: as it was named, unless counts that should be exact are constraints."""
+    return PublishedCounts() if z.ndim == 3 and aggregate.outcome == "class_counts" else aggregate
 
 
 def check_published(source: Source) -> None:
     """Refuse options on published counts that contradict each other or are out of range."""
     file = str(source.file)
-    if source.unit is not None and source.unit not in UNITS:
-        raise fail(f"--unit must be one of {', '.join(UNITS)}, got {source.unit!r}", file)
-    if source.decimal is not None and source.decimal not in MARKS:
-        raise fail(f"--decimal must be . or , and got {source.decimal!r}", file)
     for name in ("epsilon", "sensitivity", "rounded_to", "suppressed_below"):
         value = getattr(source, name)
         if value is not None and not (isfinite(value) and value > 0):
             raise fail(f"--{name.replace('_', '-')} must be a positive number, got {value:g}", file)
     options = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
     if source.noise is None:
-        if given := [name for name, value in options.items() if value]:
-            raise fail(f"{given[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
+        if passed := [name for name, value in options.items() if value]:
+            raise fail(f"{passed[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
         return
     if source.rounded_to is not None or source.suppressed_below is not None:
         message = "--noise cannot be combined with --rounded-to or --suppressed-below"
-        advice = "if the noise is much larger than the rounding, leave out --rounded-to"
+        advice = "if the noise is much larger than the rounding, omit --rounded-to"
         raise fail(f"{message}; {advice}, and leave suppressed cells blank, which is unknown", file)
     name, _, scale = source.noise.partition(":")
     ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
     if sum(ways) != 1 or name not in KINDS or (source.epsilon is None) != (source.sensitivity is None):
         with failing(file):
             read_noise(source.noise if scale else f"{name}:1")  # refuses an unknown name
-        raise fail(
-            f"the scale of {name} noise must be given in one way: --noise {name}:2.5, --noise-scale COLUMN, or "
-            "--epsilon together with --sensitivity, by how much one person changes the counts (1 where a person is "
-            "counted in one cell alone)",
-            file,
-        )
+        message = f"the scale of {name} noise must be given in one way: --noise {name}:2.5, --noise-scale COLUMN, or "
+        advice = "--epsilon together with --sensitivity, by how much one person changes the counts"
+        raise fail(f"{message}{advice} (1 where a person is counted in one cell alone)", file)
     if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
         message = f"epsilon alone does not determine the scale of {name} noise"
         raise fail(f"{message}; give its standard deviation, as in --noise {name}:17", file)
@@ -119,40 +125,31 @@ def make_noise(source: Source, scales: Any = None) -> Noise:
     assert source.noise is not None
     if scales is not None:
         return KINDS[source.noise](scales)
-    options, scale = f"--noise {source.noise}", inf
+    options = f"--noise {source.noise}"
     with failing(str(source.file)):
-        if source.epsilon is not None and source.sensitivity is not None:
+        if source.epsilon is None or source.sensitivity is None:
+            scale = float(read_noise(source.noise).scale)
+        else:
             options = f"--epsilon {source.epsilon:g} with --sensitivity {source.sensitivity:g}"
             scale = source.sensitivity / source.epsilon
-            noise = KINDS[source.noise](scale) if isfinite(scale) else None
-        else:
-            noise = read_noise(source.noise)
-            scale = float(noise.scale)
-    if noise is None or not MIN_SCALE <= scale <= MAX_SCALE:
-        why = "changes no count: leave the options on noise out" if scale < MIN_SCALE else "leaves nothing of any count"
+    if not MIN_SCALE <= scale <= MAX_SCALE:
+        why = (
+            "changes no count: omit the options on noise" if scale < MIN_SCALE else "leaves no information in any count"
+        )
         message = f"{options} is noise of scale {scale:g}, which {why}"
         raise fail(f"{message}; expected {MIN_SCALE:g} to {MAX_SCALE:g}", str(source.file))
-    return noise
+    return KINDS[source.noise.partition(":")[0]](scale)
 
 
 @dataclass(frozen=True, eq=False)
 class CountTable:
-    """The columns of counts in a file, read with one decimal mark.
-
-    Parameters
-    ----------
-    table, columns, source
-        The file, the roles of its columns, and options on how it was published.
-    sizes
-        Number of rows of each group, (rows of the file,); groups without rows are ignored.
-    mark
-        Character before decimals.
-    """
+    """The columns of counts in a file, read with one decimal mark."""
 
     table: Table
     columns: SourceColumns
     source: Source
     sizes: np.ndarray
+    """Number of rows of each group, (rows of the file,); groups without rows are ignored."""
     mark: str
 
     @cached_property
@@ -174,11 +171,6 @@ class CountTable:
     def numbers(self) -> np.ndarray:
         """Numbers in cells, (rows, classes); 0 where there is none."""
         return np.where(self.kind == NUMBER, self.stack("low"), 0.0)
-
-    @property
-    def noisy(self) -> np.ndarray:
-        """Which cells are numbers with noise, (rows, classes)."""
-        return (self.kind == NUMBER) & (self.source.noise is not None)
 
     @cached_property
     def full(self) -> np.ndarray:
@@ -224,13 +216,14 @@ class CountTable:
         if not self.full.any():
             return 0.0
         numbers, totals = self.numbers[self.full], self.totals[self.full]
-        room = numbers.shape[1] * self.step_of(unit) / 2
+        room, scale = numbers.shape[1] * self.step_of(unit) / 2, 0.0
         if unit != "counts":
             totals = np.full(len(totals), TOTALS[unit])
         elif self.columns.scales:
-            room += 25 * numbers.shape[1] * max(self.cells[name].low.max() for name in self.columns.scales)
+            scale = max(self.cells[name].low.max() for name in self.columns.scales)
         elif self.source.noise is not None:
-            room += 25 * numbers.shape[1] * float(make_noise(self.source).scale)
+            scale = float(make_noise(self.source).scale)
+        room += 25 * numbers.shape[1] * scale
         return float((np.abs(numbers.sum(1) - totals) <= room + WHOLE).mean())
 
     def score(self, missing_members: bool) -> tuple[int, float, bool]:
@@ -285,30 +278,24 @@ class CountTable:
         unknown = "unknown, 0 to the size of the group" if few is None else f"below {few}"
         read = []
         for name in self.columns.classes:
-            kind = self.cells[name].kind
-            for which, what in (
-                (NUMBER, meaning + self._describe_marks(name)),
-                (BOUNDS, "bounds"),
-                (SUPPRESSED, unknown),
-            ):
-                if (cells := kind == which).any():
-                    texts = "" if which == NUMBER else f": {list_texts(self.table.column(name), cells)}"
+            meanings = {NUMBER: meaning + self._describe_marks(name), BOUNDS: "bounds", SUPPRESSED: unknown}
+            for kind, what in meanings.items():
+                if (cells := self.cells[name].kind == kind).any():
+                    texts = "" if kind == NUMBER else f": {list_texts(self.table.column(name), cells)}"
                     read.append(ColumnRead(name, what + texts, int(cells.sum())))
-        if self.columns.size is not None:
-            what = f"size of the group{self._describe_marks(self.columns.size)}"
-            read.append(ColumnRead(self.columns.size, what, len(self.table)))
+        if (size := self.columns.size) is not None:
+            read.append(ColumnRead(size, f"size of the group{self._describe_marks(size)}", len(self.table)))
         return read + [ColumnRead(name, "scale of the noise", len(self.table)) for name in scales]
 
     def _describe_marks(self, name: str) -> str:
-        commas = self.mark == "," and self.cells[name].decimals > 0
-        thousands = ", thousands set apart" if self.cells[name].separated else ""
-        return (", decimal commas" if commas else "") + thousands
+        commas = ", decimal commas" if self.mark == "," and self.cells[name].decimals > 0 else ""
+        return commas + (", thousands separators" if self.cells[name].separated else "")
 
 
 def choose_mark(
-    table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, missing_members: bool = False
-) -> CountTable | Problem:
-    """Return the counts of a file with the decimal mark that fits better, or an error if both fit equally well."""
+    table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, missing_members: bool
+) -> CountTable:
+    """Return the counts of a file with the decimal mark that fits better; raise an error if both fit equally well."""
     point, comma = (CountTable(table, columns, source, sizes, mark) for mark in MARKS)
     if source.decimal is not None:
         return point if source.decimal == "." else comma
@@ -320,78 +307,64 @@ def choose_mark(
     row = int(rows.argmax())
     name = next(name for name in differ if differ[name][row])
     readings = " or ".join(f"{counts.cells[name].low[row]:.10g}" for counts in (point, comma))
-    message = (
-        f"{table.column(name)[row].as_py()!r} may be {readings}, and no other cell decides; name the decimal "
-        "separator with --decimal . or --decimal ,"
-    )
-    return Problem("error", message, table.file, row + 1, name)
+    message = f"{table.column(name)[row].as_py()!r} may be {readings}, and no other cell decides"
+    raise fail(f"{message}; name the decimal separator with --decimal . or --decimal ,", table.file, row + 1, name)
 
 
-def _check_unit(counts: CountTable) -> list[Problem]:
-    """Return errors of columns without counts, or of numbers whose unit is unknown or contradictory."""
-    file, problems = counts.table.file, []
+def _check_unit(counts: CountTable) -> Iterator[Problem]:
+    """Yield errors of columns without counts, or else of numbers whose unit is unknown or contradictory."""
+    file, readable = counts.table.file, True
     for name in counts.columns.classes:
         column, kind = counts.table.column(name), counts.cells[name].kind
         if not np.isin(kind, (NUMBER, BOUNDS)).any() and (kind == UNREADABLE).any():
-            example = column[int((kind == UNREADABLE).argmax())].as_py()
-            message = (
-                f"a column of counts must hold numbers, got {column.type}, for example {str(example)!r}; "
-                "if it does not count a class, name the columns of counts with --classes"
-            )
-            problems.append(Problem("error", message, file, None, name))
-    if problems:
-        return problems
-    percent = counts.stack("percent")
+            readable, example = False, str(column[int((kind == UNREADABLE).argmax())].as_py())
+            message = f"a column of counts must contain numbers, got {column.type}, for example {example!r}"
+            advice = "if it does not count a class, name the columns of counts with --classes"
+            yield Problem("error", f"{message}; {advice}", file, None, name)
+    percent, message = counts.stack("percent"), ""
     signs = percent[nonzero := (counts.kind == NUMBER) & (counts.numbers != 0)]  # 0 is 0 with a sign and without one
-    message = ""
+    if not readable:
+        return
     if signs.any() and not signs.all():
         usual = 2 * signs.sum() > len(signs)
         row, place = np.argwhere(nonzero & (percent != usual))[0].tolist()
         name = counts.columns.classes[place]
         sign = f"{counts.table.column(name)[row].as_py()!r} has {'no' if usual else 'a'} %"
         message = f"{sign}, unlike {(signs == usual).sum():,} of {len(signs):,} numbers; write all of them alike"
-        return [Problem("error", message, file, row + 1, name)]
+        yield Problem("error", message, file, row + 1, name)
+        return
     if percent.any() and counts.unit != "percentages":
         message = f"numbers have a %, but --unit is {counts.unit}"
     elif counts.unit is None:
         sums = counts.numbers.sum(1)[counts.full]
         which = f": the first adds up to {sums[0]:g}" if len(sums) else ""
-        message = (
-            "the numbers are neither whole counts, nor proportions that add up to 1, nor percentages that add up to "
-            f"100{which}; name their unit with --unit"
-        )
+        units = "neither whole counts, nor proportions that add up to 1, nor percentages that add up to 100"
+        message = f"the numbers are {units}{which}; name their unit with --unit"
     elif counts.source.noise is not None and counts.unit != "counts":
         message = f"--noise is about counts, but the numbers are {counts.unit}; write counts"
-    return [Problem("error", message, file)] if message else []
+    if message:
+        yield Problem("error", message, file)
 
 
-class RowErrors:
-    """Errors of rows, one sentence each; or one note that names the rows, if they are dropped.
+@dataclass(eq=False)
+class GroupErrors:
+    """Errors of groups, or one note that names the groups, if they are dropped."""
 
-    Parameters
-    ----------
-    file
-        For the sentences.
-    considered
-        Which rows matter, (rows,).
-    name
-        Returns what the group of a row is called.
-    """
-
-    def __init__(self, file: str, considered: np.ndarray, name: Callable[[int], str]) -> None:
-        self.file, self.name = file, name
-        self.good = considered.copy()
-        self.errors: list[Problem] = []
-        self._dropped: list[str] = []
+    file: str
+    ids: pa.Array
+    good: np.ndarray
+    """Which groups matter and have no error, (rows,)."""
+    problems: list[Problem] = field(default_factory=list)
+    _dropped: list[str] = field(default_factory=list)
 
     def add(self, wrong: np.ndarray, describe: Callable[[int], str], column: str | None = None) -> None:
-        """Add an error to the rows where a mask is true, (rows,), unless they have one."""
+        """Add an error to the groups where a mask is true, (rows,), unless they have one."""
         wrong = wrong & self.good
-        self.good &= ~wrong
-        self.errors += in_rows(wrong, describe, self.file, column)
-        rows = np.flatnonzero(wrong).tolist()
-        self._dropped += [f"{self.name(row)} ({describe(row).partition(';')[0]})" for row in rows[:NAMED]]
-        self._dropped += [self.name(row) for row in rows[NAMED:]]
+        self.good = self.good & ~wrong
+        self.problems += in_rows(wrong, describe, self.file, column)
+        for row in np.flatnonzero(wrong).tolist():
+            reason = f" ({describe(row).partition(';')[0]})" if len(self._dropped) < NAMED else ""
+            self._dropped.append(f"{self.ids[row].as_py()!r}{reason}")
 
     def as_note(self) -> list[Problem]:
         """Return one note in place of errors, with the names of the groups and the errors of the first of them."""
@@ -408,9 +381,9 @@ class _Constraints:
     """Constraints on the counts of each group, and the errors of groups that no counts satisfy."""
 
     counts: CountTable
-    ids: pa.Array
     missing_members: bool
-    errors: RowErrors
+    n_dropped: int
+    errors: GroupErrors
     notes: list[Problem] = field(default_factory=list)
 
     def as_array(self) -> np.ndarray:
@@ -420,8 +393,9 @@ class _Constraints:
         totals = self._totals()
         self._check_sums(totals)
         low, high = self._bounds(totals)
-        missing, noisy, good = totals - counts.sizes, counts.noisy, self.errors.good
-        low[~good], high[~good], missing[~good], noisy[~good] = 0, 0, 0, False
+        missing, good = totals - counts.sizes, self.errors.good
+        noisy = (counts.kind == NUMBER) & good[:, None] & (counts.source.noise is not None)
+        low[~good], high[~good], missing[~good] = 0, 0, 0
         if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
             return low.astype(np.int64)
         z = published.between(torch.from_numpy(low), torch.from_numpy(high))
@@ -433,38 +407,33 @@ class _Constraints:
         if missing.any():
             middle = np.where(noisy, counts.numbers, (low + high) / 2).clip(0, totals[:, None])[good].sum(0)
             z = published.with_missing(z, torch.from_numpy(missing), torch.from_numpy(middle / middle.sum()))
+            which = f"{_members(missing.sum())} of {_count((missing > 0).sum(), 'group')}"
+            verb = "has" if missing.sum() == 1 else "have"
+            self._note(f"{which} {verb} no row; their classes are assumed to follow the shares of all groups")
         if (several := good & ((low < high) & ~noisy).any(1)).any():
             why = f" (numbers are taken as rounded to {counts.step:g})" if counts.step else ""
             which = f"in {several.sum():,} of {good.sum():,} groups"
             self._note(f"{which} more than one count is possible{why}; all of them are weighed")
-        if missing.any():
-            which = f"{_members(missing.sum())} of {_count((missing > 0).sum(), 'group')}"
-            verb = "has" if missing.sum() == 1 else "have"
-            self._note(f"{which} {verb} no row; classes of such members are taken to follow the shares of all groups")
         return z.numpy()
 
     def _note(self, message: str) -> None:
         self.notes.append(Problem("note", message, self.counts.table.file))
 
     def _name(self, row: int) -> str:
-        return f"group {self.ids[row].as_py()!r}"
+        return f"group {self.errors.ids[row].as_py()!r}"
 
     def _check_cells(self) -> None:
         """Add the errors of single cells: of counts, and of the scales of noise."""
-        counts, names = self.counts, self.counts.columns.classes
-        rules = [
-            (name, rows, rule)
-            for wrong, rule in self._rules_of_counts()
-            for name, rows in zip(names, wrong.T, strict=True)
-        ]
+        counts = self.counts
+        for wrong, rule in self._rules_of_counts():
+            for name, rows in zip(counts.columns.classes, wrong.T, strict=True):
+                self.errors.add(rows, partial(self._describe_cell, name, rule), name)
         for name in counts.columns.scales:
             scale = counts.cells[name]
-            positive = (scale.kind == NUMBER) & (scale.low > 0)
-            rules.append((name, ~positive, "is not a scale of noise, which must be a positive number"))
-            wrong = (scale.low < MIN_SCALE) | (scale.low > MAX_SCALE)
+            rule = "is not a scale of noise, which must be a positive number"
+            self.errors.add((scale.kind != NUMBER) | (scale.low <= 0), partial(self._describe_cell, name, rule), name)
             rule = f"is not a scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
-            rules.append((name, wrong, rule))
-        for name, wrong, rule in rules:
+            wrong = (scale.low < MIN_SCALE) | (scale.low > MAX_SCALE)
             self.errors.add(wrong, partial(self._describe_cell, name, rule), name)
 
     def _describe_cell(self, name: str, rule: str, row: int) -> str:
@@ -480,22 +449,21 @@ class _Constraints:
         counted, few = counts.unit == "counts", source.suppressed_below or 0
         expected = "a number, bounds such as <5, 10+ or 1-4, or where it is unknown one of * .. c x n/a suppressed"
         yield kind == UNREADABLE, f"is not a count; expected {expected}, or nothing"
-        yield counts.stack("low") > counts.stack("high"), "has its bounds crossed; write the lower one first"
+        yield counts.stack("low") > counts.stack("high"), "has its bounds in the wrong order; write the lower one first"
         yield numbers > full + counts.step / 2, f"is more than {full:g}, which is all of a group"
         if source.noise is not None:
             yield kind == BOUNDS, "gives no information on a count with noise; leave the cell blank"
         else:
             yield numbers < 0, "is negative; correct it, or name the noise on the counts with --noise"
         if counts.has_whole_noise if source.noise is not None else counted and step is None:
-            yield numbers != np.rint(numbers), "is not a whole number, as counts are"
+            advice = "" if source.noise else "; correct it, or name the noise on the counts with --noise"
+            yield numbers != np.rint(numbers), f"is not a whole number, as counts are{advice}"
         if counted and step is not None:
             off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
             yield off, f"is not a multiple of {step:g}, to which counts are rounded by --rounded-to"
         if counted:
-            yield (
-                (numbers > 0) & (numbers < few),
-                (f"is shown, although counts below {few} are suppressed by --suppressed-below"),
-            )
+            shown = f"is shown, although counts below {few} are suppressed by --suppressed-below"
+            yield (numbers > 0) & (numbers < few), shown
 
     def _totals(self) -> np.ndarray:
         """Return the number of members of each group, with and without a row."""
@@ -515,41 +483,47 @@ class _Constraints:
         totals = np.where(np.abs(totals - sizes) <= half, sizes, totals)
 
         def describe(row: int) -> str:
-            few = "sizes must not be smaller than that"
-            advice = few if totals[row] < sizes[row] else "if the others have no row, add --missing-members"
+            advice = "the size cannot be smaller" if totals[row] < sizes[row] else self._advise_on_missing()
             return f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; {advice}"
 
         self.errors.add((totals < sizes) | ((totals > sizes) & (not missing)), describe, size)
         return totals
 
+    def _advise_on_missing(self) -> str:
+        """Return advice on groups that count more members than they have rows."""
+        advice = "if the others have no row, add --missing-members"
+        if not self.n_dropped:
+            return advice
+        rows = _count(self.n_dropped, "row")
+        return (
+            f"{rows} with an unknown id were left out by --drop-unmatched and may belong here; otherwise {advice[3:]}"
+        )
+
     def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of counts that add up to the totals; groups without such counts get an error."""
-        counts, add = self.counts, self.errors.add
+        counts, add, noisy = self.counts, self.errors.add, (self.counts.kind == NUMBER) & bool(self.counts.source.noise)
         low, high = counts.bounds(totals)
-        low, high = np.where(counts.noisy, 0.0, low), np.where(counts.noisy, inf, high)
+        low, high = np.where(noisy, 0.0, low), np.where(noisy, inf, high)
         for place, name in enumerate(counts.columns.classes):
 
             def describe(row: int, place: int = place) -> str:
-                members = _members(totals[row])
+                group, members = self._name(row), _members(totals[row])
                 if low[row, place] <= high[row, place]:
-                    return f"{low[row, place]:g} or more of {self._name(row)} are counted, but it has {members}"
-                return (
-                    f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}; "
-                    "write counts, add --rounded-to if shares are coarser, or check which rows belong to "
-                    f"{self._name(row)}"
-                )
+                    return f"{low[row, place]:g} or more of {group} are counted, but it has {members}"
+                rule = f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}"
+                advice = "write counts, add --rounded-to if shares are coarser, or check which rows belong to"
+                return f"{rule}; {advice} {group}"
 
             add((low > np.minimum(high, totals[:, None]))[:, place], describe, name)
             add(high[:, place] < 0, lambda row: f"no count of {self._name(row)} is so small", name)
         low, high = np.maximum(low, 0.0), np.minimum(high, totals[:, None])
         least, most = low.sum(1), high.sum(1)
-        add(
-            (least > totals) | (most < totals),
-            lambda row: (
-                f"{least[row]:g} to {most[row]:g} members of {self._name(row)} are counted, but it has "
-                f"{_members(totals[row])}"
-            ),
-        )
+
+        def describe_sum(row: int) -> str:
+            counted = f"{least[row]:g} to {most[row]:g} members of {self._name(row)}"
+            return f"{counted} are counted, but it has {_members(totals[row])}"
+
+        add((least > totals) | (most < totals), describe_sum)
         others_low, others_high = least[:, None] - low, most[:, None] - high
         return np.maximum(low, totals[:, None] - others_high), np.minimum(high, totals[:, None] - others_low)
 
@@ -561,23 +535,20 @@ class _Constraints:
         if counts.unit in TOTALS:
             full = TOTALS[counts.unit]
             room = len(counts.columns.classes) * counts.step / 2 + WHOLE
-            self.errors.add(
-                counts.full & (np.abs(sums - full) > room),
-                lambda row: f"the {counts.unit} of {self._name(row)} add up to {sums[row]:g}, not to {full:g}",
-            )
+            message = f"the {counts.unit} of {{}} add up to {{:g}}, not to {full:g}"
+            wrong = counts.full & (np.abs(sums - full) > room)
+            self.errors.add(wrong, lambda row: message.format(self._name(row), sums[row]))
         elif not counts.step:
             step = int(np.gcd.reduce(np.abs(np.rint(counts.numbers[counts.kind == NUMBER])).astype(np.int64)))
             rounded = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
             no_size = counts.columns.size is None
 
             def describe(row: int) -> str:
-                hint = "; if the others have no row, add --missing-members" if no_size else ""
+                hint = f"; {self._advise_on_missing()}" if no_size and sums[row] > counts.sizes[row] else ""
                 has = _count(counts.sizes[row], "row") if no_size else _members(totals[row])
-                return (
-                    f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}; counted were "
-                    f"{list_some(counts.columns.classes)}{hint if sums[row] > counts.sizes[row] else ''}"
-                    f"{rounded if step > 2 else ''}"
-                )
+                found = f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}"
+                counted = f"counted were {list_some(counts.columns.classes)}"
+                return f"{found}; {counted}{hint}{rounded if step > 2 else ''}"
 
             self.errors.add(counts.full & (sums != totals), describe)
 

@@ -57,7 +57,7 @@ class ColumnTable(Table):
     def first(self, name: str) -> pa.Array:
         """Return a column of the first row alone."""
         with open_table(self.path) as file:
-            return next(iter(file.stream([name], {}))).column(name).slice(0, 1).combine_chunks()
+            return next(iter(file.stream([name]))).column(name).slice(0, 1).combine_chunks()
 
 
 def encode_in_memory(loaded: LoadedTables) -> EncodedRows:
@@ -80,7 +80,7 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
     plan = loaded.plan
     with open_table(plan.instances) as file:
         assert isinstance(file, ParquetFiles)
-        types = [f"{name} {kind}" for name, kind in file.types.items()]
+        types = [f"{column.name} {column.type}" for column in file.schema]
     key: dict[str, Any] = {"format": FORMAT, "parts": loaded.on_disk, "types": types, "features": names}
     key |= {"categorical": sorted(plan.categorical), "order": _digest(order), "learned from": _digest(members)}
     place = folder / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
@@ -112,7 +112,7 @@ def sample_groups(loaded: LoadedTables) -> tuple[LoadedTables, Problem]:
     """Return the data of some groups and their rows only, with all columns in memory, and a note."""
     names, instances = list(loaded.columns.features), loaded.plan.instances
     with open_table(instances) as file:
-        (first,) = next(iter(file.stream(names, {}))).slice(0, 1).to_pylist()
+        (first,) = next(iter(file.stream(names))).slice(0, 1).to_pylist()
     width = sum(len(value) if isinstance(value, list) else 1 for value in first.values())
     max_rows = min(EXAMINED_ROWS, EXCERPT_NUMBERS // width) // len(loaded.observed)
     observed = []
@@ -123,12 +123,12 @@ def sample_groups(loaded: LoadedTables) -> tuple[LoadedTables, Problem]:
             rows_of_file = table.source_rows[chosen.numpy()]
             table = replace(table, checked=table.checked.take(chosen), source_rows=rows_of_file, turned=turned)  # noqa: PLW2901
         observed.append(table)
-    some = replace(loaded, observed=observed, labels=None, labelled_rows=None, learned_labels=None)
+    some = replace(loaded, observed=observed, labels=None, learned_labels=None)
     rows = some.member_rows if any(table.groups is not None for table in observed) else np.arange(0)
     pieces, done = [], 0
     keys = loaded.instances.data.take(pa.array(rows))
     with open_table(instances) as file:
-        for piece in file.stream(names, {}):
+        for piece in file.stream(names):
             inside = rows[np.searchsorted(rows, done) : np.searchsorted(rows, done + len(piece))] - done
             pieces.append(piece.take(pa.array(inside)))
             done += len(piece)
@@ -167,13 +167,15 @@ def _renumber(loaded: LoadedTables, position: np.ndarray, n_rows: int | None = N
             groups = replace(checked.groups, members=members, n_rows=n_rows or checked.groups.n_rows)
             checked = checked.with_groups(groups)
         observed.append(replace(table, checked=checked))
-    labelled = None if loaded.labelled_rows is None else position[loaded.labelled_rows]
-    learned = None if loaded.learned_labels is None else (loaded.learned_labels[0], position[loaded.learned_labels[1]])
+    labels, learned = (
+        None if labels is None else (labels[0], position[labels[1]])
+        for labels in (loaded.labels, loaded.learned_labels)
+    )
     subjects = None
     if loaded.subjects is not None:
         subjects = np.empty(int((position >= 0).sum()), dtype=np.int64)
         subjects[position[position >= 0]] = loaded.subjects[position >= 0]
-    return replace(loaded, observed=observed, labelled_rows=labelled, learned_labels=learned, subjects=subjects)
+    return replace(loaded, observed=observed, labels=labels, learned_labels=learned, subjects=subjects)
 
 
 def _write_rows(loaded: LoadedTables, preparation: Preparation, position: np.ndarray, path: Path) -> None:
@@ -194,7 +196,7 @@ def _write_rows(loaded: LoadedTables, preparation: Preparation, position: np.nda
         for first in range(0, shape[0], at_once):
             done, written = 0, 0
             with open_table(loaded.plan.instances) as file:
-                for piece in file.stream(preparation.names, preparation.csv_types):
+                for piece in file.stream(preparation.names):
                     X = preparation.encode(Table(loaded.plan.instances, piece), first_row=done)
                     if done + len(X) > shape[0]:
                         return  # parts have changed, which the caller reports

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import csv
 import gzip
 import io
 import os
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
@@ -33,6 +31,8 @@ SUFFIXES = (".parquet", ".pq")
 ROWS_AT_ONCE = 1 << 16
 SPREADSHEET_PARTS = (b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetype")
 """Names of the first file in the zip archives that spreadsheet programs write."""
+MISSING = pa.array(pacsv.ConvertOptions().null_values)
+"""Texts that mean a missing number."""
 
 
 class TableFile(ABC):
@@ -48,25 +48,30 @@ class TableFile(ABC):
             raise self._fail("there are no rows, only names of columns")
         return Table(self.path, plain_types(data, str(self.path)))
 
-    def stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Yield some columns in batches of rows; those of a CSV file have the given types, or else are text."""
-        for batch in self._stream(columns, types):
+    def stream(self, columns: list[str]) -> Iterator[pa.Table]:
+        """Yield some columns in batches of rows; those of a CSV file are text."""
+        for batch in self._stream(columns):
             yield plain_types(pa.Table.from_batches([batch]), str(self.path))
 
     def raise_if_ambiguous(self) -> None:
         """Refuse columns without a name, and several columns of one name."""
+        nameless = [place for place, name in enumerate(self.names, 1) if not name.strip()]
+        if len(nameless) > 1:
+            first = next((name for name in self.names if name.strip()), "")
+            message = f"{len(nameless)} of {len(self.names)} columns have no name; the names begin with {first!r}"
+            raise self._fail(f"{message}; delete the lines above the names of the columns, such as a title")
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise fail("more than one column has this name; rename all but one", str(self.path), None, repeated[0])
-        if nameless := [place for place, name in enumerate(self.names, 1) if not name.strip()]:
-            advice = "name it in the header, or leave it out (from pandas, write with index=False)"
+        if nameless:
+            advice = "name it in the header, or remove it (from pandas, write with index=False)"
             raise self._fail(f"column {nameless[0]} has no name; {advice}")
 
     @abstractmethod
     def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table: ...
 
     @abstractmethod
-    def _stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]: ...
+    def _stream(self, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
 
     def _fail(self, message: str, row: int | None = None) -> TableError:
         return fail(message, str(self.path), row)
@@ -74,7 +79,7 @@ class TableFile(ABC):
 
 @contextmanager
 def open_table(path: Path) -> Iterator[TableFile]:
-    r"""Open a file once, for the names of its columns and for its rows."""
+    """Open a file once, for the names of its columns and for its rows; its first bytes determine the format."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; check the name")
     with ExitStack() as stack:
@@ -114,7 +119,7 @@ class CsvFile(TableFile):
     """A CSV file, perhaps compressed by gzip; it is opened once and read from its beginning as often as needed."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path = path
+        self.path, self.names = path, []
         file.seek(0)
         self._packed = file.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
         self._file, self._size = pa.PythonFile(file, "r"), os.fstat(file.fileno()).st_size
@@ -129,44 +134,39 @@ class CsvFile(TableFile):
             raise self._fail(f"the line with the names of the columns has {size}; this is not a CSV file")
         self._header = head.decode("utf-8-sig", "replace").strip()
         self.delimiter = max(DELIMITERS, key=self._header.count)
-        # Each column of a block costs something by itself: a block holds many rows, however many columns there are.
+        # Each column of a block has a fixed cost: a block contains many rows, however many columns there are.
         self._block_size = max(BLOCK_SIZE, min(ROWS_IN_BLOCK * len(head), 1 << 30))
         try:
-            # The types of many columns take long to find: names are read without rows, and rows for a single column.
+            # The types of many columns take long to infer: names are read without rows.
             header = pa.BufferReader(head.rstrip(b"\r\n") + b"\n")
-            names = self._parse({}, parser=pacsv.read_csv, source=header, invalid_row_handler=lambda _: "skip")
-            self.names = names.column_names
+            parsed = self._parse([], pacsv.read_csv, source=header, invalid_row_handler=lambda _: "skip")
+            self.names = parsed.column_names
             if not lines.readline(1):
                 raise self._fail("there are no rows, only names of columns")
-            self._parse({}, self.names[:1]).close()
+            self._parse(self.names).close()
         except (UnicodeDecodeError, pa.ArrowInvalid) as error:
             self._explain(error)
 
     def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
-        types = {name: pa.string() for name in self.names if name in as_text}
         try:
-            try:
-                table = self._parse(self._likely_types() | types, parser=pacsv.read_csv)
-            except pa.ArrowInvalid:
-                table = self._parse(types, parser=pacsv.read_csv)
+            table = self._parse(as_text, pacsv.read_csv)
         except pa.ArrowInvalid as error:
-            self._explain(error, dict.fromkeys(self.names, pa.string()))
+            self._explain(error)
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
             self._refuse_other_encodings()
         self._refuse_open_quote(table, table.num_rows)
         return table if columns is None else table.select(columns)
 
-    def _stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        # All columns are read, because an open quotation in any of them swallows rows.
-        types = {name: types.get(name, pa.string()) for name in self.names}
+    def _stream(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        # All columns are read, because an open quotation in any of them contains the rows below it.
         rows, last = 0, None
         try:
-            with self._parse(types) as reader:
+            with self._parse(self.names) as reader:
                 for last in reader:
                     rows += last.num_rows
                     yield last.select(columns)
         except pa.ArrowInvalid as error:
-            self._explain(error, types)
+            self._explain(error)
         if last is not None:
             self._refuse_open_quote(last, rows)
 
@@ -180,35 +180,20 @@ class CsvFile(TableFile):
         stream = self._file.get_stream(0, self._size)
         return gzip.GzipFile(fileobj=stream) if self._packed else io.BufferedReader(stream, 1 << 20)
 
-    def _likely_types(self) -> dict[str, pa.DataType]:
-        """Return the type of columns that begin with a decimal number, if there are many columns.
-
-        Arrow needs three times as long to infer the types of 10,000 columns as to read numbers of a known type.
-        """
-        if self._block_size == BLOCK_SIZE:
-            return {}
-        text = io.TextIOWrapper(self._unpacked(), "utf-8-sig", "replace", newline="")
-        with contextlib.suppress(csv.Error):
-            rows = (row for row in csv.reader(text, delimiter=self.delimiter) if row)
-            next(rows, None)
-            pairs = zip(self.names, next(rows, []), strict=False)
-            return {name: pa.float64() for name, value in pairs if re.fullmatch(r"-?[0-9]+[.][0-9]+", value)}
-        return {}
-
     def _parse(
-        self, types: Mapping[str, pa.DataType], columns: Sequence[str] = (), *, parser: Any = pacsv.open_csv,
-        source: Any = None, use_threads: bool = True, **options: Any
+        self, as_text: Collection[str], parser: Any = pacsv.open_csv, source: Any = None, use_threads: bool = True,
+        **options: Any,
     ) -> Any:  # fmt: skip
-        """Return a reader of blocks of rows, or what another parser returns; some columns, or all."""
+        """Return a reader of blocks of rows, or the result of another parser; types of columns are inferred."""
         return parser(
             source or self._bytes(),
             read_options=pacsv.ReadOptions(block_size=self._block_size, use_threads=use_threads),
-            parse_options=_parse_options(self.delimiter, **options),
-            convert_options=pacsv.ConvertOptions(column_types=dict(types), include_columns=list(columns)),
+            parse_options=pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, **options),
+            convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(as_text, pa.string())),
         )
 
     def _refuse_other_formats(self) -> None:
-        """Refuse by its first bytes what is not text in UTF-8, before a parser interprets it."""
+        """Refuse by its first bytes a file that is not text in UTF-8, before a parser interprets it."""
         try:
             start = self._unpacked().read(1 << 20)
         except (gzip.BadGzipFile, EOFError) as error:
@@ -246,7 +231,7 @@ class CsvFile(TableFile):
         file = self._unpacked()
         return sum(piece.count(b'"') for piece in iter(lambda: file.read(1 << 20), b"")) % 2 == 1
 
-    def _explain(self, error: Exception, types: Mapping[str, pa.DataType] | None = None) -> NoReturn:
+    def _explain(self, error: Exception) -> NoReturn:
         """Raise an error that names the row where the file is broken.
 
         The file is read again with one thread, because what Arrow reports depends on the number of threads.
@@ -257,92 +242,52 @@ class CsvFile(TableFile):
         ragged: list[Any] = []
 
         def keep(row: Any) -> str:
-            ragged.append(row) if not ragged else None
+            ragged.append(row)
             return "skip"
 
-        text = dict.fromkeys(types or {}, pa.string())
-        parsed = self._parse(text, use_threads=False, invalid_row_handler=keep)
-        with contextlib.suppress(pa.ArrowInvalid), parsed as reader:
-            for _ in reader:
-                if ragged:
-                    break
-        if ragged:
-            row = ragged[0]
-            if row.expected_columns == 1:  # a title, where names of columns should be
-                found = f"names one column, but a later row has {row.actual_columns} values"
-                advice = "delete what stands above the names of the columns, such as a title"
-                raise self._fail(f"the first line, {self._header!r}, {found}; {advice}") from error
-            found = f"the row has {row.actual_columns} values, but the header has {row.expected_columns}"
-            mark = "comma" if self.delimiter == "," else repr(self.delimiter)
-            advice = f"look for a missing or a stray {mark}, and put text that contains one in quotes"
-            raise self._fail(f"{found}; {advice}", None if row.number is None else row.number - 1) from error
-        self._refuse_values(types or {})
-        raise self._fail(f"this is not a CSV file that can be read: {error}") from error
+        with suppress(pa.ArrowInvalid), self._parse(self.names, use_threads=False, invalid_row_handler=keep) as parsed:
+            next((batch for batch in parsed if ragged), None)
+        if not ragged:
+            raise self._fail(f"this is not a CSV file that can be read: {error}") from error
+        row = ragged[0]
+        if row.expected_columns == 1:  # a title above the names of columns
+            found = f"names one column, but a later row has {row.actual_columns} values"
+            advice = "delete the lines above the names of the columns, such as a title"
+            raise self._fail(f"the first line, {self._header!r}, {found}; {advice}") from error
+        found = f"the row has {row.actual_columns} values, but the header has {row.expected_columns}"
+        mark = "comma" if self.delimiter == "," else repr(self.delimiter)
+        advice = f"look for a missing or an extra {mark}, and put text that contains one in quotes"
+        raise self._fail(f"{found}; {advice}", None if row.number is None else row.number - 1) from error
 
     def _refuse_long_rows(self, error: Exception) -> NoReturn:
         """Refuse a row that is longer than a block, and name its line where it is on one line."""
-        most, where, lines = self._block_size >> 20, "a row", self._unpacked()
-        for number, line in enumerate(iter(partial(lines.readline, self._block_size), b""), 1):
-            if len(line) >= self._block_size:
-                where = f"line {number}"
-                break
-        advice = "shorten its text, or leave the column out of the file"
-        if where == "a row" and self._has_open_quote():
+        lines = iter(partial(self._unpacked().readline, self._block_size), b"")
+        numbers = (number for number, line in enumerate(lines, 1) if len(line) >= self._block_size)
+        where = "a row" if (number := next(numbers, None)) is None else f"line {number}"
+        advice = "shorten its text, or remove the column from the file"
+        if number is None and self._has_open_quote():
             advice = "a quotation mark is opened and never closed; close it"
-        raise self._fail(f"{where} has more than {most} MB, which is too long for one row; {advice}") from error
-
-    def _refuse_values(self, types: Mapping[str, pa.DataType]) -> None:
-        """Name the first value that is not of the type of its column, if there is one."""
-        text, rows = dict.fromkeys(types, pa.string()), 0
-        with self._parse(text) as reader:
-            for batch in reader:
-                for name, kind in types.items():
-                    if not pa.types.is_string(kind):
-                        raise_if_text(batch.column(name), kind, self.path, name, rows)
-                rows += batch.num_rows
+        size = f"more than {self._block_size >> 20} MB, which is too long for one row"
+        raise self._fail(f"{where} has {size}; {advice}") from error
 
 
-def convert_text(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return text as values of a type, by the rules of CSV files; raise ``pa.ArrowInvalid`` if a value has another."""
-    if len(text) == 0:
-        return pa.array([], kind)
-    file = pa.BufferOutputStream()
-    pacsv.write_csv(pa.table({"x": text}), file)
-    table = pacsv.read_csv(
-        pa.BufferReader(file.getvalue()),
-        read_options=pacsv.ReadOptions(use_threads=False),
-        parse_options=_parse_options(",", ignore_empty_lines=False),
-        convert_options=pacsv.ConvertOptions(column_types={"x": kind}),
-    )
-    return table.column(0).combine_chunks()
+def parse_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int) -> pa.Array:
+    """Return part of a column of a CSV file, after some rows, as values of a type; an error names the first bad row."""
+    plain = pc.utf8_trim_whitespace(text)
+    plain = pc.if_else(pc.is_in(plain, value_set=MISSING), pa.scalar(None, pa.string()), plain)
+    with suppress(pa.ArrowInvalid):
+        return plain.cast(kind)
+    row = next(row for row, value in enumerate(plain) if not _can_cast(value, kind))
+    expected = "true and false" if pa.types.is_boolean(kind) else "numbers"
+    message = f"the column held {expected} when the model was fitted, but {text[row].as_py()!r} here; write {expected}"
+    raise fail(message, str(path), first_row + row + 1, name)
 
 
-def raise_if_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int = 0) -> None:
-    """Raise an error that names the first value which is not of the type of its column, if there is one.
-
-    The text is part of a column, after ``first_row`` rows.
-    """
-    if _fits(text, kind):
-        return
-    good, bad = 0, len(text)  # the first so many values fit, the first so many do not
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if _fits(text.slice(good, middle - good), kind) else (good, middle)
-    held = "true and false" if pa.types.is_boolean(kind) else "numbers"
-    message = f"the column held {held} when the model was fitted, but {text[good].as_py()!r} here; write {held}"
-    raise fail(message, str(path), first_row + good + 1, name)
-
-
-def _fits(text: pa.Array, kind: pa.DataType) -> bool:
-    try:
-        convert_text(text, kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _parse_options(delimiter: str, **more: Any) -> pacsv.ParseOptions:
-    return pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True, **more)
+def _can_cast(value: pa.Scalar, kind: pa.DataType) -> bool:
+    with suppress(pa.ArrowInvalid):
+        value.cast(kind)
+        return True
+    return False
 
 
 class ParquetFiles(TableFile):
@@ -356,19 +301,14 @@ class ParquetFiles(TableFile):
         self._first, *self._others = parts = parts_of(path)
         self.size = os.fstat(file.fileno()).st_size if file else sum(part.stat().st_size for part in parts)
         self._opened = _open_part(self._first, file)
-        self._schema = self._opened.schema_arrow.remove_metadata()
-        self.names = list(self._schema.names)
+        self.schema = self._opened.schema_arrow.remove_metadata()
+        self.names = list(self.schema.names)
 
     def __enter__(self) -> ParquetFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
-
-    @property
-    def types(self) -> dict[str, pa.DataType]:
-        """The type of each column."""
-        return dict(zip(self._schema.names, self._schema.types, strict=True))
 
     def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
         tables = []
@@ -377,23 +317,23 @@ class ParquetFiles(TableFile):
                 tables.append(file.read(columns).replace_schema_metadata())
         return pa.concat_tables(tables)
 
-    def _stream(self, columns: list[str], types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for path, file in self._parts():
             for number in range(file.num_row_groups):
                 with _damage_named(path, f"row group {number}: "):
                     yield from file.iter_batches(ROWS_AT_ONCE, row_groups=[number], columns=columns)
 
     def parts_with_rows(self) -> list[Path]:
-        """Return the parts that have rows, all of which must have the same columns."""
-        return [path for path, file in self._parts() if file.metadata.num_rows]
+        """Return the parts that have rows, or all if none has."""
+        return [path for path, file in self._parts() if file.metadata.num_rows] or [self._first, *self._others]
 
     def _parts(self) -> Iterator[tuple[Path, pq.ParquetFile]]:
         yield self._first, self._opened
         for path in self._others:
             with _open_part(path) as file:
                 schema = file.schema_arrow.remove_metadata()
-                if schema != self._schema:
-                    difference = f"{_describe_difference(schema, self._schema)} than in {self._first.name}"
+                if schema != self.schema:
+                    difference = f"{_describe_difference(schema, self.schema)} than in {self._first.name}"
                     raise fail(f"{difference}; write all parts with the same columns", str(path))
                 yield path, file
 
@@ -414,7 +354,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def state_of_parts(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of change of each file of a table, by which another one can be told from it."""
+    """Return name, size and time of change of each file of a table, which identify its content."""
     parts = [(str(part.absolute()), part.stat()) for part in parts_of(path)]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in parts]
 
@@ -430,7 +370,7 @@ def _damage_named(path: Path, where: str = "") -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise fail("the part is not there any more; put it back, or begin anew without it", str(path)) from None
+        raise fail("the part no longer exists; restore it, or start again without it", str(path)) from None
     except (pa.ArrowException, OSError) as error:
         if path.stat().st_size == 0:
             raise fail("the file is empty; write or copy it again", str(path)) from error

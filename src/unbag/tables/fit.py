@@ -11,19 +11,48 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch.nn.functional import one_hot
 
 from unbag._utils.files import write_atomic
 from unbag._utils.findings import UnbagWarning
-from unbag._utils.problems import Problem, fail
+from unbag._utils.problems import Problem, fail, raise_errors
+from unbag.aggregates import LabelProportions
 from unbag.data.columns import is_missing
 from unbag.data.frames import EncodedRows
+from unbag.data.groups import Groups
 from unbag.persistence.run_folder import Run
-from unbag.tables.checking import OF_COLUMNS, as_problems
+from unbag.tables.checking import OF_COLUMNS, as_problems, examine, require_explicit_kind
 from unbag.tables.disk import encode_in_memory, encode_on_disk
-from unbag.tables.ids import label_texts
-from unbag.tables.load import LoadedTables
+from unbag.tables.ids import find, label_texts
+from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.options import Plan
-from unbag.tables.read_tables import as_tables, read_plan
+from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
+from unbag.training import Observations
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The contents of files for ``AggregateClassifier(**parameters).fit(X, y, groups, subjects=subjects)``."""
+
+    X: Any
+    """The features; ``X.to_pandas()`` and ``polars.from_arrow(X)`` are accepted alike."""
+    y: Any
+    """Observations of groups, :class:`unbag.training.Observations` with groups and weights; a list if there are several
+    files, or labels to learn from."""
+    groups: Any
+    """None if ``y`` contains them."""
+    parameters: dict[str, Any]
+    """Parameters of the classifier: aggregate, n_classes, classes, sampling and class_shares."""
+    labels: np.ndarray | None
+    """True classes, for evaluation only, of the rows ``labelled_rows``."""
+    labelled_rows: np.ndarray | None
+    subjects: np.ndarray | None
+    """The number of the subject of each row."""
+    instances: pa.Table
+    """All columns of the instances."""
+    problems: list[Problem]
+    """Warnings and notes, as ``unbag check`` lists them; there are no errors."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +63,87 @@ class FitReport:
     summary: dict[str, Any]
     problems: list[Problem]
     resumed: bool
+
+
+def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Tables:
+    r"""Read a file of instances and one of observations as ``unbag fit`` does, ready for the estimator.
+
+    Parameters
+    ----------
+    instances
+        One row per instance: CSV, Parquet, or a folder of Parquet files.
+    groups
+        One row per group, pair or triplet, with its observation.
+    options
+        Those of ``unbag check``, with underscores: ``aggregate="multiple_instance"``, ``exclude=["name"]``,
+        ``group="ward"``, ``noise="laplace:2"``; further files as ``also=[{"file": "pairs.csv", "aggregate": ...}]``.
+
+    Returns
+    -------
+    Tables
+        ``X``, ``y`` and ``groups`` for fit, and ``parameters`` for the classifier.
+
+    Examples
+    --------
+    >>> import tempfile, unbag
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "people.csv").write_text("ward,age\nnorth,31\nnorth,45\nsouth,62\nsouth,28\n")
+    >>> _ = (folder / "wards.csv").write_text("ward,ill,well\nnorth,1,1\nsouth,0,2\n")
+    >>> data = unbag.read_tables(folder / "people.csv", folder / "wards.csv")
+    >>> data.X.column_names, data.parameters["classes"], data.y.z.tolist()
+    (['age'], ['ill', 'well'], [[1, 1], [0, 2]])
+    >>> clf = unbag.AggregateClassifier(**data.parameters)
+    >>> clf.fit(data.X, data.y, groups=data.groups, subjects=data.subjects)  # doctest: +SKIP
+    """
+    allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
+    check_keys(options, allowed, "read_tables")
+    plan = make_plan({"instances": instances, "groups": groups, **options})
+    loaded, problems = _read_plan(plan, in_memory=True)
+    for problem in problems:
+        if problem.severity == "warning":
+            warnings.warn(str(problem), UnbagWarning, stacklevel=2)
+    return _as_tables(loaded, problems)
+
+
+def _read_plan(plan: Plan, *, in_memory: bool = False) -> tuple[LoadedTables, list[Problem]]:
+    """Return the files of a plan, and warnings and notes; raise for errors."""
+    loaded = load_tables(plan, in_memory=in_memory)
+    require_explicit_kind(loaded)
+    _, problems = examine(loaded)
+    raise_errors(problems)
+    return loaded, problems
+
+
+def _as_tables(loaded: LoadedTables, problems: list[Problem], X: Any = None) -> Tables:
+    """Return files in the form that the estimator accepts; labels to learn from are a further set of observations.
+
+    ``X`` contains the encoded rows, if they are encoded already.
+    """
+    plan = loaded.plan
+    sets: list[Any] = [(table.aggregate, table.checked, None, table.source.rates) for table in loaded.observed]
+    if loaded.learned_labels is not None:
+        labels, rows = loaded.learned_labels
+        groups_of_one = Groups.from_tuples(torch.from_numpy(rows)[:, None], n_rows=len(loaded.instances))
+        places = find(pa.array(labels), pa.array(loaded.classes))
+        counts = one_hot(torch.from_numpy(places), len(loaded.classes))
+        observations = Observations(LabelProportions(), groups_of_one, counts, len(loaded.classes))
+        sets.append((observations.aggregate, observations, None, None))
+    aggregate, y, groups, sampling = sets[0] if len(sets) == 1 else map(list, zip(*sets, strict=True))
+    parameters = {
+        "aggregate": aggregate,
+        "n_classes": len(loaded.classes),
+        # With a column of names, the classes are named after the fit.
+        "classes": None if plan.names is not None and plan.classes is None else list(loaded.classes),
+        "sampling": sampling,
+        "class_shares": plan.shares,
+    }
+    if X is None:
+        X = loaded.instances.data.select(loaded.columns.features)
+        for place, name in enumerate(X.column_names):
+            if name in plan.categorical:
+                X = X.set_column(place, name, X.column(name).dictionary_encode())
+    known: Any = loaded.labels or (None, None)
+    return Tables(X, y, groups, parameters, *known, loaded.subjects, loaded.instances.data, problems)
 
 
 def fit_tables(
@@ -82,14 +192,13 @@ def fit_tables(
     from unbag.report.overview import describe_failures  # noqa: PLC0415
 
     with run.opened(plan.as_dict(), force=force) as resumed:
-        loaded, problems = read_plan(plan)
+        loaded, problems = _read_plan(plan)
         if loaded.on_disk:
             X, loaded, position = encode_on_disk(loaded, plan.disk or rows or run.rows)
             problems.append(Problem("note", f"rows are read from {X.rows.paths[0].parent}", loaded.instances.file))
         else:
             X, position = encode_in_memory(loaded), np.arange(len(loaded.instances))
-        data = as_tables(loaded, problems, X)
-        inputs = describe_inputs(loaded)
+        data, inputs = _as_tables(loaded, problems, X), describe_inputs(loaded)
         clf = AggregateClassifier(**data.parameters, **plan.training.parameters(run.checkpoint), verbose=int(verbose))
         on_read(loaded)
         with run.training(plan.as_dict(), inputs, resumed=resumed), warnings.catch_warnings():
@@ -108,8 +217,8 @@ def fit_tables(
             data.groups,
             title=f"{plan.instances.stem} from {', '.join(source.file.stem for source in plan.sources)}",
             inputs=_as_sentences(inputs) | {"features made": len(clf.get_feature_names_out())},
-            labels=loaded.labels,
-            labelled_rows=loaded.labelled_rows,
+            labels=data.labels,
+            labelled_rows=data.labelled_rows,
             problems=problems,
         )
         write_atomic(run.summary, json.dumps(summary, indent=1).encode())
@@ -121,47 +230,44 @@ def fit_tables(
 def describe_inputs(loaded: LoadedTables) -> dict[str, Any]:
     """Return where the data come from, for ``run.json``."""
     plan, columns = loaded.plan, loaded.columns
-    optional = {
-        "subject": columns.subject,
-        "labelled": plan.labelled,
-        "class shares": plan.class_shares and ", ".join(plan.class_shares),
-    }
-    observations = [
-        {
-            "file": observed.table.file,
-            "aggregate": observed.columns.aggregate,
-            "columns": list(observed.columns.keys),
-            "used": len(observed.source_rows),
-            "read": [read._asdict() for read in observed.read],
-            **({} if observed.columns.weight is None else {"weight": observed.columns.weight}),
-            **({} if source.sampling is None else {"sampling": list(source.sampling)}),
+    shares = plan.class_shares and ", ".join(plan.class_shares)
+    optional = {"subject": columns.subject, "labelled": plan.labelled, "class shares": shares}
+    observations = []
+    for table in loaded.observed:
+        sampling = table.source.sampling and list(table.source.sampling)
+        content = {
+            "file": table.table.file,
+            "aggregate": table.columns.aggregate,
+            "columns": list(table.columns.keys),
+            "used": len(table.source_rows),
+            "read": [read._asdict() for read in table.read],
         }
-        for observed, source in zip(loaded.observed, plan.sources, strict=True)
-    ]
+        observations.append(content | _without_none({"weight": table.columns.weight, "sampling": sampling}))
     return {
         "instances": loaded.instances.file,
         "rows": len(loaded.instances),
         **{name: getattr(columns, name) for name in ("id", "group", "label")},
-        **{name: value for name, value in optional.items() if value is not None},
+        **_without_none(optional),
         "features": list(columns.features),
         "observations": observations,
         "left out": [str(problem) for problem in loaded.problems if problem.left_out],
     }
 
 
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _as_sentences(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the same for the report."""
-    sentences = [
-        f"{source['file']}: {source['aggregate']} by {', '.join(source['columns'])}"
-        + (f", weighted by {source['weight']}" if "weight" in source else "")
-        + (f", selected by answer at {', '.join(source['sampling'])}" if "sampling" in source else "")
-        for source in inputs["observations"]
-    ]
-    read = [
-        f"{read['column']}: {read['read_as']} ({read['cells']:,} {'cell' if read['cells'] == 1 else 'cells'})"
-        for source in inputs["observations"]
-        for read in source["read"]
-    ]
+    sentences, read = [], []
+    for source in inputs["observations"]:
+        sentence = f"{source['file']}: {source['aggregate']} by {', '.join(source['columns'])}"
+        sentence += f", weighted by {source['weight']}" if "weight" in source else ""
+        sentences.append(sentence + (f", sampled at {', '.join(source['sampling'])}" if "sampling" in source else ""))
+        for column in source["read"]:
+            cells = "1 cell" if column["cells"] == 1 else f"{column['cells']:,} cells"
+            read.append(f"{column['column']}: {column['read_as']} ({cells})")
     return {**inputs, "observations": sentences, "columns read as": read}
 
 

@@ -1,4 +1,4 @@
-"""Ids that two files share: the same type on both sides, the row that each one means, and ids without a partner."""
+"""Ids that two files share: one type on both sides, the row of each id, and ids without a partner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unbag._utils.problems import Problem, fail, in_rows, list_some
+from unbag._utils.problems import NAMED, Problem, fail, in_rows, list_some
 from unbag.data.columns import Table, is_missing, whole_numbers
 from unbag.data.groups import Groups
 
@@ -32,17 +32,15 @@ def shared_keys(
     >>> print(notes[0])
     wards.csv, column ward: these ids are text, but numbers in people.parquet; they are compared as text
     """
-    columns = [(left, left_column), *((right, name) for name in right_columns)]
-    keys = [_as_key(table, name) for table, name in columns]
+    columns = [(left, left_column, right), *((right, name, left) for name in right_columns)]
+    keys = [_as_key(table, name) for table, name, _ in columns]
     if len({key.type for key in keys}) == 1:
         return keys[0], keys[1:], []
     notes = []
-    for (table, name), key in zip(columns, keys, strict=True):
+    for (table, name, other), key in zip(columns, keys, strict=True):
         if pa.types.is_string(key.type):
-            message = (
-                f"these ids are text, but numbers in {(left if table is right else right).file}; they are compared"
-            )
-            notes.append(Problem("note", f"{message} as text", table.file, None, name))
+            message = f"these ids are text, but numbers in {other.file}; they are compared as text"
+            notes.append(Problem("note", message, table.file, None, name))
     keys = [key.cast(pa.string()) for key in keys]
     return keys[0], keys[1:], notes
 
@@ -50,9 +48,8 @@ def shared_keys(
 def repeated(keys: pa.Array) -> np.ndarray:
     """Return where an id occurs that an earlier row has already; missing ids are no repetition."""
     codes = codes_of(keys)
-    order = np.argsort(codes, kind="stable")
-    again = np.zeros(len(codes), dtype=bool)
-    again[order[1:]] = codes[order[1:]] == codes[order[:-1]]
+    again = np.ones(len(codes), dtype=bool)
+    again[np.unique(codes, return_index=True)[1]] = False
     return again & (codes >= 0)
 
 
@@ -69,13 +66,13 @@ def find(keys: pa.Array, among: pa.Array) -> np.ndarray:
 def missing_keys(table: Table, column: str) -> list[Problem]:
     """Return errors of the rows that have no id."""
     bad = is_missing(table.column(column))
-    return list(in_rows(bad, lambda _: "the id is missing; fill it in", table.file, column))
+    return list(in_rows(bad, lambda _: "the id is missing; fill it in, or delete the row", table.file, column))
 
 
 def unmatched_keys(
     table: Table, column: str, keys: pa.Array, unmatched: np.ndarray, *, others: pa.Array, where: str, drop: bool | None
 ) -> Iterator[Problem]:
-    """Yield errors of rows whose ids the other file does not have, or one note if such rows are left out.
+    """Yield errors of rows whose ids the other file does not have, one for each id, or one note if rows are left out.
 
     Parameters
     ----------
@@ -90,17 +87,26 @@ def unmatched_keys(
     drop
         Whether rows without a partner are left out; None: they cannot be.
     """
-    if not unmatched.any():
+    rows = np.flatnonzero(unmatched)
+    if not len(rows):
         return
-    unknown = keys.filter(pa.array(unmatched))
+    unknown = keys.take(pa.array(rows))
+    _, first, counts = np.unique(codes_of(unknown), return_index=True, return_counts=True)
+    distinct = unknown.take(pa.array(first))
+    hints = [find_similar(id, others) for id in distinct[:NAMED]]
     if drop:
-        rows = count_rows(len(unknown))
-        message = f"{rows} left out, because the id {where}: {list_some(unknown.unique().to_pylist())}"
-        yield Problem("note", message, table.file, None, column, left_out=True)
+        message = f"{count_rows(len(rows))} left out, because the id {where}: {list_some(distinct.to_pylist())}"
+        found = [hint for hint in hints if hint]
+        message += "".join(f"; {hint}" for hint in found[:1])
+        yield Problem("warning" if found else "note", message, table.file, None, column, left_out=True)
         return
-    advice = "" if drop is None else ", or leave out what does not match with --drop-unmatched"
-    advice = written_differently(unknown, others) or f"correct one of the files{advice}"
-    yield from in_rows(unmatched, lambda row: f"{keys[row].as_py()!r} {where}; {advice}", table.file, column)
+    advice = "correct one of the files" + ("" if drop is None else ", or skip unmatched rows with --drop-unmatched")
+    for id, row, count, hint in zip(distinct.to_pylist(), rows[first].tolist(), counts, hints, strict=False):
+        times = f" ({count:,} rows)" if count > 1 else ""
+        yield Problem("error", f"{id!r}{times} {where}; {hint or advice}", table.file, row + 1, column)
+    if more := int(counts[NAMED:].sum()):
+        message = f"the same in {more:,} more {'row' if more == 1 else 'rows'}"
+        yield Problem("error", message, table.file, None, column)
 
 
 def match_members(
@@ -111,12 +117,8 @@ def match_members(
     ``drop`` is that of :func:`unmatched_keys`.
     """
     of_rows, of_members, problems = shared_keys(rows, id, table, members)
-    problems += in_rows(
-        repeated(of_rows),
-        lambda row: f"the id {of_rows[row].as_py()!r} is that of an earlier row already; ids must differ",
-        rows.file,
-        id,
-    )
+    message = "the id {!r} is that of an earlier row already; ids must differ"
+    problems += in_rows(repeated(of_rows), lambda row: message.format(of_rows[row].as_py()), rows.file, id)
     places = np.stack([find(keys, of_rows) for keys in of_members], 1)
     drop = drop and bool((places >= 0).all(1).any())  # where nothing matches, nothing would be left
     where = f"is not in column {id} of {rows.file}"
@@ -139,15 +141,14 @@ def count_rows(count: int) -> str:
     return "1 row is" if count == 1 else f"{count:,} rows are"
 
 
-def written_differently(unknown: pa.Array, known: pa.Array) -> str | None:
-    """Return advice on ids that would be found if spaces, capitals and a trailing .0 did not matter."""
+def find_similar(unknown: pa.Scalar, known: pa.Array) -> str | None:
+    """Return advice on an id that would be found if spaces, capitals and a trailing .0 did not matter."""
     if unknown.type != pa.string() or known.type != pa.string():
         return None
-    places = find(_normalise(unknown), _normalise(known))
-    rows = np.flatnonzero(places >= 0)
-    if len(rows) == 0:
+    place = pc.index(_normalise(known), _normalise(unknown)).as_py()
+    if place < 0:
         return None
-    here, there = unknown[int(rows[0])].as_py(), known[int(places[rows[0]])].as_py()
+    here, there = unknown.as_py(), known[place].as_py()
     return f"{here!r} here may be {there!r} there: write ids in the same way in both files"
 
 
@@ -156,7 +157,7 @@ def label_texts(table: Table, column: str) -> pa.Array:
     return pc.replace_substring_regex(table.column(column).cast(pa.string()), r"^([0-9]+)\.0+$", r"\1")
 
 
-def _normalise(text: pa.Array) -> pa.Array:
+def _normalise(text: pa.Array | pa.Scalar) -> pa.Array:
     text = pc.replace_substring_regex(pc.utf8_lower(pc.utf8_trim_whitespace(text)), r"\.0+$", "")
     return pc.replace_substring_regex(text, r"^0+([0-9])", r"\1")
 

@@ -1,4 +1,4 @@
-"""Target leakage in files: features that hold the label, the row or the group in place of describing an instance."""
+"""Target leakage in files: features that contain the label, the row or the group in place of describing an instance."""
 
 from __future__ import annotations
 
@@ -25,28 +25,26 @@ from unbag.tables.ids import codes_of
 from unbag.tables.load import LoadedTables
 
 MIN_ROWS = 10
-"""In fewer rows, any column may have another value in every one."""
+"""In fewer rows, any column may have a different value in every row."""
 NUMBERS_AT_ONCE = 2**22
 
 LABEL_NAMES = (
     *("class", "y", "target", "outcome", "diagnosis", "truth", "label", "true_label", "true_class", "response"),
     *("ground_truth", "answer"),
 )
-"""What people call the column of the label."""
+"""Common names of the column of the label."""
 COMMON = ("0", "1", "true", "false", "yes", "no", "y", "n", "t", "f", "positive", "negative", "pos", "neg")
 """Names of classes that are values of many other columns, too, as whole numbers are."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A feature to look at.
-
-    ``group`` is the number of the group of each row, -1 for none; None if there is no column of groups.
-    """
+    """A feature that may leak."""
 
     loaded: LoadedTables
     name: str
     group: np.ndarray | None
+    """The number of the group of each row, -1 for none; None if there is no column of groups."""
 
     @cached_property
     def values(self) -> pa.Array:
@@ -66,12 +64,12 @@ class Candidate:
         distinct, codes = np.unique(np.where(self.codes < 0, "", self.values.fill_null("")), return_inverse=True)
         return Column(np.where(self.codes < 0, -1, codes), None, distinct)
 
-    def leaks(self) -> Iterator[str]:
+    def find_leaks(self) -> Iterator[str]:
         """Yield what the column contains that no feature should, with the numbers behind it."""
         n_columns = len(self.loaded.columns.features)
         yield from self._find_class_names()
-        for one in self.loaded.observed:
-            if one.checked is not None and (found := find_answer(self.column, one.checked, n_columns)):
+        for table in self.loaded.observed:
+            if table.checked is not None and (found := find_answer(self.column, table.checked, n_columns)):
                 yield found
         yield from self._find_row_id()
         if self._equals(self.loaded.columns.group):
@@ -79,7 +77,7 @@ class Candidate:
         elif self.group is not None and (found := find_group_id(Column(self.codes), self.group, n_columns)):
             yield found.replace("it has", "the column has", 1)
 
-    def constant_within_groups(self) -> bool:
+    def is_constant_within_groups(self) -> bool:
         """Return whether values are the same in all rows of each group."""
         if self.group is None:
             return False
@@ -91,16 +89,14 @@ class Candidate:
 
     def _find_class_names(self) -> Iterator[str]:
         values = as_categories(self.values).drop_null().unique().to_pylist()
-        classes = {_fold(name) for name in self.loaded.classes}
-        if len(values) < 2 or not classes.issuperset(map(_fold, values)):
+        classes = {name.strip().casefold() for name in self.loaded.classes}
+        if len(values) < 2 or not classes.issuperset(value.strip().casefold() for value in values):
             return
-        telling = not all(name in COMMON or name.isdecimal() for name in classes)
-        if telling or "_".join(self.name.lower().replace("-", " ").split()) in LABEL_NAMES:
-            rows = int((self.codes >= 0).sum())
-            yield (
-                f"{rows:,} of {len(self.codes):,} values are names of classes ({list_some(sorted(values))}); if they "
-                f"are labels to evaluate with, pass --label {self.name}"
-            )
+        distinctive = not all(name in COMMON or name.isdecimal() for name in classes)
+        if distinctive or "_".join(self.name.lower().replace("-", " ").split()) in LABEL_NAMES:
+            names = f"{(self.codes >= 0).sum():,} of {len(self.codes):,} values are names of classes"
+            advice = f"if they are labels for evaluation, pass --label {self.name}"
+            yield f"{names} ({list_some(sorted(values))}); {advice}"
 
     def _find_row_id(self) -> Iterator[str]:
         n, key = len(self.codes), self.loaded.columns.id
@@ -109,21 +105,20 @@ class Candidate:
         elif n < MIN_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
             return
         elif pa.types.is_string(self.values.type):
-            yield f"the column is another text in every one of {n:,} rows, like an id or free text"
+            yield f"the column has a different text in every one of {n:,} rows, like an id or free text"
         elif not pa.types.is_temporal(self.values.type):
             values = self.values.to_numpy(zero_copy_only=False)
             if not (values == np.rint(values)).all():
-                return  # a measured number may well be another in every row
+                return  # measured numbers may well differ in all rows
             span = float(values.max()) - float(values.min()) + 1
             # The chance of n different numbers out of so many; if some were more frequent, it would be smaller.
             log_chance = float(np.log1p(-np.arange(n) / span).sum())
             if (np.diff(values) == 1).all():
                 yield f"the column is a number that counts the {n:,} rows"
             elif is_unlikely(log_chance, len(self.loaded.columns.features)):
-                yield (
-                    f"the column is another whole number in every one of {n:,} rows, from {values.min():.0f} to "
-                    f"{values.max():.0f}, like an id; chance does so {format_odds(log_chance)}"
-                )
+                numbers = f"the column has a different whole number in every one of {n:,} rows"
+                span_text = f"from {values.min():.0f} to {values.max():.0f}"
+                yield f"{numbers}, {span_text}, like an id; chance does so {format_odds(log_chance)}"
 
 
 def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]:
@@ -135,7 +130,7 @@ def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]
     names = [name for name in columns.features if pa.types.is_floating(table.data.schema.field(name).type)]
     if columns.id is not None and pa.types.is_floating(table.data.schema.field(columns.id).type):
         return set()
-    sets = [one.checked for one in loaded.observed if one.checked is not None]
+    sets = [observed.checked for observed in loaded.observed if observed.checked is not None]
     kept: list[str] = []
     at_once = max(1, NUMBERS_AT_ONCE // max(len(table), 1))
     for first in range(0, len(names), at_once):
@@ -150,7 +145,3 @@ def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]
             measured &= (values[order[1:]] != values[order[:-1]])[same].any(0)
         kept += [name for name, is_measured in zip(some, measured, strict=True) if is_measured]
     return set(kept)
-
-
-def _fold(name: str) -> str:
-    return name.strip().casefold()

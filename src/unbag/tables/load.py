@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +23,12 @@ from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
 from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
 from unbag.tables.ids import codes_of, find, label_texts
-from unbag.tables.observations import Match, ObservationTable, read_observations
+from unbag.tables.observations import ObservationReader, ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
-from unbag.training import Observations
+
+Labels = tuple[np.ndarray, np.ndarray]
+"""Names of classes, and the rows that have them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +40,12 @@ class LoadedTables:
     columns: InstanceColumns
     observed: list[ObservationTable]
     classes: tuple[str, ...]
-    labels: np.ndarray | None
-    """Names of the true classes of ``labelled_rows``."""
-    labelled_rows: np.ndarray | None
-    learned_labels: tuple[np.ndarray, np.ndarray] | None
-    """Names of classes to learn from, and their rows."""
+    labels: Labels | None
+    """True classes, for evaluation."""
+    learned_labels: Labels | None
+    """Classes to learn from."""
     subjects: np.ndarray | None
-    """The number of the subject of each row, ``(rows,)``; a row without a subject has a number of its own."""
+    """The number of the subject of each row, ``(rows,)``; a row without a subject has a unique number."""
     problems: list[Problem]
     on_disk: list[tuple[str, int, int]] | None = None
     """Name, size and time of change of each file, if features are not in memory."""
@@ -53,30 +53,27 @@ class LoadedTables:
     @cached_property
     def findings(self) -> list[list[Finding]]:
         """What the observations of each file do not identify; empty for observations with errors."""
-        return [
-            [] if one.checked is None else self._diagnose(one, one.checked, source.rates)
-            for one, source in zip(self.observed, self.plan.sources, strict=True)
-        ]
+        return [[] if table.checked is None else self._diagnose(table) for table in self.observed]
 
-    def _diagnose(self, one: ObservationTable, checked: Observations, rates: Any) -> list[Finding]:
-        if one.turned is not None:  # the answer chose the order: frequencies of answers have no meaning
-            rates = {0: 1, 1: 1}
+    def _diagnose(self, table: ObservationTable) -> list[Finding]:
+        assert table.checked is not None
+        # If the answer has determined the order, frequencies of answers have no meaning.
+        rates = table.source.rates if table.turned is None else {0: 1, 1: 1}
         shares, symmetry = self.shares, self._symmetry
         named = shares is not None and shares.identify_classes(symmetry, len(self.instances))
-        counted = any(other.columns.classes for other in self.observed)
         known = self.learned_labels is not None
         context = Context(
-            [checked.counting()],
+            [table.checked.counting()],
             self.classes,
             sampling=[rates],
             classes_named=known or named or symmetry == "none",
-            borders_known=known or counted or shares is not None,
+            borders_known=known or shares is not None or any(other.columns.classes for other in self.observed),
         )
         return run_checks("observations", context)
 
     @cached_property
     def _symmetry(self) -> Symmetry:
-        return find_symmetry([one.checked.counting() for one in self.observed if one.checked is not None])
+        return find_symmetry([table.checked.counting() for table in self.observed if table.checked is not None])
 
     @property
     def shares(self) -> ClassShares | None:
@@ -86,12 +83,12 @@ class LoadedTables:
     @property
     def member_rows(self) -> np.ndarray:
         """The rows that are in any group, or labelled to be learned from, from 0, sorted."""
-        members = [one.groups.members.numpy() for one in self.observed if one.groups is not None]
+        members = [table.groups.members.numpy() for table in self.observed if table.groups is not None]
         return np.unique(np.concatenate([*members, *([] if self.learned_labels is None else self.learned_labels[1:])]))
 
 
 def load_tables(plan: Plan, *, in_memory: bool = False) -> LoadedTables:
-    r"""Read the files of a plan and match them; everything that does not fit is among the problems.
+    """Read the files of a plan and match them; everything that does not fit is among the problems.
 
     A file that cannot be read and a column that is missing raise :class:`unbag.tables.TableError`. ``in_memory`` reads
     all features; otherwise those of large Parquet files stay on disk.
@@ -109,12 +106,11 @@ def is_on_disk(plan: Plan, instances: TableFile) -> bool:
     A table in memory takes several times as much as its files. Models that need rows in memory get them there, unless a
     folder is named.
     """
-    if plan.disk is not None:
-        if not isinstance(instances, ParquetFiles):
-            raise fail("rows are read piece by piece from Parquet alone; write the file as such", str(instances.path))
-        return True
-    if not isinstance(instances, ParquetFiles) or plan.training.model == "trees":
-        return False
+    if plan.disk is not None and not isinstance(instances, ParquetFiles):
+        message = "rows are read piece by piece only from Parquet; write the file in this format"
+        raise fail(message, str(instances.path))
+    if plan.disk is not None or not isinstance(instances, ParquetFiles) or plan.training.model == "trees":
+        return plan.disk is not None
     return instances.size > memory_size() / 10
 
 
@@ -128,8 +124,9 @@ def memory_size() -> float:
 @contextmanager
 def open_files(plan: Plan) -> Iterator[list[TableFile]]:
     """Open the files of a plan, each once: instances, then observations."""
+    paths = (plan.instances, *(source.file for source in plan.sources))
     with ExitStack() as stack:
-        yield [stack.enter_context(open_table(path)) for path in (plan.instances, *(one.file for one in plan.sources))]
+        yield [stack.enter_context(open_table(path)) for path in paths]
 
 
 def match_tables(
@@ -142,11 +139,10 @@ def match_tables(
     file, *files = files
     of_instances = columns_of_instances(file.names, plan, [source.names for source in files])
     of_sources: list[SourceColumns] = []
-    counted: tuple[str, ...] = ()
     for source, opened in zip(plan.sources, files, strict=True):
-        within = replace(plan, classes=counted) if counted else plan
+        counted = next((columns.classes for columns in of_sources if columns.classes), plan.classes)
+        within = replace(plan, classes=counted)
         of_sources.append(columns_of_source(opened.names, source, within, of_instances))
-        counted = counted or of_sources[-1].classes
     roles = {of_instances.id, of_instances.group, of_instances.label, of_instances.subject, plan.names, plan.labelled}
     keys = [name for name in file.names if name in roles]
     if read is None:
@@ -157,28 +153,27 @@ def match_tables(
     observed = []
     for source, opened, columns in zip(plan.sources, files, of_sources, strict=True):
         table = opened.read(as_text=(*columns.keys, *columns.classes, *columns.scales, *filter(None, [columns.size])))
-        match = Match(plan, source, table, columns, instances, of_instances, classes)
-        observed.append(found := read_observations(match))
+        found = ObservationReader(plan, source, table, columns, instances, of_instances, classes).read_all()
+        observed.append(found)
         if source.rates is not None and found.z is not None:
             with failing(table.file):
                 weights_by_answer(source.rates, torch.as_tensor(found.z))
     if plan.shares is not None:
         with failing():
             read_class_shares(plan.shares, np.array(classes))
-    # Where classes can be interchanged, labels for evaluation may bring their own names.
-    unnamed = all(symmetry_of(one.aggregate, len(classes)) == "any" for one in observed)
-    labels, label_errors = _read_labels(instances, of_instances.label, classes, other_names=unnamed)
-    learned, learned_errors = _read_labels(instances, plan.labelled, classes)
+    problems = [problem for table in observed for problem in table.problems]
+    # Where classes can be interchanged, labels for evaluation may have names of their own.
+    unnamed = all(symmetry_of(table.aggregate, len(classes)) == "any" for table in observed)
+    labels = _read_labels(instances, of_instances.label, classes, problems, any_names=unnamed)
+    learned = _read_labels(instances, plan.labelled, classes, problems)
     if plan.labelled is not None and learned is None:
         raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
-    problems = [*(problem for one in observed for problem in one.problems), *label_errors, *learned_errors]
     subjects = None if of_instances.subject is None else number_subjects(instances.column(of_instances.subject))
-    values, rows = labels or (None, None)
-    return LoadedTables(plan, instances, of_instances, observed, classes, values, rows, learned, subjects, problems)
+    return LoadedTables(plan, instances, of_instances, observed, classes, labels, learned, subjects, problems)
 
 
 def number_subjects(column: pa.Array) -> np.ndarray:
-    """Return the number of the subject of each row; a row without a subject has a number of its own.
+    """Return the number of the subject of each row; a row without a subject has a unique number.
 
     Examples
     --------
@@ -211,13 +206,13 @@ def _find_classes(
     known = {source: count for source, count in by_source.items() if count is not None}
     if len(set(known.values())) > 1:
         numbers = ", ".join(f"{count} by {source}" for source, count in known.items())
-        raise fail(f"the number of classes is given in different ways: {numbers}")
+        raise fail(f"the number of classes differs: {numbers}")
     if not known:
         hint = ""
         if column := of_instances.label or plan.labelled or plan.names:
             hint = f"; column {column} has {len(label_texts(instances, column).drop_null().unique())}"
         message = f"{sources[0].aggregate} does not determine the number of classes"
-        raise fail(f"{message}; give it with --n-classes, or name them with --classes{hint}")
+        raise fail(f"{message}; pass it with --n-classes, or name the classes with --classes{hint}")
     count = next(iter(known.values()))
     if count < 2:
         raise fail(f"there must be at least 2 classes, got {count}")
@@ -225,31 +220,23 @@ def _find_classes(
 
 
 def _read_labels(
-    instances: Table, column: str | None, classes: Sequence[str], *, other_names: bool = False
-) -> tuple[tuple[np.ndarray, np.ndarray] | None, list[Problem]]:
-    """Return the classes of the rows that have one, and these rows; rows with an unknown class are errors.
+    instances: Table, column: str | None, classes: Sequence[str], problems: list[Problem], *, any_names: bool = False
+) -> Labels | None:
+    """Return the classes of the rows that have one, and these rows; rows with an unknown class join the problems.
 
-    ``other_names`` allows other names than those of the classes, if there are no more.
+    ``any_names`` allows other names than those of the classes, if there are no more.
     """
     if column is None:
-        return None, []
+        return None
     texts = label_texts(instances, column)
     if list(classes) == ["0", "1"]:
         lower = pc.utf8_lower(texts)
         texts = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", texts))
     missing = is_missing(texts)
-    problems: list[Problem] = []
-    if not (other_names and len(texts.drop_null().unique()) <= len(classes)):
-        problems += in_rows(
-            (find(texts, pa.array(classes)) < 0) & ~missing,
-            lambda row: (
-                f"the class {texts[row].as_py()!r} is none of {list_some(classes)}; correct it, name the classes with "
-                f"--classes, or go without the column with --exclude {column}"
-            ),
-            instances.file,
-            column,
-        )
+    if not (any_names and len(texts.drop_null().unique()) <= len(classes)):
+        advice = f"correct it, name the classes with --classes, or omit the column with --exclude {column}"
+        rule = f"is none of {list_some(classes)}; {advice}"
+        unknown = (find(texts, pa.array(classes)) < 0) & ~missing
+        problems += in_rows(unknown, lambda row: f"the class {texts[row].as_py()!r} {rule}", instances.file, column)
     rows = np.flatnonzero(~missing)
-    if len(rows) == 0:
-        return None, problems
-    return (np.array(texts.take(pa.array(rows)).to_pylist()), rows), problems
+    return (np.array(texts.take(pa.array(rows)).to_pylist()), rows) if len(rows) else None

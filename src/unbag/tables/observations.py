@@ -1,9 +1,9 @@
-"""Read a file of observations and match it with the rows it is about: groups, what was observed, and all errors."""
+"""Read a file of observations and match it with the rows it is about: groups, observations, and all errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unbag._utils.problems import Problem, failing, in_rows, list_some
-from unbag.aggregates import Aggregate, Noisy, PublishedCounts
+from unbag._utils.problems import Problem, TableError, failing, in_rows, list_some, raise_errors
+from unbag.aggregates import Aggregate, Noisy
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.data.columns import Table, is_missing
 from unbag.data.groups import Groups
-from unbag.tables.counts import ColumnRead, ParsedColumns, read_counts
+from unbag.tables.counts import ColumnRead, aggregate_of_counts, read_counts
 from unbag.tables.ids import (
     count_rows,
     find,
@@ -38,8 +38,9 @@ NO, YES = ("0", "no", "n", "false", "f", "nein"), ("1", "yes", "y", "true", "t",
 
 @dataclass(frozen=True, eq=False)
 class ObservationTable:
-    """The observations of one file, as the estimator takes them."""
+    """The observations of one file, as the estimator expects them."""
 
+    source: Source
     columns: SourceColumns
     table: Table
     aggregate: Aggregate
@@ -48,9 +49,9 @@ class ObservationTable:
     source_rows: np.ndarray
     """For each group the row of the file it comes from, from 0."""
     problems: list[Problem]
-    turned: np.ndarray | None = None
+    turned: np.ndarray | None
     """For relations, which pairs have their members in the reverse order of the file."""
-    read: list[ColumnRead] = field(default_factory=list)
+    read: list[ColumnRead]
     """How the columns were read."""
 
     @property
@@ -60,13 +61,17 @@ class ObservationTable:
 
     @property
     def z(self) -> Any:
-        """What was observed of each group."""
+        """The observation of each group."""
         return None if self.checked is None else self.checked.z.numpy()
 
 
-@dataclass(frozen=True, eq=False)
-class Match:
-    """A file of observations and the file of the rows it is about, with the options of the plan and of the file."""
+Matched = tuple[Groups, np.ndarray, np.ndarray]
+"""Groups, their observations, and the rows of the file that they come from."""
+
+
+@dataclass(eq=False)
+class ObservationReader:
+    """Reads a file of observations, matches it with the rows it is about, and collects all errors."""
 
     plan: Plan
     source: Source
@@ -75,142 +80,152 @@ class Match:
     instances: Table
     of_instances: InstanceColumns
     classes: tuple[str, ...]
+    problems: list[Problem] = field(default_factory=list)
+    read: list[ColumnRead] = field(default_factory=list)
 
-    def parse(self, ids: pa.Array, sizes: np.ndarray) -> ParsedColumns:
-        """Return what was observed of each group; groups of size zero are ignored."""
-        outcome, column = self.columns.kind.outcome, str(self.columns.observed)
-        if outcome in ("class_counts", "published_counts"):
-            return read_counts(self.table, self.columns, self.source, self.plan, ids=ids, sizes=sizes)
-        if outcome == "yes_no":
-            z, problems = _read_answers(self.table, column, "relation" in parameters(self.columns.kind))
-            expected = "answer: 1, yes or true, and 0, no or false"
-        elif outcome == "class":
-            z, problems = _read_classes(self.table, column, self.classes)
-            expected = "class"
+    def read_all(self) -> ObservationTable:
+        """Return the observations, or None in their place if there are errors among the problems."""
+        columns, table = self.columns, self.table
+        relation: Any = self.source.relation or columns.polarity.relation
+        with failing(table.file):
+            aggregate = make_aggregate(columns.aggregate, self.classes, relation=relation)
+        unused = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
+        self.problems += unused
+        of = "a row" if columns.members else "the group"
+        self.read += [ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys]
+        matched = self._match_members() if columns.members else self._match_groups()
+        turned, checked, kept = None, None, np.arange(0)
+        if matched is not None and matched[1].dtype == object:  # relations, not answers
+            aggregate = make_aggregate(columns.aggregate, self.classes, relation="<")
+            groups, z, turned = _as_lower(*matched[:2])
+            matched = groups, z, matched[2]
+        elif columns.observed is not None:
+            self.problems += columns.polarity.describe(columns.kind, table.file, columns.observed)
+            if matched is not None and columns.is_exchanged and "relation" not in parameters(columns.kind):
+                matched = matched[0], 1 - matched[1], matched[2]
+        if columns.counted and matched is not None:
+            aggregate = aggregate_of_counts(aggregate, matched[1])
+        aggregate, rates = self._read_error_rates(aggregate)
+        weights = None if columns.weight is None else self._collect(_read_weights, columns.weight)
+        if weights is not None and (zero := int((weights == 0).sum())):
+            message = f"{count_rows(zero)} left out, because the weight is 0"
+            self.problems.append(Problem("note", message, table.file, None, columns.weight, left_out=True))
+        if matched is not None and not self._has_errors():
+            groups, z, kept = matched
+            z = z if rates is None else np.stack([z, rates[kept]], 1)
+            group_weights = None if weights is None else weights[kept]
+            try:
+                checked = Observations(aggregate, groups, z, len(self.classes), group_weights=group_weights)
+            except (TypeError, ValueError) as error:
+                self.problems.append(Problem("error", str(error), table.file, None, columns.observed))
+        if checked is not None:
+            used = checked.weights.numpy() > 0
+            checked, kept = checked.counting(), kept[used]
+            turned = None if turned is None else turned[used]
+        return ObservationTable(self.source, columns, table, aggregate, checked, kept, self.problems, turned, self.read)
+
+    def _match_groups(self) -> Matched | None:
+        """Match observations of groups with the rows that name the groups."""
+        table, instances, plan = self.table, self.instances, self.plan
+        group, of_instances = str(self.columns.group), str(self.of_instances.group)
+        of_rows, (of_groups,), notes = shared_keys(instances, of_instances, table, [group])
+        again, nowhere = repeated(of_groups), is_missing(of_rows)
+        message = "group {!r} has a row already; keep one row per group"
+        self.problems += [*notes, *missing_keys(table, group)]
+        self.problems += in_rows(again, lambda row: message.format(of_groups[row].as_py()), table.file, group)
+        which = find(of_rows, of_groups)  # (rows,) the row of the group in its file
+        sizes = np.bincount(which[which >= 0], minlength=len(table))  # (groups,)
+        drop = plan.drop_unmatched and bool(sizes.any())  # where nothing matches, nothing would be left
+        empty = (sizes == 0) & ~is_missing(of_groups) & ~again
+        where = f"has no rows in column {of_instances} of {instances.file}"
+        self.problems += unmatched_keys(table, group, of_groups, empty, others=of_rows, where=where, drop=drop)
+        where = f"is not in column {group} of {table.file}"
+        unknown = (which < 0) & ~nowhere
+        self.problems += unmatched_keys(
+            instances, of_instances, of_rows, unknown, others=of_groups, where=where, drop=drop
+        )
+        if nowhere.any():
+            rows, first = count_rows(int(nowhere.sum())), f"first row {int(nowhere.argmax()) + 1}"
+            problem = Problem("note", f"{rows} left out, {first}", instances.file, None, of_instances, left_out=True)
+            if not plan.drop_unmatched and len(plan.sources) == 1:
+                message = f"{rows} without a group, {first}; fill it in, or skip such rows with --drop-unmatched"
+                problem = Problem("error", message, instances.file, None, of_instances)
+            self.problems.append(problem)
+        n_dropped = int((unknown | nowhere).sum()) if drop else 0
+        parsed = self._parse(of_groups, sizes, n_dropped)
+        if parsed is None:
+            return None
+        z, left_out = parsed
+        kept = np.flatnonzero((sizes > 0) & ~left_out)
+        which[(which >= 0) & left_out[which]] = -1
+        renumbered = np.where(which < 0, -1, np.searchsorted(kept, which))
+        return make_groups(renumbered, of_groups.take(pa.array(kept))), z[kept], kept
+
+    def _match_members(self) -> Matched | None:
+        """Match observations of pairs or triplets with the rows that they name by their ids."""
+        table, instances, id = self.table, self.instances, str(self.of_instances.id)
+        members, drop = list(self.columns.members), self.plan.drop_unmatched
+        places, found = match_members(instances, id, table, members, drop=drop)
+        self.problems += [*missing_keys(instances, id), *found]
+        known = (places >= 0).all(1)
+        ordered = np.sort(places, 1)
+        twice = known & (ordered[:, 1:] == ordered[:, :-1]).any(1)
+        self.problems += in_rows(twice, lambda _: "a row is compared with itself; delete this line", table.file)
+        parsed = self._parse(pa.array(range(1, len(table) + 1)), np.full(len(table), places.shape[1]))
+        if parsed is None:
+            return None
+        z, left_out = parsed
+        kept = np.flatnonzero(known & ~left_out)
+        self.problems += _find_repetitions(places[kept], z[kept], table, kept)
+        return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), z[kept], kept
+
+    def _parse(self, ids: pa.Array, sizes: np.ndarray, n_dropped: int = 0) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the observation of each group and which groups are left out, unless there are errors."""
+        columns, table = self.columns, self.table
+        outcome, column, left_out = columns.kind.outcome, str(columns.observed), np.zeros(len(table), dtype=bool)
+        z: np.ndarray | None
+        if columns.counted:
+            counts = read_counts(table, columns, self.source, self.plan, ids=ids, sizes=sizes, n_dropped=n_dropped)
+            self.problems += counts.problems
+            self.read += counts.read
+            z, left_out = counts.z, counts.left_out
         else:
-            z, problems = _read_numbers(self.table, column, "what was observed")
-            expected = "number"
-        expected = "relation of ranks" if z is not None and z.dtype == object else expected
-        return ParsedColumns(z, problems, [ColumnRead(column, expected, len(self.table))])
+            if outcome == "yes_no":
+                z = self._collect(_read_answers, column, "relation" in parameters(columns.kind))
+                expected = "answer: 1, yes or true, and 0, no or false"
+                expected = "relation of ranks" if z is not None and z.dtype == object else expected
+            elif outcome == "class":
+                z, expected = self._collect(_read_classes, column, self.classes), "class"
+            else:
+                z, expected = self._collect(_read_numbers, column, "what was observed"), "number"
+            self.read.append(ColumnRead(column, expected, len(table)))
+        return None if z is None or self._has_errors() else (z, left_out)
 
+    def _read_error_rates(self, aggregate: Aggregate) -> tuple[Aggregate, np.ndarray | None]:
+        """Return an aggregate of answers that may be wrong, and the rates of a column."""
+        rate, rates = self.columns.error_rate, None
+        if rate is None:
+            return aggregate, None
+        if rate == "fit" or not isinstance(rate, str):
+            how = "at a rate to be fitted" if rate == "fit" else f"at a rate of {rate:g}"
+            with failing(self.table.file):
+                aggregate = Noisy(aggregate, rate)  # type: ignore[arg-type]  # refuses rates that are out of range
+            self.read.append(ColumnRead(str(self.columns.observed), f"some are wrong, {how}", len(self.table)))
+            return aggregate, None
+        rates = self._collect(_read_numbers, rate, "a rate of wrong answers", 0, 1)
+        self.read.append(ColumnRead(rate, "rate of wrong answers", len(self.table)))
+        return Noisy(aggregate, 0.0), rates
 
-def read_observations(match: Match) -> ObservationTable:
-    """Match a file of observations with the rows it is about, and collect all errors."""
-    columns, table = match.columns, match.table
-    ranks = "relation" in parameters(columns.kind)
-    relation: Any = match.source.relation or columns.polarity.relation
-    with failing(table.file):
-        aggregate = make_aggregate(columns.aggregate, match.classes, relation=relation)
-    notes = [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
-    groups, parsed, source_rows, problems = (_match_members if columns.members else _match_groups)(match)
-    z, turned = parsed.z, None
-    if z is not None and z.ndim == 3 and aggregate.outcome == "class_counts":  # not all counts are known
-        aggregate = PublishedCounts()
-    if groups is not None and z is not None and z.dtype == object:  # relations, not answers
-        aggregate = make_aggregate(columns.aggregate, match.classes, relation="<")
-        groups, z, turned = _as_lower(groups, z)
-    elif columns.observed is not None:
-        notes += columns.polarity.describe(columns.kind, table.file, columns.observed)
-        if z is not None and not ranks and columns.is_exchanged:
-            z = 1 - z
-    of = "a row" if columns.members else "the group"
-    read = [*(ColumnRead(name, f"id of {of}", len(table)) for name in columns.keys), *parsed.read]
-    checked, weights = None, None
-    if columns.error_rate is not None:
-        aggregate, rates, description, wrong = _read_error_rates(aggregate, columns, table)
-        read.append(description)
-        problems += wrong
-        if groups is not None and z is not None and rates is not None:
-            z = np.stack([z, rates[source_rows]], 1)
-    if columns.weight is not None:
-        weights, wrong = _read_weights(table, columns.weight)
-        problems += wrong
-    if groups is not None and not _has_errors(problems):
+    def _collect(self, read: Any, column: str, *arguments: Any) -> np.ndarray | None:
+        """Return the values of a column, or None if there are errors in it, which join the problems."""
         try:
-            of_groups = None if weights is None else weights[source_rows]
-            checked = Observations(aggregate, groups, z, len(match.classes), group_weights=of_groups)
-        except (TypeError, ValueError) as error:
-            problems.append(Problem("error", str(error), table.file, None, columns.observed))
-    if checked is not None:
-        used = checked.weights.numpy() > 0
-        checked, source_rows = checked.counting(), source_rows[used]
-        turned = None if turned is None else turned[used]
-    return ObservationTable(columns, table, aggregate, checked, source_rows, [*notes, *problems], turned, read)
+            return read(self.table, column, *arguments)
+        except TableError as error:
+            self.problems += error.problems
+            return None
 
-
-Matched = tuple[Groups | None, ParsedColumns, np.ndarray, list[Problem]]
-"""Groups, what was observed of them, the rows of the file that they come from, and errors and notes."""
-
-
-def _match_groups(match: Match) -> Matched:
-    """Match observations of groups with the rows that name the groups."""
-    table, instances = match.table, match.instances
-    group, of_instances = str(match.columns.group), str(match.of_instances.group)
-    of_rows, (of_groups,), problems = shared_keys(instances, of_instances, table, [group])
-    problems += missing_keys(table, group)
-    again, nowhere = repeated(of_groups), is_missing(of_rows)
-    problems += in_rows(
-        again,
-        lambda row: f"group {of_groups[row].as_py()!r} has a row already; keep one row per group",
-        table.file,
-        group,
-    )
-    which = find(of_rows, of_groups)  # (rows,) the row of the group in its file
-    sizes = np.bincount(which[which >= 0], minlength=len(table))  # (groups,)
-    drop = match.plan.drop_unmatched and bool(sizes.any())  # where nothing matches, nothing would be left
-    empty = (sizes == 0) & ~is_missing(of_groups) & ~again
-    where = f"has no rows in column {of_instances} of {instances.file}"
-    problems += unmatched_keys(table, group, of_groups, empty, others=of_rows, where=where, drop=drop)
-    where = f"is not in column {group} of {table.file}"
-    unknown = (which < 0) & ~nowhere
-    problems += unmatched_keys(instances, of_instances, of_rows, unknown, others=of_groups, where=where, drop=drop)
-    if nowhere.any():
-        rows, first = count_rows(int(nowhere.sum())), f"first row {int(nowhere.argmax()) + 1}"
-        problem = Problem("note", f"{rows} left out, {first}", instances.file, None, of_instances, left_out=True)
-        if not match.plan.drop_unmatched and len(match.plan.sources) == 1:
-            message = f"{rows} without a group, {first}; fill it in, or leave them out with --drop-unmatched"
-            problem = Problem("error", message, instances.file, None, of_instances)
-        problems.append(problem)
-    parsed = match.parse(of_groups, sizes)
-    problems += parsed.problems
-    if parsed.left_out is not None:
-        which = np.where((which >= 0) & parsed.left_out[which], -1, which)
-        sizes = np.where(parsed.left_out, 0, sizes)
-    kept = np.flatnonzero(sizes > 0)
-    if parsed.z is None or _has_errors(problems):
-        return None, parsed, kept, problems
-    renumbered = np.where(which < 0, -1, np.searchsorted(kept, which))
-    groups = make_groups(renumbered, of_groups.take(pa.array(kept)))
-    return groups, replace(parsed, z=parsed.z[kept]), kept, problems
-
-
-def _match_members(match: Match) -> Matched:
-    """Match observations of pairs or triplets with the rows that they name by their ids."""
-    table, instances, id = match.table, match.instances, str(match.of_instances.id)
-    problems = missing_keys(instances, id)
-    places, found = match_members(instances, id, table, list(match.columns.members), drop=match.plan.drop_unmatched)
-    problems += found
-    known = (places >= 0).all(1)
-    ordered = np.sort(places, 1)
-    problems += in_rows(
-        known & (ordered[:, 1:] == ordered[:, :-1]).any(1),
-        lambda _: "a row is compared with itself; leave this line out",
-        table.file,
-    )
-    kept = np.flatnonzero(known)
-    parsed = match.parse(pa.array(range(1, len(table) + 1)), np.full(len(table), places.shape[1]))
-    problems += parsed.problems
-    if parsed.left_out is not None:
-        kept = kept[~parsed.left_out[kept]]
-    if parsed.z is None or _has_errors(problems):
-        return None, parsed, kept, problems
-    parsed = replace(parsed, z=parsed.z[kept])
-    problems += _find_repetitions(places[kept], parsed.z, table, kept)
-    return Groups.from_tuples(torch.from_numpy(places[kept]), n_rows=len(instances)), parsed, kept, problems
-
-
-def _has_errors(problems: list[Problem]) -> bool:
-    return any(problem.severity == "error" for problem in problems)
+    def _has_errors(self) -> bool:
+        return any(problem.severity == "error" for problem in self.problems)
 
 
 def _as_lower(groups: Groups, relations: np.ndarray) -> tuple[Groups, np.ndarray, np.ndarray]:
@@ -238,94 +253,62 @@ def _find_repetitions(places: np.ndarray, z: Any, table: Table, kept: np.ndarray
         yield Problem("warning", f"{rows} once more", table.file)
 
 
-Values = tuple[np.ndarray | None, list[Problem]]
-"""The values of a column, None if it has errors, and the errors."""
-
-
-def _read_answers(table: Table, column: str, relations: bool) -> Values:
+def _read_answers(table: Table, column: str, relations: bool) -> np.ndarray:
     """Read a column of 0 and 1, or of relations."""
-    given = table.column(column)
-    expected = "must be 0 or 1, or yes or no"
-    if relations and pa.types.is_string(given.type):
+    cells = table.column(column)
+    expected, allowed = "must be 0 or 1, or yes or no", pa.array([0.0, 1.0])
+    if relations and pa.types.is_string(cells.type):
         expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
-        values, allowed = pc.utf8_trim_whitespace(given), pa.array(RELATIONS)
-    elif pa.types.is_boolean(given.type):
-        values, allowed = given.cast(pa.int64()), pa.array([0, 1])
-    elif pa.types.is_integer(given.type) or pa.types.is_floating(given.type):
-        values, allowed = given.cast(pa.float64(), safe=False), pa.array([0.0, 1.0])
+        values, allowed = pc.utf8_trim_whitespace(cells), pa.array(RELATIONS)
+    elif _is_numeric(cells.type):
+        values = cells.cast(pa.float64(), safe=False)
     else:
-        words = pc.utf8_lower(pc.utf8_trim_whitespace(given.cast(pa.string())))
-        places, allowed = find(words, pa.array([*NO, *YES])), pa.array([0, 1])
-        values = pa.array(np.where(places < 0, -1, places >= len(NO)))
-    fits = pc.is_in(values, value_set=allowed, skip_nulls=True).to_numpy(zero_copy_only=False)
-    missing = is_missing(given)
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(cells.cast(pa.string())))
+        places = find(words, pa.array([*NO, *YES]))
+        values = pa.array(np.where(places < 0, -1.0, places >= len(NO)))
+    missing = is_missing(cells)
 
     def describe(row: int) -> str:
         if missing[row]:
-            return f"what was observed is missing; it {expected}"
-        return f"what was observed {expected}, got {given[row].as_py()!r}"
+            return f"the observation is missing; it {expected}"
+        return f"the observation {expected}, got {cells[row].as_py()!r}"
 
-    if problems := list(in_rows(~fits, describe, table.file, column)):
-        return None, problems
+    fits = pc.is_in(values, value_set=allowed, skip_nulls=True).to_numpy(zero_copy_only=False)
+    raise_errors(in_rows(~fits, describe, table.file, column))
     answers = values.to_numpy(zero_copy_only=False)
-    return (answers if answers.dtype == object else answers.astype(np.int64)), []
+    return answers if answers.dtype == object else answers.astype(np.int64)
 
 
-def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> Values:
+def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> np.ndarray:
     """Read a column of class names as numbers of classes."""
     texts = label_texts(table, column)
     numbers = find(texts, pa.array(classes))
-    problems = in_rows(
-        numbers < 0,
-        lambda row: f"what was observed must be one of the classes {list_some(classes)}, got {texts[row].as_py()!r}",
-        table.file,
-        column,
-    )
-    return (None, errors) if (errors := list(problems)) else (numbers.astype(np.int64), [])
+    message = f"the observation must be one of the classes {list_some(classes)}, got "
+    raise_errors(in_rows(numbers < 0, lambda row: f"{message}{texts[row].as_py()!r}", table.file, column))
+    return numbers
 
 
-def _read_numbers(table: Table, column: str, what: str, least: float = -np.inf, below: float = np.inf) -> Values:
+def _read_numbers(table: Table, column: str, what: str, least: float = -np.inf, below: float = np.inf) -> np.ndarray:
     """Read a column of numbers in a range, whole ones as int64; ``what`` names them in errors."""
-    given = table.column(column)
-    numeric = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
-    numbers = np.full(len(given), np.nan)
-    if any(fits(given.type) for fits in numeric):
-        numbers = given.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    cells = table.column(column)
+    numbers = np.full(len(cells), np.nan)
+    if _is_numeric(cells.type):
+        numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     bounds = f" of at least {least:g}" if least > -np.inf else ""
     bounds += f" and less than {below:g}" if below < np.inf else ""
-    problems = in_rows(
-        ~(np.isfinite(numbers) & (numbers >= least) & (numbers < below)),
-        lambda row: f"{what} must be a number{bounds}, got {given[row].as_py()!r}",
-        table.file,
-        column,
-    )
-    if errors := list(problems):
-        return None, errors
-    return (numbers.astype(np.int64) if (numbers == np.rint(numbers)).all() else numbers), []
+    wrong = ~(np.isfinite(numbers) & (numbers >= least) & (numbers < below))
+    message = f"{what} must be a number{bounds}, got "
+    raise_errors(in_rows(wrong, lambda row: f"{message}{cells[row].as_py()!r}", table.file, column))
+    return numbers.astype(np.int64) if (numbers == np.rint(numbers)).all() else numbers
 
 
-def _read_error_rates(
-    aggregate: Aggregate, columns: SourceColumns, table: Table
-) -> tuple[Aggregate, np.ndarray | None, ColumnRead, list[Problem]]:
-    """Return an aggregate of answers that may be wrong, the rates of a column, how it was read, and errors."""
-    rate, observed = columns.error_rate, str(columns.observed)
-    if rate == "fit" or not isinstance(rate, str):
-        how = "at a rate to be fitted" if rate == "fit" else f"at a rate of {rate:g}"
-        with failing(table.file):
-            aggregate = Noisy(aggregate, rate)  # type: ignore[arg-type]  # refuses rates that are out of range
-        return aggregate, None, ColumnRead(observed, f"some are wrong, {how}", len(table)), []
-    rates, errors = _read_numbers(table, rate, "a rate of wrong answers", 0, 1)
-    return Noisy(aggregate, 0.0), rates, ColumnRead(rate, "rate of wrong answers", len(table)), errors
-
-
-def _read_weights(table: Table, column: str) -> Values:
-    """Read the weights of groups; those of weight zero are left out, with a note."""
-    weights, problems = _read_numbers(table, column, "a weight", 0)
-    if weights is None:
-        return None, problems
+def _read_weights(table: Table, column: str) -> np.ndarray:
+    """Read the weights of groups, of which at least one must be positive."""
+    weights = _read_numbers(table, column, "a weight", 0)
     if not weights.any():
-        problems.append(Problem("error", "all weights are 0, so that nothing is left", table.file, None, column))
-    elif zero := int((weights == 0).sum()):
-        message = f"{count_rows(zero)} left out, because the weight is 0"
-        problems.append(Problem("note", message, table.file, None, column, left_out=True))
-    return weights.astype(np.float64), problems
+        raise TableError([Problem("error", "all weights are 0, so that nothing is left", table.file, None, column)])
+    return weights.astype(np.float64)
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)

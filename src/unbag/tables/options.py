@@ -8,7 +8,7 @@ from functools import partial
 from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass as model
@@ -33,22 +33,16 @@ class Option:
 
     hint: Any
     """The annotation of its values, which may allow None and fixed words such as ``"auto"``."""
+    type: type
+    """The type of the values, without None and fixed words."""
+    words: list[str]
+    """Fixed words that may replace a value."""
     default: Any
     help: str
     panel: str | None = None
     """The heading of the help screen under which it is listed."""
     flag: str | None = None
     choices: tuple[str, ...] = ()
-
-    @property
-    def type(self) -> type:
-        """Return the type of the values, without None and fixed words."""
-        return _plain_type(self.hint)
-
-    @property
-    def words(self) -> list[str]:
-        """Return the fixed words that may replace a value."""
-        return _words_of(self.hint)
 
 
 def option(default: Any, help: str, **extra: Any) -> Any:
@@ -273,25 +267,14 @@ def options_of(kind: Any) -> dict[str, Option]:
     >>> options["n_folds"].type, options["n_folds"].words, options["n_folds"].default
     (<class 'int'>, ['auto'], 'auto')
     """
-    hints, options = get_type_hints(kind, include_extras=True), {}
+    strict, plain, options = get_type_hints(kind, include_extras=True), get_type_hints(kind), {}
     for name, field in kind.__pydantic_fields__.items():
         if field.description is not None:
+            parts = get_args(plain[name]) if get_origin(plain[name]) in (Union, UnionType) else (plain[name],)
+            words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+            value = next(part for part in parts if part is not NoneType and get_origin(part) is not Literal)
             extra = dict(field.json_schema_extra)
             written = extra.pop("name", name)
-            options[written] = Option(hints[name], field.default, field.description, **extra)
+            kind_of_value = get_origin(value) or value
+            options[written] = Option(strict[name], kind_of_value, words, field.default, field.description, **extra)
     return options
-
-
-def _plain_type(annotation: Any) -> type:
-    if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    if get_origin(annotation) in (Union, UnionType):
-        kinds = [part for part in get_args(annotation) if part is not NoneType and get_origin(part) is not Literal]
-        return _plain_type(kinds[0])
-    return get_origin(annotation) or annotation
-
-
-def _words_of(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [word for part in get_args(annotation) for word in _words_of(part)]

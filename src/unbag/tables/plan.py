@@ -11,8 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
+from unbag.tables.cells import MARKS
 from unbag.tables.counts import check_published
-from unbag.tables.options import RELATIONS, REMOVED, NetworkOptions, Option, Plan, Source, Training, options_of
+from unbag.tables.options import RELATIONS, REMOVED, UNITS, NetworkOptions, Option, Plan, Source, Training, options_of
 from unbag.tables.published_files import read_published, read_toml, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
@@ -58,15 +59,16 @@ def make_plan(options: dict[str, Any]) -> Plan:
     for needed in ("instances", "groups"):
         if options.get(needed) is None:
             raise fail(f"name the file of {needed}, on the command line or as {needed} = ... in the file of settings")
-    main = {**options, "file": options["groups"]}
     network = _pick(options, NETWORK)
     by_algorithm = [*network, *(["method"] if options.get("method", "auto") != "auto" else [])]
     if by_algorithm and options.get("model") == "trees":
         option = by_algorithm[0].replace("_", "-")
-        raise fail(f"--{option} is a setting of networks, but --model trees is none; leave out one, or use --model mlp")
+        advice = "leave out one of them, or use --model mlp"
+        raise fail(f"--{option} is a setting of networks, but --model trees is no network; {advice}")
+    sources = ({**options, "file": options["groups"]}, *options.get("also", []))
     plan = Plan(
         instances=options["instances"],
-        sources=tuple(_make_source(entry) for entry in (main, *options.get("also", []))),
+        sources=tuple(map(_make_source, sources)),
         training=Training(**_pick(options, TRAINING), network=NetworkOptions(**network) if by_algorithm else None),
         **_pick(options, PLAN),
     )
@@ -83,11 +85,13 @@ def _make_source(options: dict[str, Any]) -> Source:
     if values.get("epsilon") is not None and values.get("noise") is None:
         values["noise"] = "laplace"  # as likely as geometric noise of the same scale, up to a constant
     source = Source(file=options["file"], group=values.pop("group_in_groups", None), **values)
+    for name, choices in (("relation", RELATIONS), ("unit", UNITS), ("decimal", MARKS)):
+        value = getattr(source, name)
+        if value is not None and value not in choices:
+            raise fail(f"--{name} must be one of {' '.join(choices)} and not {value!r}", str(file))
     with failing():
         if source.aggregate is not None and ":" not in source.aggregate:  # those are imported when they are needed
             find_kind(source.aggregate)
-        if source.relation is not None and source.relation not in RELATIONS:
-            raise ValueError(f"there is no relation {source.relation!r}; choose one of {' '.join(RELATIONS)}")
         source.rates  # noqa: B018
     check_published(source)
     return source

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 import torch
 
-from unbag._utils.files import atomic_file, raise_if_input, remove_drafts
 from unbag._utils.problems import Problem, fail, list_some, raise_errors
 from unbag.aggregates import Aggregate, LabelProportions
 from unbag.aggregates.registry import find_kind, is_built_in, make_aggregate
@@ -24,12 +20,12 @@ from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
-from unbag.tables.files import ROWS_AT_ONCE, TableFile, convert_text, open_table, raise_if_text
-from unbag.tables.formulas import FormulaEscaper
+from unbag.tables.files import ROWS_AT_ONCE, CsvFile, TableFile, open_table, parse_text
 from unbag.tables.ids import find, make_groups, match_members, missing_keys, shared_keys
 from unbag.tables.load import match_tables, open_files
 from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
+from unbag.tables.output import Output
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.roles import ID, columns_of_instances, find_column, keys_in_source
 from unbag.training import Observations
@@ -40,7 +36,7 @@ Result = tuple[int, list[Problem]]
 
 @dataclass
 class Seen:
-    """What is known of rows that were read, of a whole table or of its parts, which add up."""
+    """Statistics of rows that were read, of a whole table or of its parts, which add up."""
 
     rows: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -61,7 +57,7 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class FittedRun:
-    """A finished run: its notes, and its classifier, which belong together."""
+    """A finished run: its record, and its classifier, which belong together."""
 
     run: Run
     content: dict[str, Any]
@@ -83,30 +79,28 @@ class FittedRun:
 
     @property
     def preparation(self) -> Preparation:
-        """Return the encoding of columns."""
+        """The encoding of columns."""
         return self.clf.preparation_
 
     def check_columns(self, names: Sequence[str], file: str, kept: Sequence[str] = ()) -> None:
         """Raise an error for a file that lacks columns to keep, or columns of the model."""
         there = {*names}
-        for name in kept:
-            if name not in there:
-                raise fail(f"there is no column {name!r} to keep; the columns are {list_some(names)}", file)
+        if absent := [name for name in kept if name not in there]:
+            raise fail(f"there is no column {absent[0]!r} to keep; the columns are {list_some(names)}", file)
         if missing := [name for name in self.preparation.names if name not in there]:
-            message = f"{len(missing)} of the columns that the model was fitted on are not there"
-            raise fail(f"{message}: {list_some(missing)}", file)
+            columns = f"{len(missing)} of the columns that the model was fitted on"
+            raise fail(f"{columns} {'is' if len(missing) == 1 else 'are'} missing: {list_some(missing)}", file)
 
     def stream(self, file: TableFile, kept: Sequence[str], seen: Seen) -> Iterator[tuple[pa.Table, EncodedRows]]:
-        """Yield columns to keep and encoded rows piece by piece, and update what was seen."""
-        kinds = self.preparation.csv_types
-        types = {name: kind for name, kind in kinds.items() if name not in kept}
-        for piece in file.stream(list(dict.fromkeys([*kept, *self.preparation.names])), types):
+        """Yield columns to keep and encoded rows piece by piece, and update the statistics of the rows."""
+        kinds = self.preparation.csv_types if isinstance(file, CsvFile) else {}
+        for piece in file.stream(list(dict.fromkeys([*kept, *self.preparation.names]))):
             table = piece
-            for place, name in enumerate(piece.column_names):  # numbers in columns that are copied as they are written
-                column = piece.column(name).combine_chunks()
-                if name in kept and kinds.get(name, pa.string()) != pa.string() and pa.types.is_string(column.type):
-                    raise_if_text(column, kinds[name], file.path, name, seen.rows)
-                    table = table.set_column(place, name, convert_text(column, kinds[name]))
+            for place, name in enumerate(piece.column_names):
+                if kinds.get(name, pa.string()) != pa.string():
+                    column = piece.column(name).combine_chunks()
+                    values = parse_text(column, kinds[name], file.path, name, seen.rows)
+                    table = table.set_column(place, name, values)
             X = self.preparation.encode(Table(file.path, table), seen.tally, seen.rows)
             moments = Moments.of(X)
             seen.moments = moments if seen.moments is None else seen.moments + moments
@@ -137,37 +131,28 @@ class FittedRun:
         return replace(plan, instances=instances, sources=(source,), classes=names, features=features, **unset), place
 
 
-def check_format(out: Path) -> None:
-    """Raise an error for a file whose name does not end in a format of tables."""
-    if out.suffix not in (".csv", ".parquet"):
-        raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Predicted rows: some of their columns, the log-probabilities of classes, and features where they are needed."""
+
+    keys: Table
+    log_probs: np.ndarray
+    X: EncodedRows | None
+    seen: Seen
 
 
-def write_table(path: Path, pieces: Iterable[pa.Table], suffix: str) -> None:
-    """Write tables of the same columns one after the other to a file, in the format of a suffix."""
-    with ExitStack() as stack:
-        writer: Any = None
-        for piece in pieces:
-            kind = pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter
-            writer = writer or stack.enter_context(kind(path, piece.schema))
-            writer.write_table(piece)
-
-
-class Output:
-    """A file of predictions, which appears when all rows are written, or not at all."""
-
-    def __init__(self, out: Path, inputs: Sequence[Path], *, raw_text: bool = False) -> None:
-        check_format(out)
-        raise_if_input(out, inputs)
-        self.path = out
-        self.formulas = FormulaEscaper(out.suffix == ".csv" and not raw_text)
-
-    def write(self, tables: Iterable[pa.Table]) -> list[Problem]:
-        """Write tables of the same columns one after the other, and return notes on text that was escaped."""
-        remove_drafts(self.path)
-        with atomic_file(self.path) as draft:
-            write_table(draft, map(self.formulas.escape, tables), self.path.suffix)
-        return self.formulas.as_problems(str(self.path))
+def read_rows(fitted: FittedRun, file: TableFile, keys: Sequence[str]) -> Rows:
+    """Predict the rows of a table, and keep some of its columns; features are kept for a model of bags alone."""
+    # A single block that grows: many small arrays, between large temporary ones, would fragment the memory.
+    seen, kept, features, buffer = Seen(), [], [], bytearray()
+    for texts, X in fitted.stream(file, keys, seen):
+        log_probs = fitted.clf.predict_log_proba(X)
+        buffer += log_probs.tobytes()
+        kept.append(texts)
+        features += [] if fitted.clf.bag_model_ is None else [X.rows]
+    whole = np.frombuffer(buffer, log_probs.dtype).reshape(seen.rows, -1)
+    encoded = EncodedRows(torch.cat(features), fitted.preparation) if features else None
+    return Rows(Table(file.path, pa.concat_tables(kept)), whole, encoded, seen)
 
 
 def predict_table(run: Run, instances: Path, out: Path, *, device: str = "cpu", **options: Any) -> Result:
@@ -186,7 +171,8 @@ def predict_table(run: Run, instances: Path, out: Path, *, device: str = "cpu", 
     device
         Device of networks.
     options
-        As in :func:`predict_part`.
+        ``id``, the column of ids (by default as in the fit, or found by its name); ``keep``, further columns to copy;
+        ``raw_text``, whether to write text to CSV unchanged, even if a spreadsheet would run it as a formula.
     """
     fitted = FittedRun.load(run, device)
     seen = predict_part(fitted, instances, out, **options)
@@ -197,25 +183,13 @@ def predict_part(
     fitted: FittedRun, instances: Path, out: Path, *, id: str | None = None, keep: Sequence[str] = (),
     raw_text: bool = False,
 ) -> Seen:  # fmt: skip
-    """Write the predictions of :func:`predict_table`, and return what was seen.
-
-    Parameters
-    ----------
-    fitted, instances, out
-        The run and the files.
-    id
-        Column of ids; None: as in the fit, or found by its name.
-    keep
-        Further columns to copy.
-    raw_text
-        Write text to CSV unchanged, even if a spreadsheet would run it as a formula.
-    """
+    """Write the predictions of :func:`predict_table`, and return statistics of the rows."""
     output, seen = Output(out, [instances, *fitted.run.inputs], raw_text=raw_text), Seen()
     with open_table(instances) as file:
         names, of_run = file.names, fitted.content["plan"]["id"]
         wanted = id or (of_run if of_run in names else None)
         taken = fitted.preparation.names
-        ids = find_column(names, ID, given=wanted, file=str(instances), option="--id", taken=taken)
+        ids = find_column(names, ID, written=wanted, file=str(instances), option="--id", taken=taken)
         kept = list(dict.fromkeys([*([ids] if ids else []), *keep]))
         fitted.check_columns(names, str(instances), kept)
         notes = output.write(
@@ -224,48 +198,25 @@ def predict_part(
         )
     seen.notes += notes
     if not kept:
-        message = "there is no column of ids, so that rows are identified by their order; name a column with --id, or "
-        seen.notes.append(Problem("note", f"{message}copy columns with --keep", str(instances)))
+        message = "there is no column of ids, so that rows are identified by their order"
+        advice = "name a column with --id, or copy columns with --keep"
+        seen.notes.append(Problem("note", f"{message}; {advice}", str(instances)))
     return seen
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Predicted rows: some of their columns, the log-probabilities of classes, and features where they are needed."""
-
-    keys: Table
-    log_probs: np.ndarray
-    X: EncodedRows | None
-    seen: Seen
-
-
-def read_rows(fitted: FittedRun, file: TableFile, keys: Sequence[str]) -> Rows:
-    """Predict the rows of a table, and keep some of its columns; features are kept for a model of bags alone."""
-    # One block that grows: many small arrays, between the large ones that come and go, would leave holes in the memory.
-    seen, kept, features, buffer = Seen(), [], [], bytearray()
-    for texts, X in fitted.stream(file, keys, seen):
-        log_probs = fitted.clf.predict_log_proba(X)
-        buffer += log_probs.tobytes()
-        kept.append(texts)
-        features += [] if fitted.clf.bag_model_ is None else [X.rows]
-    whole = np.frombuffer(buffer, log_probs.dtype).reshape(seen.rows, -1)
-    encoded = EncodedRows(torch.cat(features), fitted.preparation) if features else None
-    return Rows(Table(file.path, pa.concat_tables(kept)), whole, encoded, seen)
 
 
 def add_predictions(kept: pa.Table, probs: np.ndarray, classes: Any, file: str) -> pa.Table:
     """Append columns of predictions to columns of a file: the most probable class, and the probability of each."""
     text = pa.array(map(str, classes.tolist()))
-    names = ["predicted", *(f"p_{name}" for name in text.to_pylist())]
-    raise_if_clash(names, kept.column_names, file)
     best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
-    return pa.table([*kept.columns, text.take(best), *map(pa.array, probs.T)], names=[*kept.column_names, *names])
+    names = [f"p_{name}" for name in text.to_pylist()]
+    return _append(kept, {"predicted": text.take(best), **dict(zip(names, probs.T, strict=True))}, file)
 
 
-def raise_if_clash(names: Sequence[str], kept: Sequence[str], file: str) -> None:
-    """Raise an error for columns that are copied and have the name of a result."""
-    if clash := [name for name in kept if name in names]:
+def _append(kept: pa.Table, results: dict[str, Any], file: str) -> pa.Table:
+    """Append columns of results; a column that is copied and has the name of a result is an error."""
+    if clash := [name for name in kept.column_names if name in results]:
         raise fail("the column has the name of one of the results; rename it", file, None, clash[0])
+    return pa.table([*kept.columns, *map(pa.array, results.values())], names=[*kept.column_names, *results])
 
 
 def predict_groups_table(
@@ -280,7 +231,7 @@ def predict_groups_table(
     Parameters
     ----------
     run, instances, out, raw_text, device
-        As in :func:`predict_table` and :func:`predict_part`.
+        As in :func:`predict_table`.
     groups
         A file with the ids of groups, or of the rows of pairs or triplets; other columns are not read. The file of
         instances is allowed if it has a column of groups.
@@ -293,10 +244,9 @@ def predict_groups_table(
     output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
     plan, place = fitted.plan_for(instances, groups, aggregate)
     source, kind = plan.sources[0], find_kind(str(plan.sources[0].aggregate))
-    name, inputs = ("group" if kind.size is None else "id"), fitted.content["inputs"]
-    named: dict[str, Any] = {"id": id, "group": group}
-    named[name] = named[name] or inputs[name]
-    plan = replace(plan, **named)
+    name, named = ("group" if kind.size is None else "id"), {"id": id, "group": group}
+    named[name] = named[name] or fitted.content["inputs"][name]
+    plan = replace(plan, **named)  # type: ignore[arg-type]
     with open_files(plan) as (file, of_groups):
         if source.group not in of_groups.names:
             source = replace(source, group=None)
@@ -337,11 +287,10 @@ def _predict_groups(
     if aggregate.outcome == "yes_no":
         return add_predictions(kept, np.stack([1 - expected, expected], 1), np.arange(2), file)
     whole = round_counts(expected, groups.sizes.numpy()) if counted else np.rint(expected).astype(np.int64)
-    of_classes = [f"_{name}" for name in clf.classes_.tolist()] if counted else [""]
-    names = [*(f"predicted{name}" for name in of_classes), *(f"expected{name}" for name in of_classes), "p_predicted"]
-    raise_if_clash(names, kept.column_names, file)
-    columns = [*np.atleast_2d(whole.T), *np.atleast_2d(expected.T), probability(whole)]
-    return pa.table([*kept.columns, *map(pa.array, columns)], names=[*kept.column_names, *names])
+    classes = [f"_{name}" for name in clf.classes_.tolist()] if counted else [""]
+    names = [f"{what}{name}" for what in ("predicted", "expected") for name in classes]
+    columns = [*np.atleast_2d(whole.T), *np.atleast_2d(expected.T)]
+    return _append(kept, {**dict(zip(names, columns, strict=True)), "p_predicted": probability(whole)}, file)
 
 
 def round_counts(expected: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -364,9 +313,10 @@ def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
     named = named.drop_null().unique()
     which = find(of_rows, named)
     sizes = np.bincount(which[which >= 0], minlength=len(named))
-    for place in np.flatnonzero(sizes == 0)[:1].tolist():
-        message = f"group {named[place].as_py()!r} has no rows in column {key} of {rows.file}; leave it out, or predict"
-        problems.append(Problem("error", f"{message} the groups that rows name with --groups {rows.file}", table.file))
+    if empty := named.filter(pa.array(sizes == 0)).to_pylist():
+        are = f"group {empty[0]!r} has" if len(empty) == 1 else f"{len(empty):,} groups ({list_some(empty)}) have"
+        advice = f"delete such lines, or predict the groups that rows name with --groups {rows.file}"
+        problems.append(Problem("error", f"{are} no rows in column {key} of {rows.file}; {advice}", table.file))
     raise_errors(problems)
     if others := int((which < 0).sum()):
         message = f"{others:,} {'row is' if others == 1 else 'rows are'} in no group of {table.file}"
@@ -382,8 +332,8 @@ def _find_tuples(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
 
 
 def disaggregate_table(
-    run: Run, instances: Path, groups: Path, out: Path, *, aggregate: str | None = None, drop_unmatched: bool = False,
-    raw_text: bool = False, device: str = "cpu",
+    run: Run, instances: Path, groups: Path, out: Path, *, aggregate: str | None = None,
+    drop_unmatched: bool | None = None, raw_text: bool = False, device: str = "cpu",
     read_rows: Callable[[FittedRun, TableFile, Sequence[str]], Rows] = read_rows,
 ) -> Result:  # fmt: skip
     """Write the probability of each class for rows in observed groups, given the observations.
@@ -394,13 +344,13 @@ def disaggregate_table(
     Parameters
     ----------
     run, instances, out, raw_text, device
-        As in :func:`predict_table` and :func:`predict_part`.
+        As in :func:`predict_table`.
     groups
         A file of observations, of the rows of the fit or of others.
     aggregate
         The kind of observation in the file, if the run was fitted to several.
     drop_unmatched
-        Leave out rows and groups that have no partner in the other file.
+        Leave out rows and groups that have no partner in the other file; None: as in the fit.
     read_rows
         Predicts the rows of a file.
     """
@@ -408,7 +358,9 @@ def disaggregate_table(
 
     fitted = FittedRun.load(run, device)
     output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
-    plan = replace(fitted.plan_for(instances, groups, aggregate)[0], drop_unmatched=drop_unmatched)
+    plan, _ = fitted.plan_for(instances, groups, aggregate)
+    if drop_unmatched is not None:
+        plan = replace(plan, drop_unmatched=drop_unmatched)
     predicted: list[Rows] = []
 
     def read(file: TableFile, keys: list[str]) -> Table:

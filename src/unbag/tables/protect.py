@@ -17,7 +17,7 @@ from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.counts import MAX_SCALE, MIN_SCALE
 from unbag.tables.files import open_table
-from unbag.tables.predict import check_format, write_table
+from unbag.tables.output import check_format, write_table
 from unbag.tables.published_files import publish
 from unbag.tables.roles import GROUP, SIZE, find_column
 
@@ -100,7 +100,7 @@ def protect_counts(
         )
     with open_table(counts) as file:
         table = file.read(as_text=file.names)
-    size = find_column(table.names, SIZE, given=None, file=table.file, option="--classes", taken=classes or ())
+    size = find_column(table.names, SIZE, written=None, file=table.file, option="--classes", taken=classes or ())
     group = _find_group(table, group, [name for name in table.names if name != size and name not in (classes or ())])
     names = classes or tuple(name for name in table.names if name not in (group, size))
     exact = _read_exact(table, names)
@@ -119,12 +119,12 @@ def protect_counts(
     return len(table), [*notes, Problem("note", f"{promise} {path.name} describes it to fit", str(out))]
 
 
-def _find_group(table: Table, given: str | None, free: Sequence[str]) -> str:
+def _find_group(table: Table, written: str | None, free: Sequence[str]) -> str:
     """Return the column of ids: by its name, or the only one of those that are free, or of these without numbers.
 
     A column of numbers is read as counts unless an option names it, because ids are not protected.
     """
-    column = find_column(table.names, GROUP, given=given, file=table.file, option="--group")
+    column = find_column(table.names, GROUP, written=written, file=table.file, option="--group")
     if column is not None:
         return column
     words = [name for name in free if not (read_cells(table.column(name)).kind == NUMBER).any()]

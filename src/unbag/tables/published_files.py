@@ -30,13 +30,8 @@ def sidecar_path(counts: Path) -> Path:
 def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
     """Return the file options by which a table was published; an empty dict if no statement belongs to it.
 
-    Parameters
-    ----------
-    counts
-        The table.
-    named
-        A statement that the caller names. Without a digest it applies to any table. None: the statement beside the
-        table, which must have the digest of the table.
+    ``named`` is a statement that the caller names, which applies to any table if it has no digest. Otherwise the
+    statement beside the table is used, which must have the digest of the table.
     """
     path = named or sidecar_path(counts)
     if named is None and not path.exists():
@@ -51,32 +46,20 @@ def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
     if (statement := _find_statement(content, digest)) is not None:
         return _options(statement)
     if DIGEST not in content:
-        raise fail(
-            f"the digest of the table that this file describes is missing; if it describes {counts.name} as it is "
-            f'now, add the line {DIGEST} = "{digest}", or name the file with --published',
-            str(path),
-        )
+        message = "the digest of the table that this file describes is missing"
+        advice = f'if it describes {counts.name} as it is now, add the line {DIGEST} = "{digest}"'
+        raise fail(f"{message}; {advice}, or name the file with --published", str(path))
     message = f"{counts.name} has changed since this file was written for it"
     advice = "restore the table, or remove this file and describe the table with the options for published counts"
     raise fail(f"{message}; {advice}", str(path))
 
 
 def publish(counts: Path, write: Callable[[Path], None], options: dict[str, Any], promise: str) -> Path:
-    """Write a table and the statement how it was published, and return the path of the statement.
+    """Write a table by a function and a statement of its file options, and return the path of the statement.
 
     The table that is in place always has its statement: while one table replaces another, the statement of the new
     table is there before the table, and contains that of the old one. Where a step fails, both files stay as they were.
-
-    Parameters
-    ----------
-    counts
-        The table.
-    write
-        A function that writes the content of the table to a path.
-    options
-        The file options to read the table by.
-    promise
-        A sentence for people who open the statement.
+    ``promise`` is a sentence for people who open the statement.
     """
     path = sidecar_path(counts)
     before = path.read_bytes() if path.exists() else None
@@ -109,18 +92,15 @@ def _raise_if_unbound(counts: Path) -> None:
     stem = counts.name.removesuffix(".gz").rpartition(".")[0]
     path = counts.with_name(f"{stem}.published.toml")
     if stem and path.exists():
-        raise fail(
-            f"the file may describe any table whose name begins with {stem}; if it describes {counts.name}, rename it "
-            f'to {sidecar_path(counts).name} and add the line {DIGEST} = "{sha256(counts)}", or name it with '
-            "--published; otherwise move it elsewhere",
-            str(path),
-        )
+        line = f'rename it to {sidecar_path(counts).name} and add the line {DIGEST} = "{sha256(counts)}"'
+        advice = f"if it describes {counts.name}, {line}, or name it with --published; otherwise move it elsewhere"
+        raise fail(f"the file may describe any table whose name begins with {stem}; {advice}", str(path))
 
 
 def _find_statement(content: dict[str, Any], digest: str) -> dict[str, Any] | None:
     """Return the statement about the table with a digest: that of the file, or the one that it replaced."""
     statements = (content, content.get(REPLACED, {}))
-    return next((one for one in statements if one.get(DIGEST) == digest), None)
+    return next((statement for statement in statements if statement.get(DIGEST) == digest), None)
 
 
 def _options(statement: dict[str, Any]) -> dict[str, Any]:
@@ -145,6 +125,6 @@ def _load(path: Path) -> dict[str, Any]:
     content = read_toml(path)
     if not isinstance(content.get(REPLACED, {}), dict):
         raise fail(f"{REPLACED} must be a table of settings", str(path))
-    if strange := [name for name in content if name not in (*KEYS, DIGEST, REPLACED)]:
-        raise fail(f"there is no setting {strange[0]!r} of published counts; choose from {', '.join(KEYS)}", str(path))
+    if unknown := [name for name in content if name not in (*KEYS, DIGEST, REPLACED)]:
+        raise fail(f"there is no setting {unknown[0]!r} of published counts; choose from {', '.join(KEYS)}", str(path))
     return content

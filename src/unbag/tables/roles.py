@@ -12,6 +12,7 @@ from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import find_kind, needs_arguments, parameters
 from unbag.tables.options import Plan, Source
 
+# Names of columns; capitals, spaces and dashes do not matter.
 ID = ("id", "row", "row_id", "instance", "instance_id", "item", "item_id", "key")
 GROUP = ("group", "group_id", "bag", "bag_id", "cohort", "cohort_id")
 SUBJECT = ("subject", "subject_id", "person_id", "patient_id", "participant_id")
@@ -46,18 +47,12 @@ class InstanceColumns:
 
 @dataclass(frozen=True)
 class Polarity:
-    """The meaning of 1 in a column of answers.
-
-    Parameters
-    ----------
-    contrary
-        Whether 1 means for the first of two what it usually means for the second, or the contrary for bags and pairs.
-    negated
-        Whether 1 and 0 are exchanged on top of that.
-    """
+    """The meaning of 1 in a column of answers."""
 
     contrary: bool = False
+    """Whether 1 means for the first of two what it usually means for the second, or the contrary for bags and pairs."""
     negated: bool = False
+    """Whether 1 and 0 are exchanged on top of that."""
 
     @property
     def relation(self) -> Literal["<", ">", "<=", ">="]:
@@ -79,10 +74,10 @@ class SourceColumns:
     """Roles of the columns of a file of observations, and the kind of these."""
 
     aggregate: str
-    """As it was written, with its arguments."""
+    """The kind as it was written, with its arguments."""
     kind: type[Aggregate]
     certain: bool
-    """Whether the kind was given, or the columns leave no doubt about it."""
+    """Whether the kind was given, or follows from the columns without doubt."""
     group: str | None = None
     members: tuple[str, ...] = ()
     observed: str | None = None
@@ -102,6 +97,11 @@ class SourceColumns:
         return self.members or ((self.group,) if self.group else ())
 
     @property
+    def counted(self) -> bool:
+        """Whether the observations are counts of each class, exact or as published."""
+        return self.kind.outcome in ("class_counts", "published_counts")
+
+    @property
     def is_exchanged(self) -> bool:
         """Whether 1 stands for what the aggregate calls 0; in triplets, the contrary is about other members instead."""
         contrary = self.polarity.contrary and (self.kind.column or NO_WORDS).contrary_order is None
@@ -111,23 +111,23 @@ class SourceColumns:
 def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Sequence[str]]) -> InstanceColumns:
     """Find id, group, label, subject and features among the columns of the instances.
 
-    Without a name that is known, the group is the only column that occurs in the files of observations, ``sources``.
+    Without a known name, the group is the only column that occurs in the files of observations, ``sources``.
     """
     file = str(plan.instances)
     named = {*(plan.features or ()), *plan.categorical}
-    id = find_column(names, ID, given=plan.id, file=file, option="--id", taken=named)
+    id = find_column(names, ID, written=plan.id, file=file, option="--id", taken=named)
     not_labels = {*named, *plan.exclude}
-    label = find_column(names, LABEL, given=plan.label, file=file, option="--label", taken=not_labels)
-    group = find_column(names, GROUP, given=plan.group, file=file, option="--group", taken=named)
+    label = find_column(names, LABEL, written=plan.label, file=file, option="--label", taken=not_labels)
+    group = find_column(names, GROUP, written=plan.group, file=file, option="--group", taken=named)
     if group is None:
         others, there = {*named, id, label, plan.subject}, {_plain(name) for columns in sources for name in columns}
         shared = [name for name in names if name not in others and _plain(name) in there]
         group = shared[0] if len(shared) == 1 else None
     for option in ("names", "labelled", "features", "exclude", "categorical", "trust"):
-        given = getattr(plan, option) or ()
-        _refuse_unknown([given] if isinstance(given, str) else given, names, file, f"--{option}")
+        columns = getattr(plan, option) or ()
+        _raise_if_unknown([columns] if isinstance(columns, str) else columns, names, file, f"--{option}")
     taken = {id, label, group, plan.names, plan.labelled}
-    subject = find_column(names, SUBJECT, given=plan.subject, file=file, option="--subject", taken=taken | not_labels)
+    subject = find_column(names, SUBJECT, written=plan.subject, file=file, option="--subject", taken=taken | not_labels)
     if subject is not None and subject in named:
         raise fail("the column of subjects cannot be a feature; name another one with --subject", file, None, subject)
     chosen = plan.features or tuple(name for name in names if name not in {*taken, subject})
@@ -140,10 +140,10 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
 def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instances: InstanceColumns) -> SourceColumns:
     """Infer the kind of observations in a file, and the roles of its columns."""
     file = str(source.file)
-    weight = find_column(names, (), given=source.group_weight, file=file, option="--group-weight")
+    weight = find_column(names, (), written=source.group_weight, file=file, option="--group-weight")
     rate = read_error_rate(source.error_rate)
     if isinstance(rate, str) and rate != "fit":
-        _refuse_unknown([rate], names, file, "--error-rate")
+        _raise_if_unknown([rate], names, file, "--error-rate")
     names = [name for name in names if name not in (weight, rate)]
     written, certain = (source.aggregate, True) if source.aggregate else _guess_kind(names, source, instances)
     with failing(file):
@@ -153,20 +153,16 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     keys = keys_in_source(names, source, kind, instances)
     ids: dict[str, Any] = {"group": keys[0]} if kind.size is None else {"members": tuple(keys)}
     columns = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
-    counted = kind.outcome in ("class_counts", "published_counts")
-    columns = _find_counts(columns, names, source, plan) if counted else _find_answers(columns, names, source)
+    columns = _find_counts(columns, names, source, plan) if columns.counted else _find_answers(columns, names, source)
     if kind.size is None and instances.group is None:
-        raise fail(
-            f"no column identifies the group of a row; call it group, or name it with --group, and write the "
-            f"same ids as in column {columns.group} of {file}",
-            str(plan.instances),
+        advice = (
+            f"call it group, or name it with --group, and write the same ids as in column {columns.group} of {file}"
         )
+        raise fail(f"no column identifies the group of a row; {advice}", str(plan.instances))
     if kind.size is not None and instances.id is None:
-        raise fail(
-            f"no column is named like the ids to which {', '.join(columns.members)} of {file} refer; "
-            f"the columns are {list_some(instances.features)}; name the right one with --id, or call it id",
-            str(plan.instances),
-        )
+        message = f"no column is named like the ids to which {', '.join(columns.members)} of {file} refer"
+        advice = f"the columns are {list_some(instances.features)}; name the right one with --id, or call it id"
+        raise fail(f"{message}; {advice}", str(plan.instances))
     used = {*columns.keys, columns.observed, columns.size, *columns.classes, *columns.scales}
     return replace(columns, unused=tuple(name for name in names if name not in used))
 
@@ -193,7 +189,7 @@ def keys_in_source(
     if kind.size is None:
         return [_find_group(names, source, instances)]
     if source.members is not None:
-        _refuse_unknown(source.members, names, file, "--members")
+        _raise_if_unknown(source.members, names, file, "--members")
         if len(source.members) != kind.size or len(set(source.members)) != kind.size:
             raise fail(f"--members must name {kind.size} different columns, got {', '.join(source.members)}", file)
         return [*source.members]
@@ -203,35 +199,24 @@ def keys_in_source(
     for words in choices:
         if all(word in plain for word in words):
             return [plain[word] for word in words]
-    some = " or ".join(",".join(words) for words in choices[:2])
-    raise fail(
-        f"no {kind.size} columns of row ids were found among {list_some(names)}; call them {some}, or name them with "
-        "--members",
-        file,
-    )
+    advice = f"call them {' or '.join(','.join(words) for words in choices[:2])}, or name them with --members"
+    raise fail(f"no {kind.size} columns of row ids were found among {list_some(names)}; {advice}", file)
 
 
 def find_column(
-    names: Sequence[str],
-    words: Collection[str],
-    *,
-    given: str | None,
-    file: str,
-    option: str,
+    names: Sequence[str], words: Collection[str], *, written: str | None, file: str, option: str,
     taken: Collection[str | None] = (),
-) -> str | None:
-    """Return the column that the user has named, or else the one whose name is among some words.
-
-    Capitals, spaces and dashes do not matter. Columns that are ``taken`` have another role.
+) -> str | None:  # fmt: skip
+    """Return the column that an option names, or else the column whose name is among some words and is not taken.
 
     Examples
     --------
-    >>> find_column(["Age", "Cohort ID"], GROUP, given=None, file="people.csv", option="--group")
+    >>> find_column(["Age", "Cohort ID"], GROUP, written=None, file="people.csv", option="--group")
     'Cohort ID'
     """
-    if given is not None:
-        _refuse_unknown([given], names, file, option)
-        return given
+    if written is not None:
+        _raise_if_unknown([written], names, file, option)
+        return written
     others = {*taken}
     like = [name for name in names if name not in others and _plain(name) in words]
     if len(like) > 1:
@@ -247,10 +232,9 @@ def kinds_of_size(size: int | None) -> list[type[Aggregate]]:
 def infer_polarity(
     kind: type[Aggregate], column: str, words: Sequence[str], members: Sequence[str], source: Source
 ) -> Polarity:
-    """Return the meaning of 1 by the name of a column of answers; refuse a name that leaves it open.
+    """Return the meaning of 1 by the words of the name of a column of answers; refuse an ambiguous name.
 
-    ``words`` are those of the name, and ``members`` the columns of row ids, in lower case. A relation that the source
-    gives has precedence.
+    ``members`` are the columns of row ids, in lower case. A relation in the options of the source takes precedence.
     """
     file, relations = str(source.file), "relation" in parameters(kind)
     if kind.column is None:
@@ -265,7 +249,7 @@ def infer_polarity(
     matches = [word for word in words if word in vocabulary.yes or word in vocabulary.contrary]
     doubt = any(word in vocabulary.doubtful for word in words) or len(matches) > 1
     if matches and members and not vocabulary.symmetric:
-        # A name such as "b higher than a" may also say which of the rows is meant: only the first, or second of three.
+        # A name such as "b higher than a" may also name the row that is meant: only the first, or second of three.
         until = next((place for place, word in enumerate(words) if word in ("than", "to", "from")), len(words))
         triplet = len(members) == 3
         fine = {*matches, *NOT, *HARMLESS, *members[triplet].split("_")} | ({"second"} if triplet else set())
@@ -283,18 +267,15 @@ def infer_polarity(
 def _find_counts(columns: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
     """Find the columns that count classes."""
     file, scales = str(source.file), source.noise_scale
-    _refuse_unknown(scales, names, file, "--noise-scale")
-    _refuse_unknown(plan.classes or (), names, file, "--classes")
+    _raise_if_unknown(scales, names, file, "--noise-scale")
+    _raise_if_unknown(plan.classes or (), names, file, "--classes")
     taken = (*columns.keys, *(plan.classes or ()), *scales)
-    size = find_column(names, SIZE, given=source.size, file=file, option="--size", taken=taken)
+    size = find_column(names, SIZE, written=source.size, file=file, option="--size", taken=taken)
     classes = plan.classes or tuple(name for name in names if name not in {*columns.keys, size, *scales})
     if len(classes) < 2:
-        raise fail(
-            f"proportions need a column of counts for each of at least two classes, but besides "
-            f"{', '.join(columns.keys)} there is {'only ' + classes[0] if classes else 'none'}; for one column of 0 "
-            "and 1 use --aggregate multiple_instance",
-            file,
-        )
+        message = "proportions need a column of counts for each of at least two classes, but besides "
+        message += f"{', '.join(columns.keys)} there is {'only ' + classes[0] if classes else 'none'}"
+        raise fail(f"{message}; for one column of 0 and 1 use --aggregate multiple_instance", file)
     if len(scales) not in (0, 1, len(classes)):
         expected = f"one column, or one for each of the {len(classes)} classes"
         raise fail(f"--noise-scale must name {expected}, got {len(scales)}", file)
@@ -304,12 +285,11 @@ def _find_counts(columns: SourceColumns, names: Sequence[str], source: Source, p
 def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) -> SourceColumns:
     """Find the column of what was observed, and what 1 means in it."""
     file, words, members = str(source.file), columns.kind.column or NO_WORDS, columns.members
-    others = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
-    known = {*NEUTRAL, "relation", *words.contrary, *(word for one in (words, *others) for word in one.yes)}
+    kinds = [kind.column for kind in AGGREGATES.values() if kind.column and kind.outcome == "yes_no"]
+    known = {*NEUTRAL, "relation", *words.contrary, *(word for kind in (words, *kinds) for word in kind.yes)}
     free = [name for name in names if name not in columns.keys]
-    observed = find_column(names, known, given=source.observed, file=file, option="--observed", taken=columns.keys) or (
-        free[0] if len(free) == 1 else None
-    )
+    observed = find_column(names, known, written=source.observed, file=file, option="--observed", taken=columns.keys)
+    observed = observed or (free[0] if len(free) == 1 else None)
     if observed is None:
         advice = "add one of 0 and 1 and call it label"
         if free:
@@ -325,17 +305,14 @@ def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) 
 def _find_group(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
     if source.group is None and instances.group in names:
         return str(instances.group)
-    file, option = str(source.file), "--group-in-groups"
-    called = () if instances.group is None else (_plain(instances.group),)
-    column = find_column(names, called, given=source.group, file=file, option=option)
-    column = column or find_column(names, GROUP, given=None, file=file, option=option)
-    if column is None:
-        raise fail(
-            f"no column holds the id of the group; the columns are {list_some(names)}; call it as in the file of "
-            "instances, or name it with --group-in-groups",
-            file,
-        )
-    return column
+    same = () if instances.group is None else (_plain(instances.group),)
+    for words in (same, GROUP):
+        column = find_column(names, words, written=source.group, file=str(source.file), option="--group-in-groups")
+        if column is not None:
+            return column
+    advice = "call it as in the file of instances, or name it with --group-in-groups"
+    message = f"no column contains the id of the group; the columns are {list_some(names)}"
+    raise fail(f"{message}; {advice}", str(source.file))
 
 
 def _guess_kind(names: Sequence[str], source: Source, instances: InstanceColumns) -> tuple[str, bool]:
@@ -365,7 +342,7 @@ def _plain(name: str) -> str:
     return "_".join(name.strip().lower().replace("-", " ").replace("_", " ").split())
 
 
-def _refuse_unknown(columns: Collection[str], names: Sequence[str], file: str, option: str) -> None:
+def _raise_if_unknown(columns: Collection[str], names: Sequence[str], file: str, option: str) -> None:
     there = {*names}  # there may be many
     for name in columns:
         if name not in there:
