@@ -7,59 +7,23 @@ import re
 import signal
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from io import StringIO
-from itertools import count, product
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from known_paths import Path, Scaled, make_problem
 from rich.console import Console
 
-from unbag import AggregateClassifier, CrossFitting, Groups, LabelProportions, PairwiseSimilarity
+from unbag import AggregateClassifier, CrossFitting, Groups, PairwiseSimilarity
 from unbag._utils.findings import UnbagWarning
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.labels import Categorical
 from unbag.ensemble import ProgressBar, Schedule, estimate_accuracy, fit_candidates, fit_ensemble, fit_mixture
 from unbag.learners import Problem
 from unbag.training import Observations
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """A model whose logits are the columns times a factor."""
-
-    factor: float
-
-    def outputs(self, X):
-        return X * self.factor
-
-
-@dataclass(frozen=True)
-class Path:
-    """A learner whose path has given factors; it records the steps that were asked for and the starts."""
-
-    name: str
-    factors: tuple[float, ...]
-    log: tuple = ()
-
-    def prepare(self, problem, seed):
-        return replace(self, log=[])
-
-    def path(self, problem, start, seed):
-        for factor in self.factors:
-            self.log.append(factor)
-            yield Scaled(factor)
-
-
-def make_problem(n_groups=24, size=4, sharpness=3.0, seed=0):
-    """Counts of two classes whose true logits are ``sharpness`` times the columns."""
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.randn(n_groups * size, 2, generator=generator)
-    labels = torch.multinomial((sharpness * X).softmax(1), 1, generator=generator)[:, 0]
-    groups = Groups.from_sizes([size] * n_groups)
-    z = LabelProportions().observe(labels, groups, 2)
-    return Problem.create(X, [Observations(LabelProportions(), groups, z, 2)], Categorical(2)), labels
 
 
 def test_a_path_ends_when_its_held_out_score_stops_improving_and_all_folds_take_the_best_step_together():
@@ -143,13 +107,58 @@ def test_the_result_does_not_depend_on_the_number_of_jobs(n_jobs):
     assert torch.equal(one.weights, several.weights)
 
 
-def test_a_time_limit_ends_paths_and_stages():
-    problem, _ = make_problem(40)
-    ticks = count()
-    stages = ((Path("first", (1.0, 2.0, 3.0)),), (Path("second", (3.0,)),))
-    candidates = fit_candidates(problem, Schedule(stages, time_limit=1.0, clock=lambda: float(next(ticks))))
-    assert [c.name for c in candidates] == ["first"]
-    assert candidates[0].n_steps == 1
+@dataclass
+class Clock:
+    """A clock that learners move on."""
+
+    now: float = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@dataclass(frozen=True)
+class Slow(Path):
+    """A learner whose steps take a second of a clock."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def prepare(self, problem, seed):
+        return self
+
+    def path(self, problem, start, seed):
+        for factor in self.factors:
+            self.clock.now += 1
+            yield Scaled(factor)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expected"),
+    [
+        (100.0, {"first": 4, "second": 4}),  # all: 5 and 2 seconds for each fold
+        (21.0, {"first": 4}),  # no fold of the second learner would end in time
+        (6.0, {"first": 4}),  # each fold has a share of the time
+        (2.5, {"first": 3}),  # the first folds alone
+        (0.0, {"first": 1}),  # at least one step
+    ],
+)
+def test_a_deadline_ends_paths_and_keeps_what_is_ready(deadline, expected):
+    problem, _ = make_problem(60)
+    clock = Clock()
+    stages = ((Slow("first", (0.5, 1.0, 2.0, 3.0, 3.0), clock=clock),), (Slow("second", (2.0, 3.0), clock=clock),))
+    candidates = fit_candidates(problem, Schedule(stages, deadline=deadline, clock=clock, min_relative_gain=0))
+    assert {c.name: len(c.models) for c in candidates} == expected
+    assert clock.now <= deadline + 1  # the step that was begun
+
+
+def test_a_result_of_some_folds_predicts_only_their_groups():
+    problem, _ = make_problem(60)
+    clock = Clock()
+    schedule = Schedule(((Slow("only", (2.0,), clock=clock),),), deadline=2.5, clock=clock)
+    mixture = fit_ensemble(problem, schedule)
+    folds = schedule.assign_folds(problem, mixture.n_folds)
+    assert mixture.n_folds == 3
+    assert torch.equal(folds >= 0, mixture.out_of_fold.isfinite().all(1))
 
 
 def test_an_interrupt_keeps_finished_candidates():

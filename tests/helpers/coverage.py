@@ -1,7 +1,7 @@
 """How often intervals of the estimated accuracy contain the actual accuracy, on simulated data.
 
-``python tests/helpers/coverage.py LINES.jsonl --jobs 16 --seeds 1000 1240`` fits one classifier for each seed and appends
-a line for each to a file; seeds that the file has are left out. ``--summary`` prints figures from the file.
+``python tests/helpers/coverage.py LINES.jsonl --jobs 16 --seeds 1000 1240`` fits one classifier for each seed and
+appends a line for each to a file; seeds that the file has are left out. ``--summary`` prints figures from the file.
 Seeds below 1000 were used to develop the estimate.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,9 @@ from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows
-from unbag.ensemble.jobs import Align, Candidate, Schedule, fit_candidates
+from unbag.ensemble.candidates import Align, Candidate
+from unbag.ensemble.jobs import Schedule
+from unbag.ensemble.scheduler import fit_candidates
 from unbag.learners import Problem
 
 PRIOR_GROUPS = 1.0
@@ -73,9 +74,8 @@ def fit_ensemble(
     further
         Candidates that were fitted elsewhere.
     """
-    end = math.inf if schedule.time_limit is None else schedule.clock() + schedule.time_limit
     candidates = fit_candidates(problem, schedule, align)
-    return fit_mixture([*further, *candidates], problem, lambda: schedule.clock() > end)
+    return fit_mixture([*further, *candidates], problem, lambda: schedule.clock() > schedule.deadline)
 
 
 def fit_mixture(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from threading import Lock
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+if TYPE_CHECKING:
+    from unbag.ensemble.jobs import Path
 
 
 class Progress:
@@ -25,11 +28,11 @@ class Progress:
     def begin(self, n_jobs: int) -> None:
         """Announce how many jobs there are at most."""
 
-    def end_step(self, name: str, score: float) -> None:
-        """Report a step of a path and its held-out score."""
+    def end_job(self, name: str, fold: int, path: Path) -> None:
+        """Report a job that is finished: a learner and its path on a fold."""
 
-    def end_jobs(self, n_jobs: int = 1) -> None:
-        """Report jobs that are finished, or not needed."""
+    def skip_jobs(self, n_jobs: int) -> None:
+        """Report jobs that are not needed."""
 
 
 class ProgressBar(Progress):
@@ -47,7 +50,7 @@ class ProgressBar(Progress):
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("fit", total=0, job=1, best="")
-        self._lock, self._done, self._total, self._best_score = Lock(), 0, 0, -math.inf
+        self._done, self._total, self._best_score = 0, 0, -math.inf
 
     def __enter__(self) -> ProgressBar:
         self._bar.start()
@@ -59,17 +62,17 @@ class ProgressBar(Progress):
     def begin(self, n_jobs: int) -> None:
         """Set the length of the bar."""
         self._done, self._total = 0, n_jobs
-        self._bar.update(self._task, total=n_jobs, completed=0, job=1)
+        self.skip_jobs(0)
 
-    def end_step(self, name: str, score: float) -> None:
-        """Show the best held-out score of all jobs so far, and the learner that has it."""
-        with self._lock:
-            if score > self._best_score:
-                self._best_score = score
-                self._bar.update(self._task, best=f"best held-out score {score:.4g} ({name})")
+    def end_job(self, name: str, fold: int, path: Path) -> None:
+        """Move the bar on, and show the best held-out score of all jobs so far with the learner that has it."""
+        if path.score > self._best_score:
+            self._best_score = path.score
+            self._bar.update(self._task, best=f"best held-out score {path.score:.4g} ({name})")
+        self.skip_jobs(1)
 
-    def end_jobs(self, n_jobs: int = 1) -> None:
+    def skip_jobs(self, n_jobs: int) -> None:
         """Move the bar on."""
-        with self._lock:
-            self._done += n_jobs
-            self._bar.update(self._task, completed=self._done, job=min(self._done + 1, self._total))
+        self._done += n_jobs
+        job = min(self._done + 1, self._total)
+        self._bar.update(self._task, total=self._total, completed=self._done, job=job)

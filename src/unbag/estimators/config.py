@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
@@ -69,11 +71,21 @@ class Thresholds:
     """Clusterings from which classes without names are found."""
     min_groups_for_validation: int = 21
     """With fewer groups, a single validation part would be too small to choose by, and nothing is held out."""
+    share_of_time_for_training: float = 0.8
+    """Of a time limit; estimates and checks after training take at most the rest."""
+    seconds_before_processes: float = 1.0
+    """Processes take 2 seconds of a core to start, and end a minute after the last fit."""
     max_group_size_to_remember: int = 32
     """In larger groups, the predictions of the last epoch are too old for Algorithm 1."""
 
 
-def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds: Thresholds | None = None) -> Schedule:
+def resolve(
+    problem: Problem,
+    parameters: dict[str, Any],
+    seed: int,
+    thresholds: Thresholds | None = None,
+    begun: float | None = None,
+) -> Schedule:
     """Resolve the parameters of the estimator for a problem.
 
     Parameters
@@ -86,9 +98,13 @@ def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds:
         Seed of all random number generators.
     thresholds
         Numbers to use in place of the defaults.
+    begun
+        When the fit began, by ``time.monotonic``; None is now.
     """
     t = thresholds or Thresholds()
     n_folds, single_split = _resolve_folds(problem, parameters, t)
+    in_threads = is_by_algorithm(parameters) or not isinstance(problem.X, Tensor) or parameters["device"] != "cpu"
+    limit = resolve_time_limit(parameters["time_limit"])
     return Schedule(
         starts=() if is_by_algorithm(parameters) else _resolve_starts(problem, t),
         stages=_resolve_stages(problem, parameters, t),
@@ -98,27 +114,36 @@ def resolve(problem: Problem, parameters: dict[str, Any], seed: int, thresholds:
         min_step_gain=t.min_step_gain,
         min_relative_gain=t.min_relative_gain if problem.n_groups > t.few_groups else 0.0,
         n_jobs=1 if make_launcher(parameters).several else resolve_n_jobs(parameters["n_jobs"]),
-        time_limit=_resolve_time_limit(parameters["time_limit"]),
+        seconds_before_processes=None if in_threads or _is_nested() else t.seconds_before_processes,
+        deadline=(time.monotonic() if begun is None else begun) + t.share_of_time_for_training * limit,
         seed=seed,
         progress=ProgressBar() if parameters["verbose"] else Progress(),
     )
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Return the number of jobs that run at a time, by the conventions of joblib; None is all cores."""
+    """Return the number of jobs that run at a time, by the conventions of joblib.
+
+    None is all cores, or 1 in a job of joblib, such as a search of scikit-learn.
+    """
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be a whole number other than 0, or None for all cores; got {n_jobs!r}")
+    if n_jobs is None and _is_nested():
+        return 1
     return int(effective_n_jobs(-1 if n_jobs is None else int(n_jobs)))
 
 
-def _resolve_time_limit(time_limit: Any) -> float | None:
+def _is_nested() -> bool:
+    """Return whether this is a job of joblib, which has as many as there are cores."""
+    return bool(get_active_backend()[0].nesting_level)
+
+
+def resolve_time_limit(time_limit: Any) -> float:
+    """Return the time limit in seconds, infinity for None."""
     if time_limit is None:
-        return None
-    if (
-        isinstance(time_limit, bool)
-        or not isinstance(time_limit, int | float | np.number)
-        or not 0 < time_limit < math.inf
-    ):
+        return math.inf
+    is_number = isinstance(time_limit, int | float | np.number) and not isinstance(time_limit, bool)
+    if not is_number or not 0 < time_limit < math.inf:
         raise ValueError(f"time_limit must be a positive number of seconds, or None; got {time_limit!r}")
     return float(time_limit)
 

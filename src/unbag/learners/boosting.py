@@ -100,11 +100,16 @@ class Boosting:
         booster, base, cache = self._make_booster(problem, seed), problem.constant_outputs, dict[str, Any]()
         if booster is None:
             return
-        for step in range(1, self.n_steps + 1):
-            objective = _Objective(problem, base, start if step == 1 else None, self.overrelaxation)
-            for _ in range(self.rounds_per_step):
-                booster.update(fobj=objective)
-            yield BoostingModel(booster, step * self.rounds_per_step, base, cache)
+        try:
+            for step in range(self.n_steps):
+                objective = _Objective(problem, base, None if step else start, self.overrelaxation)
+                for _ in range(self.rounds_per_step):
+                    if problem.watch.seconds_left() <= 0:
+                        break
+                    booster.update(fobj=objective)
+                yield BoostingModel(booster, booster.current_iteration(), base, cache)
+        finally:
+            cache.clear()  # it holds rows, which would be sent between processes
 
     def _make_booster(self, problem: Problem, seed: int) -> Any:
         """Return a booster without trees, or None where LightGBM can split no column."""

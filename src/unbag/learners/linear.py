@@ -14,7 +14,7 @@ from torch import Tensor
 from unbag.data.row_source import Rows
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.features import FEATURE_MAPS, FeatureMap, MakeFeatures
-from unbag.learners.problem import Problem
+from unbag.learners.problem import Problem, Watch
 
 MAX_CACHED_VALUES = 2**27
 """Features beyond which they are computed again in each pass rather than kept: 512 MiB."""
@@ -104,10 +104,10 @@ class Linear:
         def negative_log_likelihood(outputs: Tensor) -> Tensor:
             return -problem.smooth_log_likelihood(outputs)
 
-        weight = design.minimise(risk, weight, self.ridges[0], self.max_iter)
+        weight = design.minimise(risk, weight, self.ridges[0], self.max_iter, problem.watch)
         weight = _break_symmetry(weight, seed)
         for ridge in self.ridges:
-            weight = design.minimise(negative_log_likelihood, weight, ridge, self.max_iter)
+            weight = design.minimise(negative_log_likelihood, weight, ridge, self.max_iter, problem.watch)
             yield LinearModel(features, design.weight_of_features(weight))
 
 
@@ -146,8 +146,17 @@ class _Design:
         """Return the inputs of consecutive rows."""
         return self.kept or (self.features(part) for part in split_rows(self.X))
 
-    def minimise(self, loss: Callable[[Tensor], Tensor], weight: Tensor, ridge: float, max_iter: int) -> Tensor:
-        """Minimise a loss of the outputs of all rows with a ridge penalty on all weights but the intercept."""
+    def minimise(
+        self, loss: Callable[[Tensor], Tensor], weight: Tensor, ridge: float, max_iter: int, watch: Watch
+    ) -> Tensor:
+        """Minimise a loss of the outputs of all rows with a ridge penalty on all weights but the intercept.
+
+        It ends early when no time is left.
+        """
+
+        def stop(values: np.ndarray) -> None:
+            if watch.seconds_left() <= 0:
+                raise StopIteration
 
         def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
             current = torch.from_numpy(values).float().view(weight.shape)
@@ -170,5 +179,6 @@ class _Design:
             return float(value.detach()) + penalty, gradient.double().numpy().ravel()
 
         options = {"maxiter": max_iter, "maxcor": HISTORY_SIZE, "ftol": MIN_RELATIVE_DECREASE}
-        found = minimize(objective, weight.double().numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
+        first = weight.double().numpy().ravel()
+        found = minimize(objective, first, jac=True, method="L-BFGS-B", options=options, callback=stop)
         return torch.from_numpy(found.x).float().view(weight.shape)

@@ -170,6 +170,8 @@ class Network:
             targets = problem.targets(outputs, self.overrelaxation)  # E-step
             with drawing():
                 for batch in islice(batches, n_updates):  # M-step
+                    if problem.watch.seconds_left() <= 0:
+                        break
                     rows = gather_rows(X, batch.to(X.device))
                     risk = self._risk(problem, module(rows), targets[batch].to(rows.device))
                     optimiser.zero_grad()
