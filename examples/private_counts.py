@@ -22,7 +22,8 @@ from sklearn.metrics import roc_auc_score
 import unbag
 from unbag import published
 from unbag.noise import read_noise
-from unbag.tables.protect import Protection, protect_counts
+from unbag.tables.options import Protection
+from unbag.tables.protect import protect_counts
 
 if find_spec("opendp") is None:
     sys.exit('noise that keeps a promise comes from OpenDP: pip install "unbag[private]"')

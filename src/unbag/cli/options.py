@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from unbag.tables.options import NetworkOptions, Option, Plan, Source, Training, options_of
+from unbag.tables.options import NetworkOptions, Option, Plan, Protection, Source, Training, options_of
 
 FILE_OPTIONS = {**options_of(Source), **options_of(Plan)}
 OPTIONS = {**FILE_OPTIONS, **options_of(Training), **options_of(NetworkOptions)}
 
+PROTECTION = options_of(Protection)
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def with_options(names: Iterable[str]) -> Callable[[Command], Command]:
-    """Add options by name to the signature of a command, which receives them as ``**options``; None if not passed."""
+def with_options(options: Mapping[str, Option]) -> Callable[[Command], Command]:
+    """Add options to the signature of a command, which receives them as ``**options``; None if not passed."""
 
     def decorate(command: Command) -> Command:
         parameters = inspect.signature(command, eval_str=True).parameters.values()
         first = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         last = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-        made = [last[0].replace(name=name, default=None, annotation=_as_typer(name, OPTIONS[name])) for name in names]
+        made = [
+            last[0].replace(name=name, default=None, annotation=_as_typer(name, option))
+            for name, option in options.items()
+        ]
         command.__signature__ = inspect.Signature([*first, *made, *last])  # type: ignore[attr-defined]
         return command
 
     return decorate
+
+
+def select_options(*names: str) -> dict[str, Option]:
+    """Return some options by name."""
+    return {name: OPTIONS[name] for name in names}
 
 
 def passed(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,13 +51,7 @@ def passed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split(names: str) -> list[str]:
-    """Split text at commas.
-
-    Examples
-    --------
-    >>> split("age, town")
-    ['age', 'town']
-    """
+    """Split text at commas."""
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
@@ -72,7 +76,7 @@ def _as_typer(name: str, option: Option) -> Any:
 
 
 def _parse(option: Option, text: Any) -> Any:
-    """Return a number, or one of the words that may replace it."""
+    """Return a number, or a word that may replace it."""
     try:
         return text if text in option.words else option.type(text)
     except ValueError:

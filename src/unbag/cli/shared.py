@@ -28,16 +28,20 @@ def plain_errors(debug: bool) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:
-        console = Terminal(stderr=True, soft_wrap=True, highlight=False)
-        if debug:
-            console.print(traceback.format_exc(), markup=False)
-            raise typer.Exit(1) from error
         from unbag._utils.problems import TableError  # noqa: PLC0415 (only where something went wrong)
 
-        console.print(f"[red]{plain(str(error) or type(error).__name__)}[/red]")
+        if debug:
+            Terminal(stderr=True, soft_wrap=True, highlight=False).print(traceback.format_exc(), markup=False)
+            raise typer.Exit(1) from error
+        print_error(str(error) or type(error).__name__)
         if not isinstance(error, OSError | RunError | TableError):  # those say where they come from
-            console.print("To see where this comes from, run: unbag --debug ...")
+            Terminal(stderr=True).print("To see where this comes from, run: unbag --debug ...", highlight=False)
         raise typer.Exit(2) from error
+
+
+def print_error(message: str) -> None:
+    """Print a sentence on stderr in red."""
+    Terminal(stderr=True, soft_wrap=True, highlight=False).print(f"[red]{plain(message)}[/red]")
 
 
 def check_writable(path: Path) -> None:
@@ -57,9 +61,9 @@ class _Switches:
     def get_params(self, ctx: Any) -> list[Any]:
         """Return arguments and options, those of help too."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for one in params:
-            if getattr(one, "is_flag", False):
-                one.metavar = ""
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
         return params
 
 
@@ -97,7 +101,6 @@ class Commands(CommandGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command; an error names the package that it is part of, if that is not installed."""
         if args[0] in plugins.EXPERIMENTS[plugins.COMMANDS] and self.get_command(ctx, args[0]) is None:
-            message = plugins.how_to_install(f"unbag {args[0]}")
-            Terminal(stderr=True, soft_wrap=True, highlight=False).print(f"[red]{plain(message)}[/red]")
+            print_error(plugins.how_to_install(f"unbag {args[0]}"))
             raise typer.Exit(2)
         return super().resolve_command(ctx, args)

@@ -12,38 +12,30 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from unbag._utils.terminal import Terminal, visible
-from unbag.cli.options import FILE_OPTIONS, OPTIONS, passed, split, with_options
+from unbag.cli.options import FILE_OPTIONS, OPTIONS, PROTECTION, passed, select_options, split, with_options
 from unbag.cli.shared import RunFolder, check_writable, plain_errors
 from unbag.cli.tables_shown import show_checked, show_columns, show_fit, show_problems
 from unbag.persistence.run_folder import Run
-from unbag.tables.options import WHERE
+from unbag.tables.options import WHERE, Protection
 
 INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
 GROUPS = "One row per group, pair or triplet, with its observation."
-Instances = Annotated[Path, typer.Argument(help=INSTANCES)]
-Groups = Annotated[Path, typer.Argument(help=GROUPS)]
-OutFile = Annotated[Path, typer.Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
+Instances = Annotated[Path, Argument(help=INSTANCES)]
+Groups = Annotated[Path, Argument(help=GROUPS)]
+OutFile = Annotated[Path, Option("--out", "-o", help="The file to write, ending in .csv or .parquet.")]
 RawText = Annotated[
-    bool, typer.Option("--raw-text", help="Write text to CSV unchanged, even if a spreadsheet runs it as a formula.")
+    bool, Option("--raw-text", help="Write text to CSV unchanged, even if a spreadsheet runs it as a formula.")
 ]
 Published = Annotated[
-    Path | None,
-    typer.Option(help="TOML file that describes how the counts were published; by default FILE.published.toml."),
+    Path | None, Option(help="TOML file that describes how the counts were published; by default FILE.published.toml.")
 ]
-Engine = Annotated[
-    Literal["local", "ray"],
-    typer.Option(
-        rich_help_panel=WHERE,
-        help="local: this process; ray: a cluster (RAY_ADDRESS), or workers of this machine.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Also = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KIND=FILE", help="A further file of observations; may be repeated."),
-]
+ENGINE = "local: this process; ray: a cluster (RAY_ADDRESS), or workers of this machine."
+Engine = Annotated[Literal["local", "ray"], Option(rich_help_panel=WHERE, help=ENGINE)]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+Also = Annotated[list[str] | None, Option(metavar="KIND=FILE", help="A further file of observations; may be repeated.")]
 
 
 @with_options(FILE_OPTIONS)
@@ -54,49 +46,45 @@ def check(
     *,
     also: Also = None,
     published: Published = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if there are warnings.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Exit with code 1 if there are warnings.")] = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
     """Show how two files are understood, and list their problems.
 
-    Columns are found by their names; options name columns with other names.
+    Columns are found by their names; use options if yours have other names.
 
     The exit code is 0 without problems, 1 with warnings if --strict is set, and 2 with errors.
     """
     files = {"instances": instances, "groups": groups, "published": published, "also": _read_also(also)}
-    options = passed({**options, **files})
     with plain_errors(debug=ctx.obj):
         from unbag.tables import check_tables, make_plan  # noqa: PLC0415
 
-        checked = check_tables(make_plan(options))
+        checked = check_tables(make_plan(passed({**options, **files})))
         worst = checked.worst()
         if as_json:
             _print_json(checked.problems, result=worst, understood=checked.understood)
         else:
             show_checked(Terminal(), checked)
-    if worst == "error":
-        raise typer.Exit(2)
-    if worst == "warning" and strict:
-        raise typer.Exit(1)
+    if worst == "error" or (worst == "warning" and strict):
+        raise typer.Exit(2 if worst == "error" else 1)
 
 
 @with_options(OPTIONS)
 def fit(
     ctx: typer.Context,
-    instances: Annotated[Path | None, typer.Argument(help=INSTANCES)] = None,
-    groups: Annotated[Path | None, typer.Argument(help=GROUPS)] = None,
+    instances: Annotated[Path | None, Argument(help=INSTANCES)] = None,
+    groups: Annotated[Path | None, Argument(help=GROUPS)] = None,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="RUN", help="The folder of the run; required here or in --config."),
+        Path | None, Option("--out", "-o", metavar="RUN", help="The folder of the run; required here or in --config.")
     ] = None,
     also: Also = None,
     published: Published = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with any of these options; the command line takes precedence.")
+        Path | None, Option(help="TOML file with any of these options; the command line takes precedence.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run in the folder.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace the run in the folder.")] = False,
     engine: Engine = "local",
     as_json: Json = False,
     **options: Any,
@@ -123,14 +111,13 @@ def fit(
         if engine == "ray" or "WORLD_SIZE" in os.environ:  # of torchrun
             options.setdefault("devices", "auto")
         plan = make_plan(options)
-        network = plan.training.network
-        launcher = None if network is None else Launcher(network.devices, network.nodes, plan.training.device)
+        network, device = plan.training.network, plan.training.device
         if engine == "ray" and network is not None:
             from unbag.tables.cluster import fit_on_cluster  # noqa: PLC0415
 
-            typer.echo(fit_on_cluster(_without_processes(sys.argv[2:]), network, plan.training.device), nl=False)
+            typer.echo(fit_on_cluster(_without_processes(sys.argv[2:]), network, device), nl=False)
             return
-        if launcher is not None and not launcher.first:
+        if network is not None and not Launcher(network.devices, network.nodes, device).first:
             with TemporaryDirectory() as folder:  # the first process keeps the run
                 fit_tables(plan, Run(Path(folder)), rows=run.rows)
             return
@@ -149,19 +136,17 @@ def fit(
             show_fit(Terminal(), fitted)
 
 
-@with_options(("id", "group", "aggregate", "device"))
+@with_options(select_options("id", "group", "aggregate", "device"))
 def predict(
     ctx: typer.Context,
     run: RunFolder,
     instances: Instances,
     *,
     out: OutFile,
-    keep: Annotated[str | None, typer.Option(help="Further columns to copy: name,town.")] = None,
+    keep: Annotated[str | None, Option(help="Further columns to copy: name,town.")] = None,
     groups: Annotated[
         Path | None,
-        typer.Option(
-            help="Predict groups, pairs or triplets: a file with their ids, or the instances if they name groups."
-        ),
+        Option(help="Predict groups, pairs or triplets: a file with their ids, or the instances if they name groups."),
     ] = None,
     raw_text: RawText = False,
     engine: Engine = "local",
@@ -189,15 +174,14 @@ def predict(
             check_writable(out)
             arguments["raw_text"] = raw_text
         if groups is not None:
-            n, problems = predict_groups_table(Run(run), instances, groups, out, **arguments)
-            _show_written(n, "groups", out, problems, as_json)
-            return
-        write: Any = predict_on_cluster if engine == "ray" else predict_table
-        n, problems = write(Run(run), instances, out, keep=split(keep or ""), **arguments)
-        _show_written(n, "rows", out, problems, as_json)
+            written = predict_groups_table(Run(run), instances, groups, out, **arguments)
+        else:
+            write: Any = predict_on_cluster if engine == "ray" else predict_table
+            written = write(Run(run), instances, out, keep=split(keep or ""), **arguments)
+        _show_written("rows" if groups is None else "groups", written, out, as_json)
 
 
-@with_options(("aggregate", "drop_unmatched", "device"))
+@with_options(select_options("aggregate", "drop_unmatched", "device"))
 def disaggregate(
     ctx: typer.Context,
     run: RunFolder,
@@ -210,56 +194,49 @@ def disaggregate(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Write the probability of each class for rows in observed groups, given the observations."""
+    """Write the probability of each class for rows in observed groups, given the observations.
+
+    Options of the fit, such as --drop-unmatched and --missing-members, apply here, too.
+    """
     with plain_errors(debug=ctx.obj):
         from unbag.tables.cluster import disaggregate_on_cluster  # noqa: PLC0415
         from unbag.tables.predict import disaggregate_table  # noqa: PLC0415
 
         check_writable(out)
         write: Any = disaggregate_on_cluster if engine == "ray" else disaggregate_table
-        rows, problems = write(Run(run), instances, groups, out, raw_text=raw_text, **passed(options))
-        _show_written(rows, "lines", out, problems, as_json)
+        written = write(Run(run), instances, groups, out, raw_text=raw_text, **passed(options))
+        _show_written("lines", written, out, as_json)
 
 
+@with_options(PROTECTION)
 def protect(
     ctx: typer.Context,
-    counts: Annotated[Path, typer.Argument(help="One row per group: its id, and an exact count for each class.")],
+    counts: Annotated[Path, Argument(help="One row per group: its id, and an exact count for each class.")],
     *,
     out: OutFile,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Add geometric noise with this privacy loss (needs the extra private).")
-    ] = None,
-    sensitivity: Annotated[
-        int, typer.Option(help="Largest change of the counts of the table, summed over cells, by one person.")
-    ] = 1,
-    round_to: Annotated[int | None, typer.Option(help="Round counts to multiples of this number.")] = None,
-    suppress_below: Annotated[int | None, typer.Option(help="Leave out counts below this number.")] = None,
-    group: Annotated[str | None, typer.Option(help="Column of group ids.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Columns of counts: healthy,ill; by default all others.")] = None,
+    group: Annotated[str | None, Option(help="Column of group ids.")] = None,
+    classes: Annotated[str | None, Option(help="Columns of counts: healthy,ill; by default all others.")] = None,
     keep_sizes: Annotated[
-        bool, typer.Option("--keep-sizes", help="Write exact group sizes, which are not protected.")
+        bool, Option("--keep-sizes", help="Write exact group sizes, which are not protected.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier protected table.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace an earlier protected table.")] = False,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Make a table of noisy, rounded or suppressed counts from exact counts.
 
-    A small file beside it describes the protection to unbag check and fit.
+    A small file beside it describes the protection to unbag check and fit. Copy or move both files together.
     """
     with plain_errors(debug=ctx.obj):
-        from unbag.tables.protect import Protection, protect_counts  # noqa: PLC0415
+        from unbag.tables.protect import protect_counts  # noqa: PLC0415
 
         check_writable(out)
-        rows, problems = protect_counts(
-            counts,
-            out,
-            Protection(epsilon, sensitivity, round_to, suppress_below),
-            group=group,
-            classes=tuple(split(classes)) if classes else None,
-            keep_sizes=keep_sizes,
-            force=force,
+        protection = Protection(**passed(options))
+        columns = tuple(split(classes)) if classes else None
+        written = protect_counts(
+            counts, out, protection, group=group, classes=columns, keep_sizes=keep_sizes, force=force
         )
-        _show_written(rows, "groups", out, problems, as_json)
+        _show_written("groups", written, out, as_json)
 
 
 def _show_read(loaded: Any) -> None:
@@ -277,15 +254,13 @@ def _without_processes(arguments: list[str]) -> list[str]:
     return re.sub(r"(^|\0)--(engine|devices|nodes)[=\0][^\0]*", "", joined).strip("\0").split("\0")
 
 
-def _read_also(given: list[str] | None) -> list[dict[str, str]] | None:
-    if given is None:
-        return None
+def _read_also(written: list[str] | None) -> list[dict[str, str]] | None:
     files = []
-    for text in given:
+    for text in written or []:
         if (parts := re.fullmatch(r"([^=(]*(?:\([^)]*\))?)=(.*)", text)) is None:
             raise typer.BadParameter(f"--also must be KIND=FILE, such as pairwise_similarity=pairs.csv; got {text!r}")
         files.append({"aggregate": parts[1], "file": parts[2]})
-    return files
+    return files or None
 
 
 def _show_how_to_resume(run: Run) -> None:
@@ -298,10 +273,11 @@ def _show_how_to_resume(run: Run) -> None:
     console.print(f"Stopped. The run in {folder} is not finished; to resume it from the last checkpoint:\n  {command}")
 
 
-def _show_written(rows: int, what: str, out: Path, problems: list[Any], as_json: bool) -> None:
+def _show_written(what: str, written: tuple[int, list[Any]], out: Path, as_json: bool) -> None:
     """Print notes, and the number of rows that were written."""
+    count, problems = written
     if as_json:
-        _print_json(problems, **{what: rows, "file": str(out)})
+        _print_json(problems, **{what: count, "file": str(out)})
         return
     show_problems(Terminal(stderr=True), problems)
-    Terminal(soft_wrap=True, highlight=False, markup=False).print(f"{rows:,} {what} written to {visible(out)}")
+    Terminal(soft_wrap=True, highlight=False, markup=False).print(f"{count:,} {what} written to {visible(out)}")

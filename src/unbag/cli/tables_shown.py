@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from unbag._utils.terminal import plain, visible
 COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 BAR = 24
 MOST_FEATURES = 40
+SCORES = (
+    "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same for "
+    "every row"
+)
 
 
 def show_checked(console: Console, checked: Any) -> None:
@@ -24,7 +28,8 @@ def show_checked(console: Console, checked: Any) -> None:
     if checked.understood:
         for source in checked.understood["observations"]:
             show_columns(console, source["file"], source["read"])
-        _show_understood(console, checked.understood)
+        _show_grid(console, _describe_files(checked.understood))
+        console.print()
     if not checked.problems:
         console.print("[green]No problems were found.[/green]")
         return
@@ -47,122 +52,121 @@ def show_columns(console: Console, file: str, read: Sequence[dict[str, Any]]) ->
 
 def show_problems(console: Console, problems: Sequence[Any]) -> None:
     """Print problems, each after its severity."""
-    if not problems:
-        return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for problem in problems:
         table.add_row(f"[{COLOURS[problem.severity]}]{problem.severity}", plain(problem))
-    console.print(table, highlight=False)
+    if problems:
+        console.print(table, highlight=False)
 
 
 def show_fit(console: Console, fitted: Any) -> None:
-    """Print what was fitted to what, how well it explains held-out groups, and where the run is."""
+    """Print how well the model explains held-out groups, what it was fitted to, and where the run is."""
     from unbag.report.overview import describe_error_rates, describe_estimate  # noqa: PLC0415 (slow to import)
 
     summary = fitted.summary
-    data, training = summary["data"], summary["training"]
+    data, training, labels = summary["data"], summary["training"], summary["labels"]
     if (estimate := describe_estimate(summary)) is not None:
         console.print(plain(estimate), highlight=False)
     with_shares = any(s["own_share"] is not None for s in summary["sets"])
-    figures = ("groups", "held\nout", "log-\nlikelihood", "constant", *["shares of\nthe group"] * with_shares)
-    rows = [
-        (
-            s["kind"],
-            f"{s['groups']:,}",
-            f"{s['judged']['groups']:,}" if s["judged"]["held_out"] else "none",
-            _number(s["likelihood"]["model"]),
-            _number(s["likelihood"]["trivial"]),
-            *["" if s["own_share"] is None else _number(s["own_share"]["log_likelihood"])] * with_shares,
-        )
-        for s in summary["sets"]
-    ]
-    console.print(make_table(("fitted to", *figures), rows))
-    candidates = [(c["model"], _number(c["score"]), f"{c['weight']:.0%}") for c in training["candidates"]]
+    headings = (
+        "fitted to",
+        "groups",
+        "held\nout",
+        "log-\nlikelihood",
+        "constant",
+        *["shares of\nthe group"] * with_shares,
+    )
+    rows = []
+    for s in summary["sets"]:
+        held_out = f"{s['judged']['groups']:,}" if s["judged"]["held_out"] else "none"
+        scores = [s["likelihood"]["model"], s["likelihood"]["trivial"]]
+        if with_shares:
+            scores.append(s["own_share"] and s["own_share"]["log_likelihood"])
+        rows.append((s["kind"], f"{s['groups']:,}", held_out, *map(_format_score, scores)))
+    console.print(make_table(headings, rows))
+    candidates = [(c["model"], _format_score(c["score"]), f"{c['weight']:.0%}") for c in training["candidates"]]
     console.print(make_table(("model", "log-likelihood per held-out group", "weight"), candidates))
-    sentences = [
-        f"{data['rows']:,} rows, {data['features']} features, classes {_list(data['classes'])}.",
-        "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same "
-        "for every row"
-        + ("; shares of the group are those of its counts, for each of its rows." if with_shares else "."),
-        *describe_error_rates(summary),
+    described = [
+        ("rows", f"{data['rows']:,}"),
+        ("features", str(data["features"])),
+        ("classes", _list(data["classes"])),
     ]
     if training["folds"] > 1:
-        sentences.append(f"Each group was held out once, in {training['folds']} folds.")
+        described.append(("validation", f"each group was held out once, in {training['folds']} folds"))
     if fitted.resumed:
-        sentences.append("Training was resumed from a checkpoint.")
-    if (labels := summary["labels"]) is not None:
-        renamed = " (under the best names for the classes)" if labels["renamed"] else ""
-        accuracy = f"Accuracy on {labels['rows']:,} labelled rows: {labels['accuracy']:.1%}{renamed}"
-        sentences.append(f"{accuracy}; the most frequent class alone has {labels['most_common']:.1%}.")
-    for sentence in sentences:
+        described.append(("training", "resumed from a checkpoint"))
+    if labels is not None:
+        renamed = ", with the best assignment of class names" if labels["renamed"] else ""
+        accuracy = f"accuracy {labels['accuracy']:.1%} on {labels['rows']:,} labelled rows{renamed}"
+        described.append(("labels", f"{accuracy}; the most frequent class has {labels['most_common']:.1%}"))
+    folder = shlex.quote(str(fitted.run.folder))
+    _show_grid(console, [*described, ("run", folder), ("next", f"unbag report {folder}")])
+    shares = "; shares of the group are those of its counts, for each of its rows." if with_shares else "."
+    for sentence in ["", SCORES + shares, *describe_error_rates(summary)]:
         console.print(plain(sentence), highlight=False)
-    folder = visible(shlex.quote(str(fitted.run.folder)))
-    message = f"The run is in {folder}. For a report, run: unbag report {folder}"
-    console.print(message, highlight=False, markup=False, soft_wrap=True)
 
 
 def make_table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, **options: Any) -> Table:
     """Return a table whose first columns are texts, and whose others are numbers."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=texts == 1, **options)
-    for place, heading in enumerate(headings):
-        if place < texts:
-            table.add_column(plain(heading), overflow="fold")
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
+    for heading in headings[:texts]:
+        table.add_column(plain(heading), overflow="fold")
+    for heading in headings[texts:]:
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*map(plain, row))
     return table
 
 
-def _show_understood(console: Console, understood: dict[str, Any]) -> None:
-    instances = understood["instances"]
+def _show_grid(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values side by side."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("instances", plain(f"{instances['file']}, {instances['rows']:,} rows"))
-    for name in ("id", "group", "label", "subject"):
-        if instances.get(name) is not None:
-            table.add_row(f"  {name}", f"column {plain(instances[name])}")
-    table.add_row("  features", "\n".join(map(plain, _features(instances["features"]))))
-    for source in understood["observations"]:
-        table.add_row("observations", plain(f"{source['file']}, {source['rows']:,} rows"))
-        doubt = "" if source["certain"] else " (inferred; name it with --aggregate)"
-        table.add_row("  aggregate", f"{source['aggregate']}{doubt}")
-        for name in ("group", "members", "observed", "weight", "size"):
-            if columns := source[name]:
-                several = f"columns {', '.join(columns)}" if name == "members" else f"column {columns}"
-                table.add_row(f"  {name}", plain(several))
-        if source["sizes"] is not None:
-            table.add_row("  group sizes", _draw_histogram(source["sizes"]))
-    table.add_row("classes", plain(_list(understood["classes"])))
+    for name, value in rows:
+        table.add_row(name, "\n".join(map(plain, value.split("\n"))))
     console.print(table, highlight=False)
-    console.print()
 
 
-def _features(kinds: dict[str, str]) -> list[str]:
-    """Return a line for each kind of feature."""
+def _describe_files(understood: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the roles of the columns of all files, as names and values."""
+    instances = understood["instances"]
+    rows = [("instances", f"{visible(instances['file'])}, {instances['rows']:,} rows")]
+    roles = ("id", "group", "label", "subject")
+    rows += [(f"  {name}", f"column {visible(instances[name])}") for name in roles if instances.get(name) is not None]
     by_kind: dict[str, list[str]] = {}
-    for name, kind in kinds.items():
+    for name, kind in instances["features"].items():
         by_kind.setdefault(kind, []).append(name)
-    return [f"{len(names)} {kind}: {_list(names)}" for kind, names in by_kind.items()]
+    rows.append(("  features", "\n".join(f"{len(names)} {kind}: {_list(names)}" for kind, names in by_kind.items())))
+    for source in understood["observations"]:
+        rows.append(("observations", f"{visible(source['file'])}, {source['rows']:,} rows"))
+        doubt = "" if source["certain"] else " (inferred; name it with --aggregate)"
+        rows.append(("  aggregate", f"{source['aggregate']}{doubt}"))
+        if source["members"]:
+            rows.append(("  members", f"columns {_list(source['members'])}"))
+        roles = ("group", "observed", "weight", "size")
+        rows += [(f"  {name}", f"column {visible(source[name])}") for name in roles if source[name]]
+        if source["sizes"] is not None:
+            rows.append(("  group sizes", _draw_histogram(source["sizes"])))
+    return [*rows, ("classes", _list(understood["classes"]))]
 
 
-def _list(names: list[str]) -> str:
+def _list(names: Sequence[str]) -> str:
     more = len(names) - MOST_FEATURES
-    return ", ".join(names[:MOST_FEATURES]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(map(visible, names[:MOST_FEATURES])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _draw_histogram(sizes: list[dict[str, int]]) -> str:
     """Return a histogram of sizes as text."""
-    names = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']}-{one['to']}" for one in sizes]
-    wide, most = max(map(len, names)), max(one["groups"] for one in sizes)
+    names = [str(bin["from"]) if bin["from"] == bin["to"] else f"{bin['from']}-{bin['to']}" for bin in sizes]
+    wide, most = max(map(len, names)), max(bin["groups"] for bin in sizes)
+    bars = ["█" * max(1, round(BAR * bin["groups"] / most)) for bin in sizes]
     return "\n".join(
-        f"{name:>{wide}}  {'█' * max(1, round(BAR * one['groups'] / most))} {one['groups']:,}"
-        for name, one in zip(names, sizes, strict=True)
+        f"{name:>{wide}}  {bar} {bin['groups']:,}" for name, bar, bin in zip(names, bars, sizes, strict=True)
     )
 
 
-def _number(value: float | None) -> str:
+def _format_score(value: float | None) -> str:
     return "none" if value is None else f"{value:.4f}"

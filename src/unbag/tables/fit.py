@@ -142,8 +142,8 @@ def _as_tables(loaded: LoadedTables, problems: list[Problem], X: Any = None) -> 
         for place, name in enumerate(X.column_names):
             if name in plan.categorical:
                 X = X.set_column(place, name, X.column(name).dictionary_encode())
-    known: Any = loaded.labels or (None, None)
-    return Tables(X, y, groups, parameters, *known, loaded.subjects, loaded.instances.data, problems)
+    names, rows_with_names = loaded.labels or (None, None)
+    return Tables(X, y, groups, parameters, names, rows_with_names, loaded.subjects, loaded.instances.data, problems)
 
 
 def fit_tables(

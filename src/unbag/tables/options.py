@@ -50,6 +50,7 @@ def option(default: Any, help: str, **extra: Any) -> Any:
     return Field(default, description=help, json_schema_extra=extra)
 
 
+SENSITIVITY = "Largest change of the counts of the table, summed over cells, by one person."
 WHERE = "Where to compute"
 NETWORK = "Training of a network by Algorithm 1 of the paper; any of these selects it"
 panels = ("Columns", "Published counts", "Training", NETWORK, WHERE)
@@ -105,9 +106,7 @@ class Source:
     epsilon: Number = published(
         None, "Privacy loss; with --sensitivity, it sets the scale of the noise, laplace unless --noise differs."
     )
-    sensitivity: Number = published(
-        None, "Largest change of the counts of the table, summed over cells, by one person."
-    )
+    sensitivity: Number = published(None, SENSITIVITY)
     noise_scale: Names = published(
         (), "Column with the scale of the noise of each group, or one column for each class."
     )
@@ -122,6 +121,16 @@ class Source:
         words = [f"share={word}" if "=" not in word else word for word in self.sampling]
         rates = numbers_by_name(words, "--sampling", "0=0.1,1=1 or 0.04")
         return rates["share"] if [*rates] == ["share"] else rates
+
+
+@model(frozen=True)
+class Protection:
+    """How ``unbag protect`` protects counts."""
+
+    epsilon: Number = option(None, "Add geometric noise with this privacy loss (needs the extra private).")
+    sensitivity: StrictInt = option(1, SENSITIVITY)
+    round_to: Whole = option(None, "Round counts to multiples of this number.")
+    suppress_below: Whole = option(None, "Write counts below this number as such, without their value.")
 
 
 @model(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -17,57 +16,16 @@ from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.counts import MAX_SCALE, MIN_SCALE
 from unbag.tables.files import open_table
+from unbag.tables.options import Protection
 from unbag.tables.output import check_format, write_table
 from unbag.tables.published_files import publish
 from unbag.tables.roles import GROUP, SIZE, find_column
 
 
-@dataclass(frozen=True)
-class Protection:
-    """How counts are protected.
-
-    Parameters
-    ----------
-    epsilon
-        Privacy loss of two-sided geometric noise (the discrete Laplace distribution); None: no noise.
-    sensitivity
-        The most by which one person changes the counts of the table, added up over its cells.
-    round_to
-        Counts are rounded to the nearest multiple of this number.
-    suppress_below
-        Counts below this number are written as such.
-    """
-
-    epsilon: float | None = None
-    sensitivity: int = 1
-    round_to: int | None = None
-    suppress_below: int | None = None
-
-    def __post_init__(self) -> None:
-        ways = {"--epsilon": self.epsilon, "--round-to": self.round_to, "--suppress-below": self.suppress_below}
-        given = [name for name, value in ways.items() if value is not None]
-        if not given:
-            raise fail(f"choose how to protect the counts, with {', '.join(ways)}")
-        for name, value in (*ways.items(), ("--sensitivity", self.sensitivity)):
-            if value is not None and not (isfinite(value) and value > 0):
-                raise fail(f"{name} must be a positive number, got {value:g}")
-        if self.epsilon is not None and len(given) > 1:
-            raise fail(f"--epsilon and {given[1]} cannot be combined: noise protects by itself; choose one of them")
-        if self.epsilon is not None and not self.epsilon * MIN_SCALE <= self.sensitivity <= self.epsilon * MAX_SCALE:
-            least, most = self.sensitivity / MAX_SCALE, self.sensitivity / MIN_SCALE
-            raise fail(f"--epsilon must be {least:g} to {most:g} with this --sensitivity, got {self.epsilon:g}")
-
-
 def protect_counts(
-    counts: Path,
-    out: Path,
-    protection: Protection,
-    *,
-    group: str | None = None,
-    classes: tuple[str, ...] | None = None,
-    keep_sizes: bool = False,
-    force: bool = False,
-) -> tuple[int, list[Problem]]:
+    counts: Path, out: Path, protection: Protection, *, group: str | None = None,
+    classes: tuple[str, ...] | None = None, keep_sizes: bool = False, force: bool = False,
+) -> tuple[int, list[Problem]]:  # fmt: skip
     """Write a table of exact counts with noise, rounded or suppressed, and beside it what ``fit`` needs to use it.
 
     Parameters
@@ -77,34 +35,31 @@ def protect_counts(
     out
         A file that ends in .csv or .parquet.
     protection
-        What is done to the counts.
+        How counts are protected.
     group, classes
         The columns of the ids and of the counts; None: found as in ``fit``, and all others.
     keep_sizes
         Copy a column of sizes as it is; otherwise it is left out, with a note.
     force
-        Write over a table that was protected before.
+        Replace a table that was protected before.
 
     Returns
     -------
     tuple
         How many groups were written, and notes.
     """
+    check_protection(protection)
     check_format(out)
     raise_if_input(out, [counts])
     if out.exists() and not force:
-        raise fail(
-            "this file exists already; counts that are published a second time with new noise reveal more than epsilon "
-            "allows; if the first table was never published, add --force",
-            str(out),
-        )
+        message = "this file exists already; counts that are published a second time with new noise reveal more than "
+        raise fail(f"{message}epsilon allows; if the first table was never published, add --force", str(out))
     with open_table(counts) as file:
         table = file.read(as_text=file.names)
     size = find_column(table.names, SIZE, written=None, file=table.file, option="--classes", taken=classes or ())
-    group = _find_group(table, group, [name for name in table.names if name != size and name not in (classes or ())])
+    group = _find_group(table, group, [name for name in table.names if name not in (size, *(classes or ()))])
     names = classes or tuple(name for name in table.names if name not in (group, size))
-    exact = _read_exact(table, names)
-    columns, options, promise = _protect(exact, protection)
+    columns, options, promise = _protect(_read_exact(table, names), protection)
     others = [name for name in table.names if name not in (group, size, *names)]
     notes = [Problem("note", "this column is left out", table.file, None, name) for name in others]
     kept = {group: table.column(group)}
@@ -112,11 +67,28 @@ def protect_counts(
         promise += " Sizes are as they were."
         kept[size] = table.column(size)
     elif size is not None:
-        notes.append(Problem("note", "sizes are left out; to write them as they are, add --keep-sizes", table.file,
-                             None, size))  # fmt: skip
+        message = "sizes are left out; to write them as they are, add --keep-sizes"
+        notes.append(Problem("note", message, table.file, None, size))
     protected = pa.table({**kept, **dict(zip(names, columns, strict=True))})
     path = publish(out, lambda draft: write_table(draft, [protected], out.suffix), options, promise)
-    return len(table), [*notes, Problem("note", f"{promise} {path.name} describes it to fit", str(out))]
+    advice = f"{path.name} describes it to check and fit; copy or move both files together"
+    return len(table), [*notes, Problem("note", f"{promise} {advice}", str(out))]
+
+
+def check_protection(how: Protection) -> None:
+    """Refuse options that contradict each other or are out of range."""
+    ways = {"--epsilon": how.epsilon, "--round-to": how.round_to, "--suppress-below": how.suppress_below}
+    passed = [name for name, value in ways.items() if value is not None]
+    if not passed:
+        raise fail(f"choose how to protect the counts, with {', '.join(ways)}")
+    for name, value in (*ways.items(), ("--sensitivity", how.sensitivity)):
+        if value is not None and not (isfinite(value) and value > 0):
+            raise fail(f"{name} must be a positive number, got {value:g}")
+    if how.epsilon is not None and len(passed) > 1:
+        raise fail(f"--epsilon and {passed[1]} cannot be combined: noise protects by itself; choose one of them")
+    if how.epsilon is not None and not how.epsilon * MIN_SCALE <= how.sensitivity <= how.epsilon * MAX_SCALE:
+        least, most = how.sensitivity / MAX_SCALE, how.sensitivity / MIN_SCALE
+        raise fail(f"--epsilon must be {least:g} to {most:g} with this --sensitivity, got {how.epsilon:g}")
 
 
 def _find_group(table: Table, written: str | None, free: Sequence[str]) -> str:
@@ -142,14 +114,11 @@ def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
     for name in names:
         if name not in table.names:
             raise fail(f"there is no column {name!r}, which --classes names", table.file)
-        cells, column = read_cells(table.column(name)), table.column(name)
+        column = table.column(name)
+        cells, texts = read_cells(column), column.to_pylist()
         wrong = (cells.kind != NUMBER) | (cells.low < 0) | (cells.low != np.rint(cells.low)) | cells.percent
-        problems += in_rows(
-            wrong,
-            lambda row, column=column: f"exact counts are protected, whole and 0 or more, got {column[row].as_py()!r}",  # type: ignore[misc]
-            table.file,
-            name,
-        )
+        messages = [f"exact counts must be whole numbers of 0 or more, got {text!r}" for text in texts]
+        problems += in_rows(wrong, messages.__getitem__, table.file, name)
         counts.append(np.where(wrong, 0, cells.low))
     raise_errors(problems)
     return np.stack(counts, 1).astype(np.int64)
@@ -159,19 +128,18 @@ def _protect(counts: np.ndarray, how: Protection) -> tuple[list[pa.Array], dict[
     """Return protected columns, the options by which ``fit`` reads them, and a sentence on the protection."""
     if how.epsilon is not None:
         values, scale = add_noise(counts, how.epsilon, how.sensitivity)
-        promise = (
-            f"Differential privacy with epsilon {how.epsilon:g}, for a person who changes counts by {how.sensitivity} "
-            "in all."
-        )
+        person = f"a person who changes counts by {how.sensitivity} in all"
+        promise = f"Differential privacy with epsilon {how.epsilon:g}, for {person}."
         return [pa.array(column) for column in values.T], {"noise": f"geometric:{scale!r}"}, promise
-    options, values = {}, counts
+    options, values, done = {}, counts, []
     if how.round_to is not None:
         options["rounded_to"] = how.round_to
         values = (counts + how.round_to // 2) // how.round_to * how.round_to
+        done.append(f"rounded to {how.round_to}")
+    if how.suppress_below is not None:
+        done.append(f"written as <{how.suppress_below} where they are below it")
     few = counts < (how.suppress_below or 0)
     texts = np.where(few, f"<{how.suppress_below}", values.astype(str)) if few.any() else values
-    done = [] if how.round_to is None else [f"rounded to {how.round_to}"]
-    done += [f"written as <{how.suppress_below} where they are below it"] if how.suppress_below is not None else []
     promise = f"Counts are {' and '.join(done)}; this does not guarantee privacy."
     return [pa.array(column.tolist()) for column in texts.T], options, promise
 
