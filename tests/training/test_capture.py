@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import pytest
@@ -10,13 +9,12 @@ import torch
 from training_problems import drawn, network, observe, table
 
 from unbag import Groups
-from unbag.objectives.losses import cross_entropy
 from unbag.training import Settings
 from unbag.training.batches import Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.optimisation import Optimisation
 from unbag.training.replicas import Replicas, make_models
-from unbag.training.step import Step
+from unbag.training.step import Hooks, Step
 
 SEEDS = [0, 1]
 PHASES = ["likelihood", "current weights", "remembered weights", "remembered weights"]
@@ -33,9 +31,8 @@ class Loop:
         self.generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
         replicas = Replicas(make_models(lambda: network(3), SEEDS, X.device))
         self.optimisation = Optimisation(replicas.parameters(), Settings(learning_rate=0.05), None, None)
-        memory = [torch.full((batches.n_memberships, 3), -math.log(3)) for batches in self.batches]
-        optimiser = self.optimisation.optimiser
-        self.step = Step(replicas, X, self.batches, cross_entropy, optimiser, memory, torch.zeros(2))
+        settings = Settings(remember_from=0)
+        self.step = Step(replicas, X, self.batches, settings, Hooks(), self.optimisation.optimiser)
 
     def update(self, phase, batches):
         self.step(phase, batches)

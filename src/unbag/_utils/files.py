@@ -131,14 +131,11 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise FolderInUse(
-            f"another process is writing to {folder}; wait until it is done, or name another folder"
-        ) from None
+        message = f"another process is writing to {folder}; wait until it is done, or name another folder"
+        raise FolderInUse(message) from None
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        yield
-        return
     try:
         yield
     finally:

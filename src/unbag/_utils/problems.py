@@ -21,24 +21,15 @@ NAMED = 5
 class Problem:
     """Something that is wrong with a table, or worth knowing about it.
 
-    Parameters
-    ----------
-    severity
-        ``"error"`` prevents a fit, ``"warning"`` does not, ``"note"`` describes what was done about something harmless.
-    message
-        A sentence: what was found, what was expected, what to do.
-    file, row, column
-        Where, as far as it has a place. Rows are counted from 1, without the header.
-    left_out
-        Whether it concerns rows that are not part of the fit.
+    An error prevents a fit, a warning does not, and a note describes what was done about something harmless.
     """
 
     severity: Severity
-    message: str
+    message: str  # a sentence: what was found, what was expected, what to do
     file: str | None = None
-    row: int | None = None
+    row: int | None = None  # counted from 1, without the header
     column: str | None = None
-    left_out: bool = False
+    left_out: bool = False  # whether it concerns rows that are not part of the fit
 
     def __str__(self) -> str:
         places = [self.file, f"row {self.row}" if self.row else None, f"column {self.column}" if self.column else None]

@@ -22,18 +22,12 @@ _CPU = torch.device("cpu")
 
 
 class RandomState:
-    """The state of torch's random numbers as one run sees them.
+    """The state of torch's random numbers of a run, as after ``torch.manual_seed(seed)``.
 
-    Parameters
-    ----------
-    seed
-        Start, as after ``torch.manual_seed(seed)``.
-    device
-        Device on which the run draws, besides the CPU.
+    A run draws on the CPU, and on a GPU if that is its device; ``state`` has an entry for each generator.
     """
 
     state: list[Tensor]
-    """Of the generator of the CPU and, on a GPU, of that of the GPU."""
 
     def __init__(self, seed: int, device: torch.device = _CPU) -> None:
         devices = [_CPU, device] if device.type == "cuda" else [_CPU]

@@ -30,15 +30,10 @@ X_FILE = Path("X")
 class EncodedRows:
     """Encoded rows of a table, in memory or on disk, which an estimator accepts as X.
 
-    Parameters
-    ----------
-    rows
-        Numbers, shape ``(rows, columns)``, with NaN for missing values.
-    preparation
-        The encoding, which a classifier that is fitted to these rows uses for tables that it predicts.
+    A classifier that is fitted to them uses the same encoding for tables that it predicts.
     """
 
-    rows: Any
+    rows: Any  # (rows, columns), numbers, with NaN for missing values
     preparation: Preparation
 
     def __len__(self) -> int:

@@ -44,16 +44,9 @@ class Categorical:
 
         Expectation-maximisation is slow where groups are large, because the posterior of a row is then close to its
         current prediction. The extrapolation changes the speed and not the fixed point (Salakhutdinov and Roweis,
-        2003), except where it has to be clamped, which biases small groups.
-
-        Parameters
-        ----------
-        targets
-            Expected labels, shape ``(rows, classes)``; each row sums to its weight.
-        outputs
-            The logits that the E-step used.
-        overrelaxation
-            Step length beyond the posterior; 0 is plain expectation-maximisation.
+        2003), except where it has to be clamped, which biases small groups. ``targets`` are ``(rows, classes)``, each
+        row sums to its weight; ``outputs`` are the logits of the E-step; ``overrelaxation`` is the step length beyond
+        the posterior.
         """
         if overrelaxation == 0:
             return targets
@@ -64,12 +57,8 @@ class Categorical:
     def mix(self, outputs: Tensor, log_weights: Tensor, sharpness: Tensor) -> Tensor:
         """Compute the log-probabilities of a mixture of tempered predictions.
 
-        Parameters
-        ----------
-        outputs
-            Logits of each model, shape ``(models, rows, classes)``.
-        log_weights, sharpness
-            Logarithm of the weight and inverse temperature of each model, shape ``(models,)``.
+        ``outputs`` are the logits of each model, ``(models, rows, classes)``; ``log_weights`` and ``sharpness``, the
+        inverse temperatures, have shape ``(models,)``.
         """
         tempered = (outputs * sharpness[:, None, None]).log_softmax(2)
         return (tempered + log_weights[:, None, None]).logsumexp(0)

@@ -31,22 +31,8 @@ SECONDS_BETWEEN_CHECKPOINTS = 5.0
 class Algorithm:
     """The path is a single network, trained to its end; held-out groups choose the epoch.
 
-    Parameters
-    ----------
-    name
-        Name under which results are reported.
-    architecture
-        What the networks look like.
-    settings
-        Settings of the training loop.
-    optimiser, schedule, stopping, views
-        Hooks of the training loop; see :func:`unbag.training.train`.
-    launcher
-        Starts several processes that train one network together.
-    checkpoint
-        Folder from which an interrupted run is resumed, one subfolder for each run.
-    device
-        Device on which the network is trained.
+    Hooks are those of :func:`unbag.training.train`. ``launcher`` starts several processes that train one network
+    together. ``checkpoint`` is the folder from which an interrupted run is resumed, with a subfolder for each run.
     """
 
     name: str = "network"
@@ -84,7 +70,8 @@ class Algorithm:
                 lambda rule: _UntilTimeIsUp(rule, watch.seconds_left, self.checkpoint is not None),
                 Processes(device=self.device),
             )
-        watch.history.extend({**entry, "loss": entry["loss"][0], "score": _first(entry["score"])} for entry in history)
+        for entry in history:
+            watch.history.append({**entry, "loss": entry["loss"][0], "score": entry["score"] and entry["score"][0]})
         yield NetworkModel(module.eval(), self.architecture, missing, tuple(shape), n_outputs)
 
     def _train(  # noqa: PLR0917 (called by processes)
@@ -100,13 +87,8 @@ class Algorithm:
         """Train one network in this process, perhaps together with others."""
         rows, observations = _move(problem, missing, processes.device)
         score = None if held_out is None else held_out_likelihood(*_move(held_out, missing, processes.device))
-        rule = self.stopping
-        if rule is None:
-            patience = None if held_out is None else self.settings.patience
-            rule = never if patience is None else Patience(patience, self.settings.patient_from)
-        checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = self._checkpoint(maker, problem, held_out, seed)
+        patience = None if held_out is None else self.settings.patience
+        patient = never if patience is None else Patience(patience, self.settings.patient_from)
         trained = train(
             maker,
             rows,
@@ -114,10 +96,10 @@ class Algorithm:
             self.settings,
             seeds=[seed],
             score=score,
-            checkpoint=checkpoint,
+            checkpoint=None if self.checkpoint is None else self._checkpoint(maker, problem, held_out, seed),
             optimiser=self.optimiser,
             schedule=self.schedule,
-            stopping=limit(rule),
+            stopping=limit(patient if self.stopping is None else self.stopping),
             views=self.views,
             processes=processes,
         )
@@ -166,7 +148,3 @@ def _state_of(run: Callable, seconds: float, processes: Processes) -> tuple[dict
     end = time.monotonic() + seconds
     module, history = run(lambda rule: _UntilTimeIsUp(rule, lambda: end - time.monotonic()), processes)
     return {name: tensor.cpu() for name, tensor in module.state_dict().items()}, history
-
-
-def _first(scores: list[float] | None) -> float | None:
-    return None if scores is None else scores[0]

@@ -65,18 +65,10 @@ class ClassifierModel:
 
 @dataclass(frozen=True)
 class Classifiers:
-    """A step of the path is an E-step and a fit of the classifier to all classes of a row, weighted by its posterior.
+    """A step of the path is an E-step, and a fit of the classifier to all classes of a row by its posterior."""
 
-    Parameters
-    ----------
-    classifier
-        Cloned for every fit.
-    n_steps
-        Steps of the path at most.
-    """
-
-    classifier: Any
-    n_steps: int = 20
+    classifier: Any  # cloned for every fit
+    n_steps: int = 20  # at most
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """Trees of LightGBM as arrays, which are validated before they become the text that LightGBM reads.
 
-LightGBM trusts its text: an index that points outside of an array makes it read memory that is not its own.
+LightGBM does not validate its text: an index outside of an array makes it read memory of the process.
 """
 
 from __future__ import annotations
@@ -36,16 +36,9 @@ def read_trees(booster: Any, n_rounds: int) -> dict[str, Tensor]:
 
 
 def write_text(arrays: dict[str, Tensor], n_features: int, n_scores: int) -> str:
-    """Validate arrays that anybody may have written, and return the text from which LightGBM makes a booster.
+    """Validate arrays from an untrusted file, and return the text from which LightGBM makes a booster.
 
-    Parameters
-    ----------
-    arrays
-        As :func:`read_trees` returns them.
-    n_features
-        Number of columns.
-    n_scores
-        Number of trees of a round.
+    ``arrays`` are those of :func:`read_trees`; a round has ``n_scores`` trees.
     """
     if type(n_features) is not int or not 1 <= n_features <= MAX_FEATURES:
         raise ValueError(f"n_features must be a whole number from 1 to {MAX_FEATURES:,}, got {n_features!r:.100}")

@@ -32,12 +32,11 @@ from unbag.training.replicas import (
     check_outputs,
     find_obstacle,
     make_models,
-    mixes_rows,
     unstack,
 )
 from unbag.training.selection import Best, Patience, Score, StoppingRule, never
 from unbag.training.settings import Phase, Settings
-from unbag.training.step import Limits, Step
+from unbag.training.step import Hooks, Limits, Step
 
 logger = logging.getLogger("unbag")
 
@@ -59,19 +58,6 @@ class Trained:
     best_epoch: list[int]
     best_score: list[float] | None
     others: list[Trained] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Functions that replace parts of a run; see :func:`train`."""
-
-    score: Score | None = None
-    objective: Objective | None = None
-    accelerate: Accelerate | None = None
-    optimiser: MakeOptimiser | None = None
-    schedule: MakeSchedule | None = None
-    stopping: StoppingRule | None = None
-    views: Views | None = None
 
 
 def train(
@@ -228,24 +214,16 @@ class Run:
         self._draws = may_draw(self.models[0], settings.loss_function, *drawing)
         self._shuffle()
 
-        # Log-probabilities at the last visit; before the first, all classes are equally likely.
-        k = sets[0][0].n_classes
-        remembers = settings.remembers and hooks.objective is None
-        sizes = [batches.n_memberships if remembers else 0 for batches in self.batches]
         self.step = Step(
             self.replicas,
             X,
             self.batches,
-            settings.loss_function,
+            settings,
+            hooks,
             self.optimisation.optimiser,
-            memory=[torch.full((n, k), -math.log(k), device=X.device) for n in sizes],
-            loss_sum=torch.zeros(n_replicas, dtype=torch.float64, device=X.device),
-            objective=hooks.objective,
-            views=hooks.views,
-            processes=processes,
-            random=self.random if self._draws else None,
-            limits=limits,
-            at_once=mixes_rows(self.models[0]),
+            processes,
+            self.random if self._draws else None,
+            limits,
         )
         self.best = [Best.before_training(self.replicas, X.device) for _ in range(self.n_criteria)]
         self.captured: CapturedSteps | None = None

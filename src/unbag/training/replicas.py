@@ -67,16 +67,16 @@ class Replicas:
         model = copy.deepcopy(models[0])
         if half and self.n == 1:  # convolutions in half precision are fastest in this layout
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types lack it
-        self._model = model if accelerate is None else accelerate(model, replicas=self.n, half=half)
+        self.model = model if accelerate is None else accelerate(model, replicas=self.n, half=half)
         if self.n == 1:
-            self.state = named_tensors(self._model)
+            self.state = named_tensors(self.model)
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
         self._vectorised = torch.vmap(self._run_one, randomness="different")
 
     def _run_one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return functional_call(self._model, state, (inputs,))
+        return functional_call(self.model, state, (inputs,))
 
     def run_at_once(self, inputs: Tensor) -> Tensor:
         """Run in one vectorised pass, which suits a GPU."""
@@ -94,18 +94,18 @@ class Replicas:
 
     def buffers(self) -> dict[str, Tensor]:
         """Return the tensors that no optimiser changes, but a forward pass may."""
-        return {name: self.state[name] for name, _ in self._model.named_buffers()}
+        return {name: self.state[name] for name, _ in self.model.named_buffers()}
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Compute the logits of the replicas, each of its own rows: (replicas, n, ...) to (replicas * n, k)."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
             if self.n == 1:
-                return self._model(inputs[0])
+                return self.model(inputs[0])
             return self.run_at_once(inputs) if inputs.is_cuda else self.run_in_turn(inputs)
 
     def predict(self, X: Tensor) -> Tensor:
         """Compute the logits of all replicas for the same rows, without gradients: (n, ...) to (replicas, n, k)."""
-        with evaluating(self._model):
+        with evaluating(self.model):
             parts = (self(part.expand(self.n, *part.shape)) for part in X.split(PREDICTED_ROWS))
             return join((part.view(self.n, -1, part.shape[1]) for part in parts), len(X), 1)
 

@@ -7,6 +7,7 @@ backward part by part. The gradient is the same up to rounding, and memory is th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from unbag._utils.parts import join
 from unbag._utils.random_state import RandomState
 from unbag.aggregates.base import full_precision
 from unbag.data.row_source import Rows, Views, gather_rows, make_views
-from unbag.objectives.losses import Loss, cross_entropy
+from unbag.objectives.losses import cross_entropy
 from unbag.objectives.objective import (
     Objective,
     ValueAndGrad,
@@ -30,9 +31,11 @@ from unbag.objectives.objective import (
     weighted_risk,
 )
 from unbag.training.batches import BLOCKS_AT_ONCE, Batch, Batches
+from unbag.training.optimisation import MakeOptimiser, MakeSchedule
 from unbag.training.processes import Processes
-from unbag.training.replicas import Replicas
-from unbag.training.settings import Phase
+from unbag.training.replicas import Accelerate, Replicas, mixes_rows
+from unbag.training.selection import Score, StoppingRule
+from unbag.training.settings import Phase, Settings
 
 Backward = Callable[[Tensor], None]  # adds to the gradients of the parameters, from the gradient in the outputs
 
@@ -53,6 +56,19 @@ class Limits:
     """Blocks of neighbouring rows on disk whose groups are shuffled together; see :mod:`unbag.training.batches`."""
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """Functions that replace parts of a run; see :func:`unbag.training.train`."""
+
+    score: Score | None = None
+    objective: Objective | None = None
+    accelerate: Accelerate | None = None
+    optimiser: MakeOptimiser | None = None
+    schedule: MakeSchedule | None = None
+    stopping: StoppingRule | None = None
+    views: Views | None = None
+
+
 @dataclass(eq=False)
 class Step:
     """A step of all replicas, on one batch of each set of observations.
@@ -63,16 +79,21 @@ class Step:
     replicas: Replicas
     X: Rows
     sets: Sequence[Batches]
-    loss: Loss  # of the unbiased risk
+    settings: Settings
+    hooks: Hooks
     optimiser: Optimizer
-    memory: list[Tensor]  # of each set: log-probabilities at the last visit, (memberships of all replicas, k), or empty
-    loss_sum: Tensor  # since the start of the epoch, (replicas,)
-    objective: Objective | None = None  # in place of that of Algorithm 1
-    views: Views | None = None
     processes: Processes = field(default_factory=Processes)
     random: RandomState | None = None
     limits: Limits = field(default_factory=Limits)
-    at_once: bool = False  # as for models whose outputs depend on all rows
+
+    def __post_init__(self) -> None:
+        k, device = self.sets[0].n_classes, self.X.device
+        # Of each set, log-probabilities at the last visit: before the first visit, all classes are equally likely.
+        remembers = self.settings.remembers and self.hooks.objective is None
+        sizes = [batches.n_memberships if remembers else 0 for batches in self.sets]
+        self.memory = [torch.full((n, k), -math.log(k), device=device) for n in sizes]
+        self.loss_sum = torch.zeros(self.replicas.n, dtype=torch.float64, device=device)  # since the epoch began
+        self.at_once = mixes_rows(self.replicas.model)  # outputs depend on all rows
 
     def __call__(self, phase: Phase, batches: Sequence[Batch | None]) -> None:
         """Update the replicas by one batch of each set; None is a batch without groups for this process."""
@@ -94,9 +115,8 @@ class Step:
         self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor
     ) -> ValueAndGrad:
         """Compute what is minimised, and its gradient in the outputs of the members, (memberships, k)."""
-        aggregate, segments, z = batches.aggregate, batch.segments, batch.z
-        if self.objective is not None:
-            objective = self.objective
+        aggregate, segments, z, loss = batches.aggregate, batch.segments, batch.z, self.settings.loss_function
+        if (objective := self.hooks.objective) is not None:
             return value_and_grad(lambda outputs: objective(outputs, segments, z), outputs)
         log_probs = log_softmax(class_major(outputs))
         if phase == "likelihood":  # warm-up
@@ -107,10 +127,10 @@ class Step:
             _, weights = aggregate.e_step(recalled, segments, z)
             # M-step: the loss of every label, weighted by its posterior.
             weights = weights.to(log_probs.dtype)
-            if self.loss is cross_entropy:
+            if loss is cross_entropy:
                 result = cross_entropy_risk(log_probs, weights, segments)
             else:
-                result = value_and_grad(lambda outputs: weighted_risk(self.loss(outputs), weights, segments), outputs)
+                result = value_and_grad(lambda outputs: weighted_risk(loss(outputs), weights, segments), outputs)
         if len(memory):
             memory.index_copy_(0, batch.memory, log_probs)
         return result
@@ -131,7 +151,7 @@ class Step:
 
     def _inputs(self, rows: Tensor) -> Tensor:
         gathered = gather_rows(self.X, rows)
-        return gathered if self.views is None else make_views(self.views, gathered)
+        return gathered if self.hooks.views is None else make_views(self.hooks.views, gathered)
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Backward]:
         """Return outputs, one row per membership, and the backward pass."""
