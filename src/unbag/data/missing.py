@@ -26,6 +26,6 @@ def fill_missing(X: Tensor, columns: Tensor) -> Tensor:
         Columns that get an indicator: those with missing values in the training data, from :func:`find_missing`.
     """
     missing = X.isnan()
-    if not len(columns):
-        return X.masked_fill(missing, 0) if bool(missing.any()) else X
+    if not len(columns):  # rows without missing values are not copied; an exported graph cannot depend on values
+        return X.masked_fill(missing, 0) if torch.compiler.is_compiling() or bool(missing.any()) else X
     return torch.cat([X.masked_fill(missing, 0), missing[:, columns.to(X.device)].to(X.dtype)], 1)

@@ -14,7 +14,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from unbag._utils.findings import Finding
 from unbag._utils.parts import join
@@ -32,6 +32,7 @@ from unbag.ensemble import Estimate, Mixture
 from unbag.estimators.bags import BagModel
 from unbag.estimators.class_matching import choose_names, match_classes
 from unbag.estimators.inputs import number_labels, read_labels, read_rows, read_sets
+from unbag.estimators.module import ClassifierModule
 from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import scale
 from unbag.learners.base import split_rows
@@ -232,6 +233,30 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_is_fitted(self, "mixture_")
         names = _check_feature_names_in(self, input_features)
         return names if self.preparation_ is None else np.array(self.preparation_.encoded_names, dtype=object)
+
+    def to_torch(self) -> nn.Module:
+        """Return one module of torch from rows to the log-probabilities of the classes, shape ``(rows, classes)``.
+
+        It contains scaling, missing values, all models, their weights and temperatures, can be moved to a GPU, and is
+        accepted by ``torch.export.export`` and ``torch.onnx.export(module, (X,), "model.onnx", dynamo=True)``. Rows are
+        numbers or images; of a table of pandas, polars or Arrow, the columns of :meth:`get_feature_names_out`.
+
+        Raises
+        ------
+        ValueError
+            If the mixture contains trees or a classifier of scikit-learn, which have no form as a module.
+
+        Examples
+        --------
+        >>> import unbag
+        >>> X, groups = np.arange(8.0).reshape(8, 1), unbag.Groups.from_sizes([2] * 4)
+        >>> clf = unbag.AggregateClassifier(model="linear", validation=unbag.CrossFitting(None), random_state=0)
+        >>> module = clf.fit(X, [[2, 0], [1, 1], [1, 1], [0, 2]], groups=groups).to_torch()
+        >>> bool(np.allclose(module(torch.tensor(X)).exp().detach(), clf.predict_proba(X), atol=1e-6))
+        True
+        """
+        check_is_fitted(self, "mixture_")
+        return ClassifierModule(self.scaling_, self.mixture_, self.class_order_).eval()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder as JSON and safetensors, which :func:`unbag.load` reads.

@@ -39,6 +39,8 @@ class Model(Protocol):
         """
         ...
 
+    # A model that is made of operations of torch has a method ``to_module()``, which returns it as a module.
+
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return plain values and tensors from which ``from_state`` restores the model."""
         ...

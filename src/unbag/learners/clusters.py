@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ class Clusters(FeatureMap):
     def __post_init__(self) -> None:
         if (
             self.labels.shape[:-1] != self.reference.shape[:1]
-            or not 0 <= int(self.labels.min()) <= int(self.labels.max()) < MAX_FEATURES
+            or not 0 <= int(self.labels.min()) < self.n_features <= MAX_FEATURES
         ):
             raise ValueError(f"labels must be numbers from 0 to {MAX_FEATURES - 1}, one row for each reference row")
 
@@ -70,8 +71,18 @@ class Clusters(FeatureMap):
     def __call__(self, X: Tensor) -> Tensor:
         """Return an indicator for each cluster of each clustering."""
         rows = fill_missing(X.flatten(1), self.missing)
-        nearest = torch.cat([torch.cdist(part, self.reference).argmin(1) for part in rows.split(1024)])
-        return torch.zeros(len(rows), int(self.labels.max()) + 1).scatter_(1, self.labels[nearest], 1.0)
+        parts = (
+            [rows] if torch.compiler.is_compiling() else rows.split(1024)
+        )  # an exported graph has any number of rows
+        # A mode of its own choice would depend on the number of rows, which an exported graph does not know.
+        mode = "use_mm_for_euclid_dist"
+        nearest = torch.cat([torch.cdist(part, self.reference, compute_mode=mode).argmin(1) for part in parts])
+        return rows.new_zeros(rows.shape[0], self.n_features).scatter_(1, self.labels[nearest], 1.0)
+
+    @cached_property
+    def n_features(self) -> int:
+        """The number of clusters of all clusterings."""
+        return int(self.labels.max()) + 1
 
 
 def _embed(near: np.ndarray, n_components: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from torch import Tensor
+from torch import Tensor, nn
 
 from unbag.data.row_source import Rows
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.features import FEATURE_MAPS, FeatureMap, MakeFeatures
+from unbag.learners.modules import Features, make_linear
 from unbag.learners.problem import Problem, Watch
 
 MAX_CACHED_VALUES = 2**27
@@ -41,6 +42,10 @@ class LinearModel:
     def outputs(self, X: Rows) -> Tensor:
         """Return the outputs for rows."""
         return map_rows(lambda part: torch.addmm(self.weight[-1], self.features(part), self.weight[:-1]), X)
+
+    def to_module(self) -> nn.Module:
+        """Return the model as a module from rows to outputs."""
+        return nn.Sequential(Features(self.features), make_linear(self.weight))
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the kind of the features, and all tensors."""

@@ -21,6 +21,7 @@ from unbag.data.row_source import Rows, gather_rows, row_shape, rows_on, transfo
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows
+from unbag.learners.modules import FillMissing
 from unbag.learners.problem import Problem
 from unbag.objectives.losses import Loss
 
@@ -71,6 +72,10 @@ class NetworkModel:
         """Return the outputs for rows."""
         device = next((tensor.device for tensor in self.module.state_dict().values()), torch.device("cpu"))
         return map_rows(lambda part: self.module(fill_missing(part.to(device), self.missing)), X)
+
+    def to_module(self) -> nn.Module:
+        """Return the model as a module from rows to outputs."""
+        return nn.Sequential(FillMissing(self.missing), deepcopy(self.module).cpu())
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the architecture, and the weights of the module."""
