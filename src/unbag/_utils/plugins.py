@@ -21,7 +21,11 @@ CHECKS = "unbag.checks"
 EXPERIMENTS = {COMMANDS: ("bench", "reproduce"), MODELS: ("densenet", "lenet")}
 """Names that the package unbag-experiments adds; errors mention it where it is not installed."""
 
-PUBLIC_MODULES = {"losses": "unbag.objectives.losses", "models": "unbag.learners.architectures"}
+PUBLIC_MODULES = {
+    "losses": "unbag.objectives.losses",
+    "metrics": "unbag.estimators.metrics",
+    "models": "unbag.learners.architectures",
+}
 """Public names of modules, and where they are."""
 
 _MOVED = ("baselines", "benchmarks", "datasets", "experiments")

@@ -176,12 +176,13 @@ class AggregateClassifier(Predictor):
         ----------
         X
             A table of pandas, polars or Arrow, an array of numbers, images, or an :class:`unbag.training.RowSource` of
-            rows on disk.
+            rows on disk; or a list with an array for each bag.
         y
             The result of :func:`unbag.target`, with one entry per row; or one observation per group, together with
-            ``groups``; or one label per row. With a list of aggregates, a list with one y for each.
+            ``groups`` or a list of bags; or one label per row. With a list of aggregates, a list with one y for each.
         groups
-            :class:`unbag.Groups`, or a list with one or None for each aggregate.
+            :class:`unbag.Groups`, or an id for each row, whose observations follow ``sorted(set(ids))``. With a list of
+            aggregates, a list with an entry or None for each.
         sample_weight
             One weight per row, equal in all rows of a group.
         group_weights

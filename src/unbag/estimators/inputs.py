@@ -21,6 +21,7 @@ from unbag.aggregates.base import check_rows
 from unbag.aggregates.class_shares import count_shares
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.alignment import align, is_numbering, match_columns, split_columns
+from unbag.data.bags import is_list_of_bags
 from unbag.data.frames import EncodedRows, encode_frame
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
@@ -29,6 +30,13 @@ from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_by_answer, weights_of_groups
 from unbag.learners.base import ROWS_AT_ONCE, is_network, name_of
 from unbag.training import Observations
+
+NUMBERED = (
+    "scikit-learn has replaced its rows by numbers, as cross_val_predict does for probabilities: use "
+    "method='predict', or fit and predict in a loop over GroupKFold().split(X, groups=ids)"
+)
+MAX_DISTINCT = 10
+"""Rows up to which labels may all be different."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +191,7 @@ def read_sets(
     sample_weight: Any = None,
     group_weights: Any = None,
     sampling: Any = None,
+    classes: Any = None,
 ) -> list[RawObservations]:
     """Return the sets of observations: one, or as many as the list of aggregates has entries."""
     arguments = {"y": y, "groups": groups, "group_weights": group_weights, "sampling": sampling}
@@ -198,12 +207,35 @@ def read_sets(
             got = f"{len(value)} entries" if isinstance(value, list | tuple) else describe(value)
             raise ValueError(f"with a list of {n} aggregates, {name} must be a list with an entry for each; got {got}")
     return [
-        _read_set(find_aggregate(kind), values, members, n_rows).weighted(sample_weight, weights, selection, n_rows)
+        _read_set(find_aggregate(kind), values, read_groups(members, n_rows), n_rows, classes).weighted(
+            sample_weight, weights, selection, n_rows
+        )
         for kind, values, members, weights, selection in zip(aggregate, *arguments.values(), strict=True)
     ]
 
 
-def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObservations:
+def observes_bags(aggregate: Any, X: Any, y: Any) -> bool:
+    """Return whether X is a list of bags with an observation for each, and not a list of images with their labels."""
+    if isinstance(aggregate, list | tuple) or is_target(y) or isinstance(y, Observations) or not is_list_of_bags(X):
+        return False
+    return find_aggregate(aggregate).outcome != "class_counts" or np.ndim(y) == 2
+
+
+def read_groups(groups: Any, n_rows: int, *, several: bool = False) -> Any:
+    """Return groups from an id for each row; for several sets, a list."""
+    if several and isinstance(groups, list | tuple):
+        return [read_groups(entry, n_rows) for entry in groups]
+    if groups is None or isinstance(groups, Groups):
+        return groups
+    made = Groups.from_ids(groups)
+    if made.n_rows != n_rows:
+        raise ValueError(
+            f"groups must be unbag.Groups, or hold an id for each of {n_rows} rows of X; got {made.n_rows} ids"
+        )
+    return made
+
+
+def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int, classes: Any) -> RawObservations:
     if groups is not None and (isinstance(y, Observations) or is_target(y)):
         kind = "set of observations" if isinstance(y, Observations) else "target"
         raise ValueError(f"y is a {kind}, which holds its groups; leave groups= out")
@@ -225,6 +257,8 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
     aggregate.check_sizes(groups)
     check_rows(range(n_rows), groups := groups.to("cpu"))
     y = align(y.cpu() if isinstance(y, Tensor) else y, groups.ids, len(groups), "y")
+    if aggregate.pooled or aggregate.outcome == "class":
+        y = _number_words(aggregate, y, classes)
     if aggregate.outcome == "class_counts" and groups.max_size == 1 and np.ndim(y) == 1:
         labels = read_labels(y)
         if len(labels) != len(groups):
@@ -233,6 +267,22 @@ def _read_set(aggregate: Aggregate, y: Any, groups: Any, n_rows: int) -> RawObse
     y, found = split_columns(y, "y")
     columns = (columns or found) if aggregate.has_class_columns else None
     return RawObservations(aggregate, groups, as_tensor(y, "y", groups.device, groups.ids), columns=columns)
+
+
+def _number_words(aggregate: Aggregate, y: Any, classes: Any) -> Any:
+    """Return the numbers of the classes of groups from their names; observations that are not text as they are."""
+    if isinstance(y, Tensor) or np.ndim(values := np.asarray(y)) != 1 or values.dtype.kind not in "OUT":
+        return y
+    names = values.astype(object)
+    if not all(isinstance(name, str) for name in names):
+        return y
+    if classes is None:
+        order = "with the positive class second" if aggregate.pooled else "in the order of their numbers"
+        raise ValueError(
+            f"y holds names of classes, {', '.join(map(repr, sorted(set(names))[:3]))}, whose order is not known; pass "
+            f"classes= to the classifier, {order}"
+        )
+    return number_labels(names, _as_names(classes))
 
 
 def read_labels(y: Any) -> np.ndarray:
@@ -319,10 +369,13 @@ def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarra
         raise ValueError(
             f"y holds no groups, but {type(aggregate).__name__} observes groups: use fit(X, z, groups=groups) or "
             "fit(X, unbag.target(ids, z)); scikit-learn passes groups= to splitters, not to fit; to learn from "
-            "labels of rows, leave aggregate='label_proportions'"
+            f"labels of rows, leave aggregate='label_proportions'; if y was made by unbag.target, {NUMBERED}"
         )
     if y is not None:
         _check_length(y, n_rows)
+    is_array = isinstance(y, np.ndarray) and y.dtype.kind == "i" and y.shape == (n_rows,)
+    if n_rows > MAX_DISTINCT and is_array and len(np.unique(y)) == n_rows:
+        raise ValueError(f"all labels in y are different; if it was made by unbag.target, {NUMBERED}")
     return read_labels(y)
 
 

@@ -22,6 +22,7 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.base import check_rows
 from unbag.aggregates.noisy import fits_rate
 from unbag.aggregates.symmetry import Symmetry
+from unbag.data.bags import is_list_of_bags, join_bags
 from unbag.data.features import Preparation
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, select_rows
@@ -31,7 +32,7 @@ from unbag.diagnostics.shift import Moments, find_shift
 from unbag.ensemble import Estimate, Mixture
 from unbag.estimators.bags import BagModel
 from unbag.estimators.class_matching import choose_names, match_classes
-from unbag.estimators.inputs import number_labels, read_labels, read_rows, read_sets
+from unbag.estimators.inputs import number_labels, read_groups, read_labels, read_rows, read_sets
 from unbag.estimators.module import ClassifierModule
 from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import scale
@@ -57,6 +58,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     """For each class, the output of the mixture that it is read from."""
     scaling_: Scaling
     preparation_: Preparation | None
+    input_shape_: tuple[int, ...]
     estimated_accuracy_: Estimate | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
@@ -78,18 +80,18 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         tags.input_tags.allow_nan = True
         return tags
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class for each row, shape ``(rows, classes)``."""
-        return self._log_probs(X).exp().numpy()
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class for each row, shape ``(rows, classes)``; of bags, a list of arrays."""
+        return self._per_bag(self._log_probs(X).exp().numpy(), X)
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the log-probability of each class for each row, shape ``(rows, classes)``."""
-        return self._log_probs(X).numpy()
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the log-probability of each class for each row; see :meth:`predict_proba`."""
+        return self._per_bag(self._log_probs(X).numpy(), X)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most likely class of each row."""
+    def predict(self, X: Any) -> Any:
+        """Return the most likely class of each row; of a list of bags, a list of arrays."""
         log_probs = self._log_probs(X)
-        return self.classes_[log_probs.argmax(1).numpy()]
+        return self._per_bag(self.classes_[log_probs.argmax(1).numpy()], X)
 
     def disaggregate(self, X: Any, z: Any, groups: Any = None) -> Any:
         """Return class probabilities of rows in observed groups, given the observations.
@@ -99,36 +101,38 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         Parameters
         ----------
         X
-            Rows, of the training data or new ones.
+            Rows, of the training data or new ones, or a list with an array for each bag.
         z, groups
             Observations and groups, as in ``fit``.
 
         Returns
         -------
         ndarray
-            For a target, one line per row of X. With groups, one line per membership, in the order of
-            ``groups.members``. For a list of aggregates, a list of arrays.
+            For a target and for ids, one line per row. With :class:`unbag.Groups`, one line per membership, in the
+            order of ``groups.members``. For a list of bags or of aggregates, a list of arrays.
         """
+        given = X
+        X, groups = self._split_bags(X, groups)
         log_probs = self._log_probs(X)
         sets = self._read_observations(z, groups, len(log_probs))
-        groups_of_sets = groups if isinstance(groups, list | tuple) else [groups] * len(sets)
+        groups_of_sets = groups if self._has_several_sets() and groups is not None else [groups] * len(sets)
         posteriors = []
         for s, passed in zip(sets, groups_of_sets, strict=True):
             posterior = compute_posterior(s, log_probs)
-            if passed is None:  # every row is in one group
+            if not isinstance(passed, Groups):  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, s.groups.members, posterior)
             posteriors.append(posterior.numpy())
-        return posteriors if self._has_several_sets() else posteriors[0]
+        return posteriors if self._has_several_sets() else self._per_bag(posteriors[0], given)
 
-    def predict_groups(self, X: Any, groups: Any, z: Any = None) -> Any:
+    def predict_groups(self, X: Any, groups: Any = None, z: Any = None) -> Any:
         """Return the expected observations of groups, or the probability of observations.
 
         Parameters
         ----------
         X
-            Rows.
+            Rows, or a list with an array for each bag.
         groups
-            :class:`unbag.Groups`; a list for a list of aggregates.
+            :class:`unbag.Groups`, or an id for each row; a list for a list of aggregates.
         z
             Observations whose probability is computed, one per group.
 
@@ -138,7 +142,11 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             With z, the probability of each observation, shape ``(groups,)``. Without z, the probability of a positive
             observation, or expected counts of shape ``(groups, classes)``. For a list of aggregates, a list of arrays.
         """
+        X, groups = self._split_bags(X, groups)
         log_probs = self._log_probs(X)
+        groups = read_groups(groups, len(log_probs), several=self._has_several_sets())
+        if groups is None:
+            raise TypeError("groups is missing: pass unbag.Groups or an id for each row, or X as a list of arrays")
         if self.bag_model_ is not None:
             bags = self._read_observations([1] * len(groups) if z is None else z, groups, len(log_probs))[0]
             rows = self._read_rows(X)
@@ -158,12 +166,13 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         Parameters
         ----------
         X
-            Rows.
+            Rows, or a list with an array for each bag.
         y, groups
             As in ``fit``. With several sets, the mean of their log-likelihoods.
         sample_weight, group_weights
             As in ``fit``.
         """
+        X, groups = self._split_bags(X, groups)
         several = self._has_several_sets() and isinstance(y, list | tuple) and any(map(is_target, y))
         if groups is None and group_weights is None and not is_target(y) and not several:
             return float(super().score(X, read_labels(y), sample_weight))
@@ -285,7 +294,20 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         )
 
     def _read_rows(self, X: Any) -> Rows:
-        return read_rows(self, X, reset=False)
+        return read_rows(self, self._split_bags(X, None)[0], reset=False)
+
+    def _split_bags(self, X: Any, groups: Any) -> tuple[Any, Any]:
+        """Return the rows of a list of bags, and the bags as groups; other rows and groups as they are."""
+        return join_bags(X) if groups is None and self._has_bags(X) else (X, groups)
+
+    def _has_bags(self, X: Any) -> bool:
+        """Return whether X is a list of bags; if rows are images, it is a list of rows."""
+        check_is_fitted(self, "mixture_")
+        return len(self.input_shape_) == 1 and is_list_of_bags(X)
+
+    def _per_bag(self, values: np.ndarray, X: Any) -> Any:
+        """Split values of rows into those of each bag, if X is a list of bags."""
+        return np.split(values, np.cumsum([len(bag) for bag in X])[:-1]) if self._has_bags(X) else values
 
     def _log_probs(self, X: Any) -> Tensor:
         """Return the log-probability of each class for each row, float64."""
@@ -303,7 +325,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return isinstance(self.aggregate, list | tuple)
 
     def _read_observations(self, z: Any, groups: Any, n_rows: int, **weights: Any) -> list[Observations]:
-        sets = [s.observations(self.classes_) for s in read_sets(self.aggregate, z, groups, n_rows, **weights)]
+        raw_sets = read_sets(self.aggregate, z, groups, n_rows, classes=self.classes_, **weights)
+        sets = [s.observations(self.classes_) for s in raw_sets]
         if len(self.fitted_aggregates_) != len(sets):
             return sets
         fitted = zip(sets, self.fitted_aggregates_, strict=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 from unbag._utils.checks import check_choice
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
+from unbag.data.bags import join_bags
 from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, row_shape, select_rows, transform_rows
@@ -20,7 +21,7 @@ from unbag.data.scaling import Scaling, fit_scaling
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
 from unbag.estimators.class_matching import match_classes
-from unbag.estimators.inputs import RawObservations, choose_classes, read_rows, read_sets
+from unbag.estimators.inputs import RawObservations, choose_classes, observes_bags, read_rows, read_sets
 from unbag.learners import Problem
 from unbag.training import Observations
 from unbag.training.excerpts import excerpt
@@ -57,6 +58,8 @@ class TrainingData:
         seed: int,
     ) -> TrainingData:
         """Validate the arguments of ``fit``; sets ``n_features_in_`` and what else describes columns."""
+        if groups is None and observes_bags(estimator.aggregate, X, y):
+            X, groups = join_bags(X)
         table = read_frame(X)
         rows: Any = read_rows(estimator, X, reset=True) if table is None else table
         raw_sets = read_sets(
@@ -67,6 +70,7 @@ class TrainingData:
             sample_weight=sample_weight,
             group_weights=group_weights,
             sampling=estimator.sampling,
+            classes=estimator.classes,
         )
         if table is not None:
             rows = fit_frame(estimator, X, table, [s.groups for s in raw_sets], checked=False)
