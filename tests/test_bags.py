@@ -13,6 +13,8 @@ from sklearn.preprocessing import StandardScaler
 import unbag
 from unbag import AggregateClassifier, CrossFitting, Groups
 
+pytestmark = pytest.mark.filterwarnings("ignore::unbag.UnbagWarning")
+
 bag_auc = unbag.metrics.bag_auc
 N_BAGS = 40
 SIZES = np.random.default_rng(1).integers(2, 7, N_BAGS)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from unbag.objectives.risks import NoisyLikelihood as NoisyLikelihood
     from unbag.objectives.risks import UnbiasedRisk as UnbiasedRisk
     from unbag.persistence.saved_models import load as load
+    from unbag.tables.bags import read_bags as read_bags
     from unbag.tables.fit import read_tables as read_tables
 
 # torch and scikit-learn take seconds to import: only when something is asked for that needs them.
@@ -71,6 +72,7 @@ _MODULES = {
     "UnbiasedRisk": "unbag.objectives.risks",
     "diagnose": "unbag.diagnostics.diagnosis",
     "load": "unbag.persistence.saved_models",
+    "read_bags": "unbag.tables.bags",
     "read_tables": "unbag.tables.fit",
     "target": "unbag.data.targets",
 }

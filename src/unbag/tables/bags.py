@@ -1,0 +1,181 @@
+"""Bags in a folder: a file of rows for each bag, and a table with their labels."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from unbag._utils.problems import fail, list_some
+from unbag.data.columns import Table, is_missing, plain_types
+from unbag.data.groups import Groups
+from unbag.data.mapped_rows import MappedRows
+from unbag.tables.files import open_table
+from unbag.tables.ids import label_texts, repeated
+
+SUFFIXES = (".npy", ".pt", ".safetensors", ".h5", ".hdf5")
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """The contents of a folder for ``AggregateClassifier(...).fit(bags.X, bags.y, groups=bags.groups)``."""
+
+    X: Any
+    """The rows of all bags, in the order of the names of their files."""
+    y: np.ndarray
+    """The label of each bag, a number or a text, in the same order."""
+    groups: Groups
+    """The bags, with the names of their files, without the ending, as ids."""
+
+
+def read_bags(
+    folder: str | Path,
+    table: Any,
+    *,
+    file: str | None = None,
+    label: str | None = None,
+    array: str | None = None,
+    on_disk: bool = False,
+) -> Bags:
+    r"""Read a folder with a file for each bag, and a table with the labels of the bags.
+
+    Every file needs a row of the table, and every row a file. Files with other endings are ignored.
+
+    Parameters
+    ----------
+    folder
+        Folder of files with an array each, ``(rows, columns)``: .npy, .pt, .safetensors, .h5 or .hdf5.
+    table
+        A CSV or Parquet file, or a table of pandas, polars or Arrow.
+    file, label
+        Columns with the names of the files, with or without their ending, and with the labels. By default, the first
+        and the second of two columns.
+    array
+        Name of the array, where files contain several.
+    on_disk
+        Whether rows of .npy and .safetensors files stay on disk and are read when a network needs them.
+
+    Examples
+    --------
+    >>> import tempfile, unbag
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.save(folder / "slide_1.npy", np.ones((2, 3)))
+    >>> np.save(folder / "slide_2.npy", np.zeros((1, 3)))
+    >>> _ = (folder / "labels.csv").write_text("slide,label\nslide_2,normal\nslide_1,tumour\n")
+    >>> bags = unbag.read_bags(folder, folder / "labels.csv")
+    >>> bags.X.shape, bags.y.tolist(), bags.groups.ids
+    ((3, 3), ['tumour', 'normal'], ['slide_1', 'slide_2'])
+    >>> clf = unbag.AggregateClassifier("multiple_instance", classes=["normal", "tumour"])
+    >>> clf.fit(bags.X, bags.y, groups=bags.groups)  # doctest: +SKIP
+    """
+    paths = _find_files(Path(folder))
+    y = _read_labels(_read_table(table), file, label, paths, str(folder))
+    if on_disk:
+        X: Any = MappedRows([*paths.values()])
+        sizes = X.sizes
+    else:
+        arrays = [_load(path, array) for path in paths.values()]
+        for path, rows in zip(paths.values(), arrays, strict=True):
+            if rows.shape[1] != arrays[0].shape[1]:
+                first = f"{next(iter(paths.values())).name} has {arrays[0].shape[1]}"
+                raise ValueError(f"all bags must have the same columns, but {path} has {rows.shape[1]} and {first}")
+        X, sizes = np.concatenate(arrays), [len(rows) for rows in arrays]
+    whole = Groups.from_sizes(sizes)
+    return Bags(X, y, Groups(whole.members, whole.offsets, whole.n_rows, ids=[*paths]))
+
+
+def _find_files(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by their names without the ending, sorted."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}; check the name")
+    paths: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+            if path.stem in paths:
+                raise ValueError(f"{path} and {paths[path.stem].name} are files of the same bag; remove one of them")
+            paths[path.stem] = path
+    if not paths:
+        raise ValueError(f"{folder} contains no file that ends in {', '.join(SUFFIXES)}")
+    return paths
+
+
+def _read_table(table: Any) -> Table:
+    if isinstance(table, str | Path):
+        with open_table(Path(table)) as opened:
+            return opened.read(as_text=opened.names)
+    data = pa.Table.from_pandas(table, preserve_index=False) if hasattr(table, "iloc") else pa.table(table)
+    return Table(Path("table"), plain_types(data, "table"))
+
+
+def _read_labels(table: Table, file: str | None, label: str | None, paths: dict[str, Path], folder: str) -> np.ndarray:
+    """Return the label of each file; every file must have one row."""
+    others = [name for name in table.names if name not in (file, label)]
+    if len(others) != (file is None) + (label is None) and (file is None or label is None):
+        raise fail(f"pass file= and label=, the names of two of its columns {list_some(table.names)}", table.file)
+    file = others.pop(0) if file is None else file
+    label = others.pop(0) if label is None else label
+    if missing := [name for name in (file, label) if name not in table.names]:
+        raise fail(f"there is no column {missing[0]!r}; its columns are {list_some(table.names)}", table.file)
+    for name in (file, label):
+        if (absent := is_missing(table.column(name))).any():
+            raise fail("the cell is empty; fill it in, or remove the row", table.file, int(absent.argmax()) + 1, name)
+    names = table.column(file).cast(pa.string())
+    stems = [name.removesuffix(next(filter(name.lower().endswith, SUFFIXES), "")) for name in names.to_pylist()]
+    if (twice := repeated(pa.array(stems))).any():
+        raise fail(f"{stems[row := int(twice.argmax())]!r} has several rows; keep one", table.file, row + 1, file)
+    if unknown := [name for name in stems if name not in paths]:
+        raise fail(f"there is no file in {folder} for {list_some(unknown)}; remove their rows", table.file, None, file)
+    if unlabelled := [name for name in paths if name not in set(stems)]:
+        raise fail(f"there is no row for the files {list_some(unlabelled)} of {folder}", table.file, None, file)
+    texts = np.array(label_texts(table, label).to_pylist())
+    is_number = all(text.removeprefix("-").isdecimal() for text in texts.tolist())
+    labels = dict(zip(stems, (texts.astype(np.int64) if is_number else texts).tolist(), strict=True))
+    return np.array([labels[name] for name in paths])
+
+
+def _load(path: Path, array: str | None) -> np.ndarray:
+    """Return the array of a file; nothing in the file is executed."""
+    try:
+        content = _READERS[path.suffix.lower()](path)
+    except (OSError, ValueError, EOFError, RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read: {str(error).splitlines()[0]}; write it again as an array") from error
+    if isinstance(content, Mapping):
+        if array is None and len(content) != 1:
+            raise ValueError(f"{path} contains {list_some(content)}; pass array= with the name of the rows")
+        if array is not None and array not in content:
+            raise ValueError(f"{path} contains no {array!r}, but {list_some(content)}")
+        content = content[next(iter(content)) if array is None else array]
+    if isinstance(content, Tensor):
+        content = (content.float() if content.dtype == torch.bfloat16 else content).numpy(force=True)
+    rows = np.asarray(content)
+    if rows.ndim != 2 or rows.size == 0 or rows.dtype.kind not in "fiub":
+        found = f"{rows.dtype} of shape {rows.shape}"
+        raise ValueError(f"{path} must hold an array of numbers, (rows, columns), at least one row; got {found}")
+    return rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
+
+
+def _read_h5(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import h5py  # noqa: PLC0415 (not a dependency)
+    except ImportError as error:
+        raise ImportError(f"{path} needs the package h5py, which is not installed: pip install h5py") from error
+    with h5py.File(path, "r") as file:
+        return {name: np.asarray(values) for name, values in file.items() if hasattr(values, "shape")}
+
+
+_READERS: dict[str, Any] = {
+    ".npy": lambda path: np.load(path, allow_pickle=False),
+    ".pt": lambda path: torch.load(path, map_location="cpu", weights_only=True),
+    ".safetensors": load_file,
+    ".h5": _read_h5,
+    ".hdf5": _read_h5,
+}
