@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,15 +25,14 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of the groups and of the mo
 def report(ctx: typer.Context, run: RunFolder, out: OutFile = None) -> None:
     """Make one HTML page of a run: its data, quality and limitations."""
     with plain_errors(debug=ctx.obj):
+        from unbag._utils.problems import failing  # noqa: PLC0415 (numpy is slow to import)
         from unbag.report import check_format  # noqa: PLC0415
 
         folder = Run(run)
         out = folder.report if out is None else out
         summary = folder.read_summary()
-        try:
+        with failing(str(folder.summary)):
             check_format(summary)
-        except ValueError as error:
-            raise ValueError(f"{folder.summary}: {error}") from error
         raise_if_input(out, folder.inputs)
         _write_page(summary, out)
 
@@ -46,7 +46,9 @@ def demo(ctx: typer.Context, out: OutFolder = Path("unbag-demo"), seed: Seed = 0
             from unbag.cli.demo import run  # noqa: PLC0415
         folder = Run(out)
         summary = run(seed, report=progress.print)
-        _show(summary["comparison"])
+        rows = [(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}") for row in summary["comparison"]]
+        title = "Accuracy on new images, which no method has used"
+        Terminal().print(make_table(("method", "accuracy", "seconds"), rows, title=title))
         write_atomic(folder.summary, f"{json.dumps(summary, allow_nan=False)}\n".encode())
         _write_page(summary, folder.report)
 
@@ -55,29 +57,17 @@ def _check_folder(folder: Path) -> None:
     """Make the folder; raise an error if it contains anything but the results of an earlier demonstration."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder with --out")
-    if others := ({path.name for path in folder.iterdir()} if folder.exists() else set()) - _left_by_demo(folder):
+    others = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if SUMMARY in others:
+        from unbag.cli.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
+
+        with suppress(ValueError, KeyError, TypeError):
+            if json.loads((folder / SUMMARY).read_bytes())["title"] == TITLE:
+                others -= {SUMMARY, REPORT}
+    if others:
         raise FileExistsError(f"{folder} has other files, such as {min(others)}; name another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(Run(folder).report)
-
-
-def _left_by_demo(folder: Path) -> set[str]:
-    """Return the names of the files that an earlier demonstration wrote to a folder."""
-    if not (folder / SUMMARY).exists():
-        return set()
-    from unbag.cli.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
-
-    try:
-        title = json.loads((folder / SUMMARY).read_bytes())["title"]
-    except (ValueError, KeyError, TypeError):
-        return set()
-    return {SUMMARY, REPORT} if title == TITLE else set()
-
-
-def _show(comparison: list[dict[str, Any]]) -> None:
-    rows = [(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}") for row in comparison]
-    title = "Accuracy on new images, which no method has used"
-    Terminal().print(make_table(("method", "accuracy", "seconds"), rows, title=title))
 
 
 def _write_page(summary: dict[str, Any], path: Path) -> None:

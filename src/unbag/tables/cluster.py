@@ -40,8 +40,7 @@ def predict_on_cluster(run: Run, instances: Path, out: Path, *, device: str = "c
     raise_if_input(out, [instances, *run.inputs])
     out.mkdir(parents=True, exist_ok=True)
     run = Run(run.folder.absolute())
-    names = [part.name if part.suffix == ".parquet" else f"{part.name}.parquet" for part in parts]
-    outs = [(out / name).absolute() for name in names]
+    outs = [(out / f"{part.name.removesuffix('.parquet')}.parquet").absolute() for part in parts]
     tasks = [(run, part, path, options, device) for part, path in zip(parts, outs, strict=True)]
     seen = reduce(add, map_tasks(_predict_part, tasks, device))
     return seen.rows, seen.as_problems(FittedRun.load(run).clf, instances)
@@ -69,14 +68,8 @@ def disaggregate_on_cluster(
 def fit_on_cluster(arguments: Sequence[str], network: NetworkOptions, device: str = "cpu") -> str:
     """Run ``unbag fit`` in several processes of a cluster, which train together, and return the output of the first.
 
-    Parameters
-    ----------
-    arguments
-        Those of the command line, without the engine and the number of processes.
-    network
-        Settings of training, with the number of processes, each on a processor of its own.
-    device
-        Device of each process; with ``"cuda"``, each has a GPU of its own.
+    ``arguments`` are those of the command line, without the engine and the number of processes. Each process has a
+    processor, or with the device ``"cuda"`` a GPU, for itself.
     """
     n = (1 if network.devices == "auto" else network.devices) * network.nodes
     ray = start(n)
@@ -100,7 +93,7 @@ class _Process:
     """One of several processes that train together."""
 
     def find_address(self) -> tuple[str, int]:
-        """Return the address and port at which the others find this process."""
+        """Return the address and port of this process for the other ones."""
         import ray  # noqa: PLC0415 (an extra)
 
         with socket.socket() as free:
@@ -127,19 +120,17 @@ def _read_part(run: Run, part: Path, keys: Sequence[str], device: str) -> Rows:
 
 
 def _parts(instances: Path) -> list[Path]:
-    """Return the parts of a folder that have rows, or all if none has."""
     with open_table(instances) as file:
         if not isinstance(file, ParquetFiles):
             raise fail("workers read the parts of a folder of Parquet; write the table as such", str(instances))
-        parts = file.parts_with_rows()
-    return [part.absolute() for part in parts]
+        return [part.absolute() for part in file.parts_with_rows()]
 
 
 def map_tasks(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], device: str = "cpu") -> list[Any]:
     """Call a function once for each tuple of arguments, on the workers, and return the results in order."""
     ray = start()
     task = ray.remote(max_retries=MAX_RETRIES, **_resources(device))(function)
-    return _get(ray, [task.remote(*given) for given in arguments])
+    return _get(ray, [task.remote(*values) for values in arguments])
 
 
 def _resources(device: str) -> dict[str, int]:

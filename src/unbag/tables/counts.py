@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import inf, isfinite
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,20 +13,18 @@ import pyarrow as pa
 import torch
 
 from unbag import published
-from unbag._utils.problems import NAMED, Problem, TableError, fail, failing, in_rows, list_some, raise_errors
+from unbag._utils.problems import NAMED, Problem, TableError, fail, in_rows, list_some, raise_errors
 from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.data.columns import Table
-from unbag.noise import KINDS, Gaussian, Noise, read_noise
 from unbag.published import WHOLE
 from unbag.tables.cells import BOUNDS, MARKS, NUMBER, SUPPRESSED, UNREADABLE, Cells, list_texts, read_cells
 from unbag.tables.options import UNITS, Plan, Source
+from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, make_noise
 from unbag.tables.roles import SourceColumns
 
 SINGULAR = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}
 TOTALS = {"proportions": 1.0, "percentages": 100.0}
 """Sum of the shares of all classes."""
-MIN_SCALE, MAX_SCALE = 1e-6, 1e9
-"""Noise of a smaller scale changes no count, and noise of a larger scale leaves no information in any."""
 DASHES = ("-", "\u2013", "\u2014")
 
 
@@ -60,16 +58,8 @@ def read_counts(
 ) -> ParsedCounts:
     """Return counts per class, (rows, classes), or constraints on them, (rows, classes, 6), or the errors by row.
 
-    Parameters
-    ----------
-    table, columns
-        One row per group, and the columns that count classes.
-    source, plan
-        Options on how the counts were published, and on groups that do not fit.
-    ids, sizes
-        The id and the number of rows of each group; groups without rows are ignored.
-    n_dropped
-        Number of rows of the instances that ``--drop-unmatched`` has left out.
+    ``ids`` and ``sizes`` are the id and the number of rows of each group; groups without rows are ignored.
+    ``n_dropped`` is the number of rows of the instances that ``--drop-unmatched`` has left out.
     """
     try:
         counts = choose_mark(table, columns, source, sizes, plan.missing_members)
@@ -87,58 +77,6 @@ def read_counts(
 def aggregate_of_counts(aggregate: Aggregate, z: np.ndarray) -> Aggregate:
     """Return the kind of observation of counts: as it was named, unless counts that should be exact are constraints."""
     return PublishedCounts() if z.ndim == 3 and aggregate.outcome == "class_counts" else aggregate
-
-
-def check_published(source: Source) -> None:
-    """Refuse options on published counts that contradict each other or are out of range."""
-    file = str(source.file)
-    for name in ("epsilon", "sensitivity", "rounded_to", "suppressed_below"):
-        value = getattr(source, name)
-        if value is not None and not (isfinite(value) and value > 0):
-            raise fail(f"--{name.replace('_', '-')} must be a positive number, got {value:g}", file)
-    options = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
-    if source.noise is None:
-        if passed := [name for name, value in options.items() if value]:
-            raise fail(f"{passed[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
-        return
-    if source.rounded_to is not None or source.suppressed_below is not None:
-        message = "--noise cannot be combined with --rounded-to or --suppressed-below"
-        advice = "if the noise is much larger than the rounding, omit --rounded-to"
-        raise fail(f"{message}; {advice}, and leave suppressed cells blank, which is unknown", file)
-    name, _, scale = source.noise.partition(":")
-    ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
-    if sum(ways) != 1 or name not in KINDS or (source.epsilon is None) != (source.sensitivity is None):
-        with failing(file):
-            read_noise(source.noise if scale else f"{name}:1")  # refuses an unknown name
-        message = f"the scale of {name} noise must be given in one way: --noise {name}:2.5, --noise-scale COLUMN, or "
-        advice = "--epsilon together with --sensitivity, by how much one person changes the counts"
-        raise fail(f"{message}{advice} (1 where a person is counted in one cell alone)", file)
-    if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
-        message = f"epsilon alone does not determine the scale of {name} noise"
-        raise fail(f"{message}; give its standard deviation, as in --noise {name}:17", file)
-    if not source.noise_scale:
-        make_noise(source)
-
-
-def make_noise(source: Source, scales: Any = None) -> Noise:
-    """Return the noise that the options of a file describe; ``scales`` are those that its columns contain."""
-    assert source.noise is not None
-    if scales is not None:
-        return KINDS[source.noise](scales)
-    options = f"--noise {source.noise}"
-    with failing(str(source.file)):
-        if source.epsilon is None or source.sensitivity is None:
-            scale = float(read_noise(source.noise).scale)
-        else:
-            options = f"--epsilon {source.epsilon:g} with --sensitivity {source.sensitivity:g}"
-            scale = source.sensitivity / source.epsilon
-    if not MIN_SCALE <= scale <= MAX_SCALE:
-        why = (
-            "changes no count: omit the options on noise" if scale < MIN_SCALE else "leaves no information in any count"
-        )
-        message = f"{options} is noise of scale {scale:g}, which {why}"
-        raise fail(f"{message}; expected {MIN_SCALE:g} to {MAX_SCALE:g}", str(source.file))
-    return KINDS[source.noise.partition(":")[0]](scale)
 
 
 @dataclass(frozen=True, eq=False)

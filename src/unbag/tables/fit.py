@@ -157,20 +157,9 @@ def fit_tables(
 ) -> FitReport:
     r"""Fit a classifier to the files of a plan, and save it in the folder of a run.
 
-    Parameters
-    ----------
-    plan
-        Files, the meaning of their columns, and settings of training.
-    run
-        The folder; an unfinished run of the same plan is resumed where training has saved checkpoints.
-    force
-        Replace a finished run, or one of another plan.
-    verbose
-        Show a progress bar in a terminal.
-    rows
-        Folder for rows that stay on disk, if the plan has none; by default a folder beside the run.
-    on_read
-        Called when files were read, before training.
+    An unfinished run of the same plan is resumed where training has saved checkpoints; ``force`` replaces a finished
+    run, or a run of another plan. ``rows`` is the folder for rows that stay on disk, if the plan has none, by default
+    beside the run. ``on_read`` is called when files were read, before training.
 
     Examples
     --------

@@ -74,18 +74,8 @@ def unmatched_keys(
 ) -> Iterator[Problem]:
     """Yield errors of rows whose ids the other file does not have, one for each id, or one note if rows are left out.
 
-    Parameters
-    ----------
-    table, column, keys
-        The file, the column of ids, and the ids.
-    unmatched
-        Which rows have no partner, (rows,).
-    others
-        The ids of the other file.
-    where
-        What the ids lack, as in ``"is not in column id of people.csv"``.
-    drop
-        Whether rows without a partner are left out; None: they cannot be.
+    ``unmatched`` marks the rows without a partner, and ``others`` are the ids of the other file. ``where`` is what the
+    ids lack, as in ``"is not in column id of people.csv"``. If ``drop`` is None, rows cannot be left out.
     """
     rows = np.flatnonzero(unmatched)
     if not len(rows):

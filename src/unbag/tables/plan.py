@@ -12,9 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from unbag._utils.problems import fail, failing
 from unbag.aggregates.registry import find_kind
 from unbag.tables.cells import MARKS
-from unbag.tables.counts import check_published
 from unbag.tables.options import RELATIONS, REMOVED, UNITS, NetworkOptions, Option, Plan, Source, Training, options_of
-from unbag.tables.published_files import read_published, read_toml, sidecar_path
+from unbag.tables.published_files import check_published, read_published, read_toml, sidecar_path
 
 FILES = {"instances": Path, "groups": Path, "out": Path, "published": Path, "also": list}
 """Settings of a TOML file that are not options."""

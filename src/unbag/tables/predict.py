@@ -158,21 +158,9 @@ def read_rows(fitted: FittedRun, file: TableFile, keys: Sequence[str]) -> Rows:
 def predict_table(run: Run, instances: Path, out: Path, *, device: str = "cpu", **options: Any) -> Result:
     """Write the class of each row and the probability of each class, in the order of the rows.
 
-    The table is read, predicted and written piece by piece, so that it may be larger than the memory.
-
-    Parameters
-    ----------
-    run
-        A finished run.
-    instances
-        Rows with the columns that the model was fitted on; others are not read.
-    out
-        A file that ends in .csv or .parquet.
-    device
-        Device of networks.
-    options
-        ``id``, the column of ids (by default as in the fit, or found by its name); ``keep``, further columns to copy;
-        ``raw_text``, whether to write text to CSV unchanged, even if a spreadsheet would run it as a formula.
+    The table is read, predicted and written piece by piece, so that it may be larger than the memory. Options are
+    ``id``, the column of ids (by default as in the fit, or found by its name); ``keep``, further columns to copy; and
+    ``raw_text``, which writes text to CSV unchanged, even if a spreadsheet would run it as a formula.
     """
     fitted = FittedRun.load(run, device)
     seen = predict_part(fitted, instances, out, **options)
@@ -226,19 +214,9 @@ def predict_groups_table(
     """Write the expected observation of each group and its probability, in the order in which a file names groups.
 
     For answers and classes, the most probable one and the probability of each; for counts, the expected counts, whole
-    numbers near them, and the probability of exactly these.
-
-    Parameters
-    ----------
-    run, instances, out, raw_text, device
-        As in :func:`predict_table`.
-    groups
-        A file with the ids of groups, or of the rows of pairs or triplets; other columns are not read. The file of
-        instances is allowed if it has a column of groups.
-    aggregate
-        The kind of observation to predict, if the run was fitted to several.
-    id, group
-        Columns of row and group ids; None: as in the fit.
+    numbers near them, and the probability of exactly these. ``groups`` is a file with the ids of groups, or of the rows
+    of pairs or triplets; the file of instances is allowed if it has a column of groups. ``aggregate`` is the kind of
+    observation, if the run was fitted to several; ``id`` and ``group`` are columns, by default as in the fit.
     """
     fitted = FittedRun.load(run, device)
     output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
@@ -340,19 +318,8 @@ def disaggregate_table(
 
     For groups, one line per row that is in a group, in the order of the rows; for pairs and triplets, one line per
     member, in the order of the pairs. Ids and probabilities of all rows are held in memory, but not their features.
-
-    Parameters
-    ----------
-    run, instances, out, raw_text, device
-        As in :func:`predict_table`.
-    groups
-        A file of observations, of the rows of the fit or of others.
-    aggregate
-        The kind of observation in the file, if the run was fitted to several.
-    drop_unmatched
-        Leave out rows and groups that have no partner in the other file; None: as in the fit.
-    read_rows
-        Predicts the rows of a file.
+    ``aggregate`` is the kind of observation in the file, if the run was fitted to several. ``drop_unmatched`` leaves
+    out rows and groups that have no partner in the other file; None: as in the fit.
     """
     from unbag.estimators.predictor import compute_posterior  # noqa: PLC0415 (scikit-learn is slow to import)
 

@@ -14,11 +14,10 @@ from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
-from unbag.tables.counts import MAX_SCALE, MIN_SCALE
 from unbag.tables.files import open_table
 from unbag.tables.options import Protection
 from unbag.tables.output import check_format, write_table
-from unbag.tables.published_files import publish
+from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, publish
 from unbag.tables.roles import GROUP, SIZE, find_column
 
 
@@ -42,11 +41,6 @@ def protect_counts(
         Copy a column of sizes as it is; otherwise it is left out, with a note.
     force
         Replace a table that was protected before.
-
-    Returns
-    -------
-    tuple
-        How many groups were written, and notes.
     """
     check_protection(protection)
     check_format(out)

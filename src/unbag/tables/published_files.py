@@ -1,4 +1,4 @@
-"""How the counts of a table were published: a small TOML file beside the table, bound to its name and its content.
+"""How the counts of a table were published: by options, or by a small TOML file beside the table.
 
 ``wards.csv`` has ``wards.csv.published.toml``, whose ``sha256`` is the digest of the table. A statement is only used
 for the table with this digest, so that a table that was replaced, edited or renamed is never read by the statement of
@@ -11,14 +11,19 @@ import json
 import os
 import tomllib
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from unbag._utils.files import draft_file, full_disk_named, remove_drafts, sha256, sync, write_atomic
-from unbag._utils.problems import fail
+from unbag._utils.problems import fail, failing
+from unbag.noise import KINDS, Gaussian, Noise, read_noise
+from unbag.tables.options import Source
 
 KEYS = ("unit", "decimal", "noise", "noise_scale", "rounded_to", "suppressed_below")
 """File options that a statement may contain."""
+MIN_SCALE, MAX_SCALE = 1e-6, 1e9
+"""Noise of a smaller scale changes no count, and noise of a larger scale leaves no information in any."""
 DIGEST, REPLACED = "sha256", "replaced"
 
 
@@ -128,3 +133,55 @@ def _load(path: Path) -> dict[str, Any]:
     if unknown := [name for name in content if name not in (*KEYS, DIGEST, REPLACED)]:
         raise fail(f"there is no setting {unknown[0]!r} of published counts; choose from {', '.join(KEYS)}", str(path))
     return content
+
+
+def check_published(source: Source) -> None:
+    """Refuse options on published counts that contradict each other or are out of range."""
+    file = str(source.file)
+    for name in ("epsilon", "sensitivity", "rounded_to", "suppressed_below"):
+        value = getattr(source, name)
+        if value is not None and not (isfinite(value) and value > 0):
+            raise fail(f"--{name.replace('_', '-')} must be a positive number, got {value:g}", file)
+    options = {"--epsilon": source.epsilon, "--sensitivity": source.sensitivity, "--noise-scale": source.noise_scale}
+    if source.noise is None:
+        if passed := [name for name, value in options.items() if value]:
+            raise fail(f"{passed[0]} applies to noise; name its kind with --noise {' or '.join(KINDS)}", file)
+        return
+    if source.rounded_to is not None or source.suppressed_below is not None:
+        message = "--noise cannot be combined with --rounded-to or --suppressed-below"
+        advice = "if the noise is much larger than the rounding, omit --rounded-to"
+        raise fail(f"{message}; {advice}, and leave suppressed cells blank, which is unknown", file)
+    name, _, scale = source.noise.partition(":")
+    ways = [bool(scale), bool(source.noise_scale), source.epsilon is not None]
+    if sum(ways) != 1 or name not in KINDS or (source.epsilon is None) != (source.sensitivity is None):
+        with failing(file):
+            read_noise(source.noise if scale else f"{name}:1")  # refuses an unknown name
+        message = f"the scale of {name} noise must be given in one way: --noise {name}:2.5, --noise-scale COLUMN, or "
+        advice = "--epsilon together with --sensitivity, by how much one person changes the counts"
+        raise fail(f"{message}{advice} (1 where a person is counted in one cell alone)", file)
+    if source.epsilon is not None and issubclass(KINDS[name], Gaussian):
+        message = f"epsilon alone does not determine the scale of {name} noise"
+        raise fail(f"{message}; give its standard deviation, as in --noise {name}:17", file)
+    if not source.noise_scale:
+        make_noise(source)
+
+
+def make_noise(source: Source, scales: Any = None) -> Noise:
+    """Return the noise that the options of a file describe; ``scales`` are those that its columns contain."""
+    assert source.noise is not None
+    if scales is not None:
+        return KINDS[source.noise](scales)
+    options = f"--noise {source.noise}"
+    with failing(str(source.file)):
+        if source.epsilon is None or source.sensitivity is None:
+            scale = float(read_noise(source.noise).scale)
+        else:
+            options = f"--epsilon {source.epsilon:g} with --sensitivity {source.sensitivity:g}"
+            scale = source.sensitivity / source.epsilon
+    if not MIN_SCALE <= scale <= MAX_SCALE:
+        why = (
+            "changes no count: omit the options on noise" if scale < MIN_SCALE else "leaves no information in any count"
+        )
+        message = f"{options} is noise of scale {scale:g}, which {why}"
+        raise fail(f"{message}; expected {MIN_SCALE:g} to {MAX_SCALE:g}", str(source.file))
+    return KINDS[source.noise.partition(":")[0]](scale)
