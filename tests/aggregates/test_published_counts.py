@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from compared_counts import TOLERANCE, compare
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 import unbag
 from unbag import Groups, LabelProportions, PublishedCounts, noise, published
 from unbag._kernels import count_messages, subsets
+from unbag._kernels.count_paths import sum_paths
+from unbag._kernels.weighted_tilts import find_weighted_tilt
 from unbag.aggregates import published_counts
 from unbag.published import HIGH, LOW, NOISE, SCALE, VALUE, log_weight
 from unbag.testing import check_aggregate
@@ -232,17 +235,6 @@ def test_the_normal_approximation_takes_any_sizes() -> None:
         close(posterior, alone.posterior, 1e-5)
 
 
-def test_members_that_are_alike_are_counted_together() -> None:
-    groups, shuffled = Groups.from_sizes([30, 400]), torch.randperm(430, generator=torch.Generator().manual_seed(0))
-    shuffled = torch.cat([shuffled[shuffled < 30], shuffled[shuffled >= 30]])
-    logits = torch.tensor([[0.0, 1.0, -1.0], [0.5, 0.0, 0.1]]).double().repeat_interleave(15, 0)
-    logits = torch.cat([logits, torch.tensor([[0.2, 0.1, -2.0]]).double().expand(400, 3)])
-    z = published.rounded([[10, 10, 10], [150, 230, 20]], to=5)
-    together, apart = (PublishedCounts("normal").evidence(own, groups, z) for own in (logits, logits[shuffled]))
-    torch.testing.assert_close(together.log_likelihood, apart.log_likelihood)
-    torch.testing.assert_close(together.posterior[shuffled], apart.posterior)
-
-
 def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     groups = Groups.from_sizes([4, 4, 12, 100])
     z = published.unknown(4, 6)
@@ -254,7 +246,7 @@ def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
         "count_states for 1 group, normal for 1 group, permanents for 1 group, subsets for 1 group; approximate: normal"
     )
     assert PublishedCounts().plan(groups, published.unknown(4, 2)).methods == ["two_classes"] * 4
-    with pytest.raises(ValueError, match=r"does not hold for group 3: it has .* allow the normal approximation"):
+    with pytest.raises(ValueError, match=r"does not hold for group 3: it has .* allow the approximation"):
         PublishedCounts("exact").check(z, groups, 6)
 
 
@@ -351,7 +343,7 @@ def test_training_takes_less_care_and_comes_out_alike():
     quick = careful.for_training()
     assert (careful.max_states, quick.max_states) == (2**17, 2**12)
     expected, found = careful.evidence(logits, groups, z), quick.evidence(logits, groups, z)
-    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, atol=0.05, rtol=0)
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood, atol=0.06, rtol=0)
     torch.testing.assert_close(found.posterior, expected.posterior, atol=5e-3, rtol=0)
     assert PublishedCounts("exact").for_training().max_states == 2**17
 
@@ -422,10 +414,50 @@ def test_messages_are_exact_where_one_class_is_published(m: int, scale: float, s
     z[0, 0] = published.noisy(torch.randint(0, m + 1, (), generator=random), kind)
     segments = Groups.from_sizes([m]).segments
     weights = log_weight(z[:, :, None], torch.arange(m + 1))
-    found = count_messages.infer_counts_by_messages(log_probs, segments, weights)
-    total, posterior = enumerate_group(log_probs, z[0])
-    close(found.beliefs, posterior, count_messages.TOLERANCE)
-    for _ in range(5):
-        found = count_messages.pass_messages(log_probs, segments, weights, found.messages)
-    close(found.beliefs, posterior, 1e-7)
-    close(found.log_likelihood[0], total, 1e-7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(count_messages, "TOLERANCE", 1e-9)
+        total, posterior, residual, _ = count_messages.infer_counts_by_messages(log_probs, segments, weights)
+    assert residual < 1e-8
+    close((total[0], posterior), enumerate_group(log_probs, z[0]), 1e-7)
+
+
+@settings(max_examples=60)
+@given(m=st.integers(1, 7), k=st.integers(2, 4), scale=st.sampled_from([0.5, 3.0, 50.0, 1e4]), data=st.data())
+def test_sum_over_probable_counts_is_that_of_enumeration(m: int, k: int, scale: float, data: st.DataObject) -> None:
+    random = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6), "seed"))
+    log_probs = (scale * torch.randn(m, k, generator=random, dtype=torch.float64)).log_softmax(1)
+    counts = torch.bincount(torch.randint(k, (m,), generator=random), minlength=k)
+    z = PublishedCounts().check(
+        torch.stack([data.draw(statements(int(count), m)) for count in counts])[None], Groups.from_sizes([m]), k
+    )
+    weights = log_weight(z[:, :, None], torch.arange(m + 1))
+    tilt = find_weighted_tilt(log_probs, Groups.from_sizes([m]).segments, weights)
+    found = sum_paths(log_probs, weights[0], tilt[0], 2**12, 0.0)
+    assert found is not None
+    close((found.log_total, found.posterior), enumerate_group(log_probs, z[0]), 1e-5)
+
+
+@pytest.mark.parametrize("k", [3, 10])
+def test_sum_over_a_sample_of_counts_has_no_bias(k: int) -> None:
+    logits, groups, counts = problem(1, 24, k, 1.0)
+    z = PublishedCounts().check(published.noisy(counts, noise.Laplace(2.0)), groups, k)
+    weights = log_weight(z[:, :, None], torch.arange(25))
+    tilt = find_weighted_tilt(logits.log_softmax(1), groups.segments, weights)
+    full, sampled = (
+        sum_paths(logits.log_softmax(1), weights[0], tilt[0], n, 1.0) for n in (2**15, 2**11 if k == 10 else 40)
+    )
+    assert full is not None
+    assert sampled is not None
+    assert 0 < sampled.sampled <= 1
+    assert abs(float(full.log_total - sampled.log_total)) < 0.1
+    assert (full.posterior - sampled.posterior).abs().mean() < 0.02
+    assert sum_paths(logits.log_softmax(1), weights[0], tilt[0], 40, sampled.sampled / 2) is None
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6))
+def test_posteriors_of_random_groups_are_near_the_reference(seed: int) -> None:
+    result = compare(seed)
+    assume(result is not None)
+    assert result.is_possible
+    assert result.error - 4 * result.standard_error < TOLERANCE

@@ -62,7 +62,7 @@ class Plan:
 
         For the saddle point it is 0.08 divided by the number of members, for any number of classes: the mean over
         logits from normal distributions of scales from 0.5 to 30. Single members that a confident classifier leaves
-        undecided can be off by up to 0.4. For the normal approximation it is NaN; see the documentation for tables.
+        undecided can be off by up to 0.4. For published counts it is NaN; see the documentation for tables.
         """
         by_method = {"saddle_point": ERROR_TIMES_SIZE, "normal": float("nan")}
         return torch.tensor([by_method.get(method, 0.0) for method in self.methods]) / self.sizes.cpu()

@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from unbag._kernels.count_messages import infer_counts_by_messages, move_into_bounds, pass_messages
+from unbag._kernels.count_messages import infer_counts_by_messages, move_into_bounds
+from unbag._kernels.count_paths import sum_paths
 from unbag._kernels.count_states import infer_weighted_states
 from unbag._kernels.lattice import safe_total
 from unbag._kernels.logspace import log_softmax
-from unbag._kernels.normal_counts import TOLERANCE, infer_counts_as_normal
 from unbag._kernels.segments import Segments
 from unbag._kernels.subsets import infer_subsets
 from unbag._kernels.weighted_counts import infer_weighted_counts
@@ -33,14 +33,14 @@ Method = Literal["auto", "exact", "normal"]
 
 MOST_IN_SETS = 12
 """Size up to which groups may be computed by sets of members, 3^m pairs of them."""
-TOLERANCE_IN_TRAINING = 1e-2
-"""Tolerance of the normal approximation in training, in members; its posterior then has three digits."""
-MAX_RESIDUAL = 0.03
-"""Difference of beliefs in one pass of messages up to which the normal approximation is used."""
-NEARLY_CERTAIN = 1 - 1e-4
-"""Members with a more certain class are fixed where the classes of the others are summed over exactly."""
+MAX_PATHS, MAX_SAMPLED = 2**11, 0.3
+"""States of the sum over probable counts, and the share of them that a sample may represent; see :func:`sum_paths`.
+
+The error of the posterior is about a tenth of that share."""
+MAX_RESIDUAL = 0.05
+"""Difference of beliefs above which belief propagation has not converged."""
 STATES_IN_TRAINING = 2**12
-"""Count vectors beyond which the normal approximation is faster in training."""
+"""Count vectors beyond which belief propagation is faster in training."""
 
 
 class PublishedCounts(Aggregate):
@@ -51,7 +51,7 @@ class PublishedCounts(Aggregate):
     all counts of their probability times the likelihood of the statements.
 
     It is exact for two classes, and for more classes if the number of count vectors of a group, or of its sets of
-    members, 3^m, is at most ``max_states``. Otherwise counts are approximated by a normal distribution. Groups with
+    members, 3^m, is at most ``max_states``. Otherwise it is approximated by belief propagation. Groups with
     exact counts are computed by :class:`LabelProportions`. :meth:`plan` returns the method of each group.
 
     Parameters
@@ -81,7 +81,7 @@ class PublishedCounts(Aggregate):
     """
 
     outcome = "published_counts"
-    _tolerance = TOLERANCE
+    _omit_paths = False
     wording = Wording("Published counts", "the published count of its rows of each class")
 
     def __init__(
@@ -124,7 +124,7 @@ class PublishedCounts(Aggregate):
         if self.method == "exact":
             sizes = groups.sizes + n_missing(z)
             states = n_states(z, sizes).minimum(3.0**sizes).masked_fill(_are_exact(z) | (n_classes == 2), 0)
-            raise_if_out_of_reach(states, self.max_states, groups, "the normal approximation")
+            raise_if_out_of_reach(states, self.max_states, groups, "the approximation")
         return z
 
     def log_prob_given_labels(self, labels: Any, groups: Groups, z: Any, n_classes: int) -> Tensor:
@@ -136,7 +136,7 @@ class PublishedCounts(Aggregate):
             return self
         cheaper = copy(self)
         cheaper.max_states = min(self.max_states, STATES_IN_TRAINING)
-        cheaper._exact, cheaper._tolerance = self._exact.for_training(), TOLERANCE_IN_TRAINING
+        cheaper._exact, cheaper._omit_paths = self._exact.for_training(), True
         return cheaper
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
@@ -194,51 +194,21 @@ class PublishedCounts(Aggregate):
         return _infer_states(log_probs, segments, weights, z[..., HIGH], part.largest)
 
     def _approximate(self, log_probs: Tensor, segments: Segments, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Approximate groups that have too many count vectors, and validate the result of each group.
-
-        The normal distribution is used where its posteriors satisfy the equations of belief propagation and its
-        likelihood is possible. Messages are passed in the other groups.
-        """
-        total, posterior, effect = infer_counts_as_normal(log_probs, segments, weights, self._tolerance)
-        bound = weights.amax(2).sum(1)
-        residual = pass_messages(log_probs, segments, weights, effect).residual
-        failed = ~((total <= bound) & (residual <= MAX_RESIDUAL))
-        if bool(failed.any()):
-            repeated = failed.nonzero().flatten()
-            rows, inside = segments.take(repeated)
-            total[repeated], posterior[rows] = self._sum_uncertain(log_probs[rows], inside, weights[repeated])
-            total = total.minimum(bound)
-        return total, move_into_bounds(posterior, segments, weights)
-
-    def _sum_uncertain(self, log_probs: Tensor, segments: Segments, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Pass messages, and sum exactly over the classes of uncertain members in groups where these are few."""
-        state = infer_counts_by_messages(log_probs, segments, weights)
-        total, posterior = state.log_likelihood.clone(), state.beliefs.clone()
-        top, label = posterior.max(1)
-        sure = top >= NEARLY_CERTAIN
-        counts = segments.sum(torch.nn.functional.one_hot(label, log_probs.shape[1]) * sure[:, None])  # (groups, k)
-        n_uncertain = segments.sum((~sure).long())
-        everyone = torch.arange(len(log_probs) + 1, device=log_probs.device)
-        highest = (weights > float("-inf")).long().mul(torch.arange(weights.shape[2], device=weights.device)).amax(2)
-        free = (highest - counts).minimum(n_uncertain[:, None])  # (groups, k), most uncertain members of each class
-        for group in ((n_uncertain > 0) & (free >= 0).all(1)).nonzero().flatten().tolist():
-            largest = tuple(count for count in free[group].sort(descending=True).values.tolist() if count)
-            if n_count_vectors(largest, int(n_uncertain[group])) > self.max_states:
+        """Approximate groups by belief propagation, or by a sum over probable counts where these are few."""
+        total, posterior, residual, tilt = infer_counts_by_messages(log_probs, segments, weights)
+        bounds = segments.offsets.tolist()
+        converged = (residual <= MAX_RESIDUAL).tolist()
+        for group in range(len(segments)):
+            if self._omit_paths and converged[group]:
                 continue
-            rows = everyone[int(segments.offsets[group]) : int(segments.offsets[group + 1])]
-            inside = rows[~sure[rows]]
-            places = counts[group][:, None] + everyone[: len(inside) + 1]  # (k, counts)
-            most = weights.shape[2] - 1
-            shifted = weights[group].gather(1, places.clamp_max(most)).masked_fill(places > most, float("-inf"))
-            alone = Segments.from_sizes(n_uncertain[group : group + 1])
-            log_sum, exact_posterior = _infer_states(
-                log_probs[inside], alone, shifted[None], free[group][None], largest
-            )
-            if bool(log_sum.isfinite()):
-                fixed = rows[sure[rows]]
-                total[group] = log_sum[0] + log_probs[fixed, label[fixed]].sum()
-                posterior[inside] = exact_posterior
-        return total, posterior
+            rows = slice(bounds[group], bounds[group + 1])
+            summed = sum_paths(log_probs[rows], weights[group], tilt[group], MAX_PATHS, MAX_SAMPLED)
+            if summed is not None:
+                total[group], posterior[rows] = summed.log_total, summed.posterior
+            elif not converged[group]:
+                total[group] = float("nan")
+        # The formulas of the approximation do not ensure the bounds of the exact values.
+        return total.minimum(weights.amax(2).sum(1)), move_into_bounds(posterior, segments, weights)
 
     def _parts(self, segments: Segments, z: Tensor) -> list[Part]:
         everything = torch.arange(len(segments), device=z.device)
