@@ -1,0 +1,135 @@
+"""Read a file as rows of text cells: delimited text in several encodings, and sheets of spreadsheets."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import importlib
+import io
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from unbag._utils.problems import fail, list_some
+
+DELIMITERS = (",", ";", "\t", "|")
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+"""Suffixes of spreadsheets."""
+ROWS_FOR_DELIMITER = 200
+_ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a file as text without surrounding spaces, and how they were read."""
+
+    rows: list[list[str]]
+    delimiter: str = ","
+    notes: tuple[str, ...] = ()
+
+
+def is_spreadsheet(path: Path) -> bool:
+    """Return whether a file is a spreadsheet, by its suffix."""
+    return path.suffix.lower() in SHEETS
+
+
+def read_grids(path: Path, sheet: str | None = None) -> dict[str, Grid]:
+    """Read the sheets of a spreadsheet by name, or a text file as the only entry, ``""``.
+
+    Parameters
+    ----------
+    path
+        The file.
+    sheet
+        Name of a sheet, or its number from 1; None reads all sheets.
+    """
+    if is_spreadsheet(path):
+        return _read_sheets(path, sheet)
+    if sheet is not None:
+        raise fail(
+            f"--sheet names a sheet of a spreadsheet, but this is no spreadsheet; leave {sheet!r} out", str(path)
+        )
+    return {"": _read_text(path)}
+
+
+def _read_text(path: Path) -> Grid:
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        content = gzip.decompress(content)
+    text, notes = _decode(content)
+    lines = text.splitlines()
+    if lines and (named := lines[0].casefold().strip()).startswith("sep=") and len(named) == 5:
+        delimiter, text = lines[0].strip()[4], "\n".join(lines[1:])
+        notes += (f"the first line names the separator {delimiter!r}",)
+    else:
+        delimiter = _find_delimiter(text)
+    rows = [[_strip(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)]
+    return Grid(rows, delimiter, notes)
+
+
+def _decode(content: bytes) -> tuple[str, tuple[str, ...]]:
+    """Decode text by its byte-order mark, as UTF-8, or else as Windows-1252."""
+    for mark, encoding in _ENCODINGS:
+        if content.startswith(mark):
+            text = content.decode(encoding)
+            return text, () if encoding == "utf-8-sig" else ("the file was decoded from UTF-16",)
+    try:
+        return content.decode("utf-8"), ()
+    except UnicodeDecodeError:
+        text = content.decode("cp1252", "replace")
+        return text, ("the file is not UTF-8 and was decoded as Windows-1252 (cp1252); check names with accents",)
+
+
+def _find_delimiter(text: str) -> str:
+    """Return the delimiter that divides most lines into the same number of cells, at least two."""
+
+    def agreement(delimiter: str) -> tuple[int, int]:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        widths = Counter(len(row) for row, _ in zip(lines, range(ROWS_FOR_DELIMITER), strict=False) if any(row))
+        return max(((count, width) for width, count in widths.items() if width > 1), default=(0, 0))
+
+    return max(DELIMITERS, key=agreement)
+
+
+def _read_sheets(path: Path, sheet: str | None) -> dict[str, Grid]:
+    try:
+        calamine: Any = importlib.import_module("python_calamine")
+    except ImportError:
+        message = (
+            "reading spreadsheets needs python-calamine: pip install unbag[excel], or save the sheet as CSV (UTF-8)"
+        )
+        raise fail(message, str(path)) from None
+    try:
+        book = calamine.CalamineWorkbook.from_path(str(path))
+    except (calamine.CalamineError, OSError) as error:
+        raise fail(f"this spreadsheet cannot be read: {error}; save the sheet as CSV (UTF-8)", str(path)) from error
+    names = list(book.sheet_names)
+    if sheet is not None and sheet not in names:
+        if not (sheet.isdecimal() and 1 <= int(sheet) <= len(names)):
+            raise fail(f"there is no sheet {sheet!r}; choose one of {list_some(names)}", str(path))
+        sheet = names[int(sheet) - 1]
+    chosen = names if sheet is None else [sheet]
+    grids = {}
+    for name in chosen:
+        cells = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+        grids[name] = Grid([[_as_text(cell) for cell in row] for row in cells])
+    return grids
+
+
+def _as_text(cell: Any) -> str:
+    """Return a cell of a spreadsheet as text: whole numbers without a point, dates in ISO format."""
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
+    if isinstance(cell, datetime):
+        return cell.date().isoformat() if cell.time() == time() else cell.isoformat(" ")
+    return cell.isoformat() if isinstance(cell, date | time) else _strip(str(cell))
+
+
+def _strip(cell: str) -> str:
+    """Remove surrounding spaces, those that do not break and zero-width ones included."""
+    return cell.replace("\u200b", "").replace("\ufeff", "").replace("\u00a0", " ").replace("\u202f", " ").strip()

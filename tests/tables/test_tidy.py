@@ -1,0 +1,258 @@
+"""Thirty files in the style of statistical offices and hospitals, and the tables that a person would read from them."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+
+import pytest
+
+from unbag._utils.problems import TableError
+from unbag.tables.grid import read_grids
+from unbag.tables.tidy import Conventions, choose_table, match_normalised
+
+
+def day(month, number, year=2024):
+    return datetime.datetime(year, month, number)
+
+
+# Each entry: the text of a file, its table, and parts of the notes on what was repaired.
+FILES = {
+    "a clean table": ("ward,ill,well\nA,1,2\nB,3,4\n", {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]}, []),
+    "a title padded with commas": (
+        "Table 3: Health by ward,,\n,,\nward,ill,well\nA,1,2\nB,3,4\n",
+        {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["1 title line", "1 blank row"],
+    ),
+    "a title without padding, and the date": (
+        "Admissions 2024\nPublished: 3 May 2024\n\nward,ill,well\nA,1,2\nB,3,4\n",
+        {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["2 title lines"],
+    ),
+    "a title in two columns": (
+        "Reference:,H-77\nWard,Beds\nA,10\nB,20\n",
+        {"Ward": ["A", "B"], "Beds": [10, 20]},
+        ["1 title line"],
+    ),
+    "totals below": (
+        "ward,ill,well\nA,1,2\nB,3,4\nTotal,4,6\n",
+        {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["line 4 ('Total') was left out: its numbers are the sums"],
+    ),
+    "totals above, which do not add up": (
+        "ward,ill,well\nA,1,2\nB,3,4\nC,5,1\nGrand total,19,70\n",
+        {"ward": ["A", "B", "C"], "ill": [1, 3, 5], "well": [2, 4, 1]},
+        ["are not the sums"],
+    ),
+    "subtotals of regions": (
+        "ward,ill,well\nA,10,20\nB,30,40\nNorth total,40,60\nC,50,60\nD,7,8\nSouth total,57,68\nTotal,97,128\n",
+        {"ward": ["A", "B", "C", "D"], "ill": [10, 30, 50, 7], "well": [20, 40, 60, 8]},
+        ["'North total'", "'South total'", "'Total'"],
+    ),
+    "a ward whose name starts with All": (
+        "ward,ill,well\nAll Saints,1,2\nAll,3,4\n",
+        {"ward": ["All Saints", "All"], "ill": [1, 3], "well": [2, 4]},
+        [],
+    ),
+    "footnotes": (
+        "ward,ill,well\nA,1,2\nB,3,4\n\nSource: Office of Health\n1) Counts are rounded.\n",
+        {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["2 footnote lines"],
+    ),
+    "footnotes below two columns": (
+        "ward,ill\nA,1\nB,3\n\nNotes,\n* Provisional figures,\n",
+        {"ward": ["A", "B"], "ill": [1, 3]},
+        ["2 footnote lines"],
+    ),
+    "markers of footnotes in names": (
+        "Ward [note 1],Ill (2),Well*\nA,1,2\nB,3,4\n",
+        {"Ward": ["A", "B"], "Ill": [1, 3], "Well": [2, 4]},
+        ["names of columns were cleaned: 'Ward [note 1]' to 'Ward'"],
+    ),
+    "two header lines": (
+        ",Men,,Women,\nward,ill,well,ill,well\nA,1,2,3,4\nB,5,6,7,8\n",
+        {"ward": ["A", "B"], "Men ill": [1, 5], "Men well": [2, 6], "Women ill": [3, 7], "Women well": [4, 8]},
+        ["two header lines were combined, as in 'Men ill'"],
+    ),
+    "a header repeated on each page": (
+        "ward,ill\nA,1\nward,ill\nB,3\n",
+        {"ward": ["A", "B"], "ill": [1, 3]},
+        ["1 header line repeated among the rows"],
+    ),
+    "row numbers of an export": (
+        ",ward,ill\n0,A,1\n1,B,3\n",
+        {"ward": ["A", "B"], "ill": [1, 3]},
+        ["only numbers the rows"],
+    ),
+    "blank columns and rows": (
+        "id,,age,\n1,,30,\n,,,\n2,,40,\n",
+        {"id": [1, 2], "age": [30, 40]},
+        ["1 blank row was left out"],
+    ),
+    "semicolons and decimal commas": (
+        "id;income\na;1.234,50\nb;980,00\nc;12.345,25\n",
+        {"id": ["a", "b", "c"], "income": [1234.5, 980.0, 12345.25]},
+        ["decimal commas", "thousands separators"],
+    ),
+    "thousands with commas in quotes": (
+        'id,income\na,"4,547"\nb,"12,300"\nc,980\n',
+        {"id": ["a", "b", "c"], "income": [4547, 12300, 980]},
+        ["read with '.' as the decimal separator"],
+    ),
+    "thousands with spaces that do not break": (
+        "id,income\na,4\u00a0547\nb,12\u202f300\n",
+        {"id": ["a", "b"], "income": [4547, 12300]},
+        ["thousands separators were removed"],
+    ),
+    "currencies and accounting brackets": (
+        'id,balance\na,"£1,204.50"\nb,(£30.25)\nc,£7\n',
+        {"id": ["a", "b", "c"], "balance": [1204.5, -30.25, 7]},
+        ["currency signs"],
+    ),
+    "euros after the number": (
+        "id;rent\na;1.050 €\nb;980,5 €\n",
+        {"id": ["a", "b"], "rent": [1050.0, 980.5]},
+        ["currency signs", "decimal commas"],
+    ),
+    "percentages": (
+        "id,share\na,12%\nb,7.5 %\n",
+        {"id": ["a", "b"], "share": [0.12, 0.075]},
+        ["percentages were read as fractions"],
+    ),
+    "days before months": (
+        "id,born\na,20/04/2012\nb,03/11/1999\n",
+        {"id": ["a", "b"], "born": [day(4, 20, 2012), day(11, 3, 1999)]},
+        ["dates were read day first"],
+    ),
+    "months before days": (
+        "id,seen\na,04/20/2024\nb,3/1/2024\n",
+        {"id": ["a", "b"], "seen": [day(4, 20), day(3, 1)]},
+        ["dates were read month first"],
+    ),
+    "dates that can be read in two ways": (
+        "id,seen\na,03/04/2024\nb,05/06/2024\n",
+        {"id": ["a", "b"], "seen": [day(4, 3), day(6, 5)]},
+        ["month first is possible too; use --dates"],
+    ),
+    "names of months and times": (
+        "id,seen,at\na,20 Apr 2024,20.04.2024 13:30\nb,1 May 2024,01.05.2024 08:05\n",
+        {
+            "id": ["a", "b"],
+            "seen": [day(4, 20), day(5, 1)],
+            "at": [datetime.datetime(2024, 4, 20, 13, 30), datetime.datetime(2024, 5, 1, 8, 5)],
+        },
+        ["dates were read day first"],
+    ),
+    "words for missing values": (
+        "id,age,town,smoker\na,31,York,none\nb,not known,-,never\nc,..,Hull,N/A\nd,Unknown,n/a,daily\n",
+        {"id": [*"abcd"], "age": [31, None, None, None], "town": ["York", None, "Hull", None],
+         "smoker": ["none", "never", None, "daily"]},
+        ["'not known' (1)", "'..' (1)", "'-' (1)", "'N/A' (1)"],
+    ),
+    "categories written in several ways": (
+        "id,sex\na,F\nb,Female\nc,f\nd,M\ne,Male\nf,m \ng,male\nh,Male\n",
+        {"id": [*"abcdefgh"], "sex": ["Female"] * 3 + ["Male"] * 5},
+        ["were read as one category, 'Female'", "were read as one category, 'Male'"],
+    ),
+    "codes with leading zeros": (
+        "id,area\na,007\nb,012\nc,130\n",
+        {"id": ["a", "b", "c"], "area": ["007", "012", "130"]},
+        [],
+    ),
+    "tabs and a separator line": ("sep=;\nid;x\na;1\nb;2\n", {"id": ["a", "b"], "x": [1, 2]}, ["names the separator"]),
+    "a hospital's export with everything": (
+        "Ward report;;;\nPrinted 3 May 2024;;;\n;;;\nPatient ID;Born;Weight (kg);Sex\n 0017 ;20.04.2012;31,5;w\n"
+        "0018;03.11.1999;n/a;W\n;;;\n0021;17.01.1950;82,0;m\nTotal;;;\n* Provisional;;;\n",
+        {"Patient ID": ["0017", "0018", "0021"], "Born": [day(4, 20, 2012), day(11, 3, 1999), day(1, 17, 1950)],
+         "Weight (kg)": [31.5, None, 82.0], "Sex": ["W", "W", "m"]},
+        ["2 title lines", "decimal commas", "'w' and 'W' were read", "2 footnote lines"],
+    ),
+}  # fmt: skip
+
+
+def read(path, sheet=None, **options):
+    table = choose_table(path, read_grids(path, sheet))
+    data = table.read(conventions=Conventions(**options))
+    return data, [str(note) for note in table.repairs]
+
+
+def check(path, expected, notes):
+    data, repairs = read(path)
+    assert data.to_pydict() == expected
+    for part in notes:
+        assert any(part in note for note in repairs), (part, repairs)
+    assert notes or not repairs
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_as_exported(name, tmp_path):
+    text, expected, notes = FILES[name]
+    path = tmp_path / "table.csv"
+    path.write_text(text, "utf-8")
+    check(path, expected, notes)
+
+
+@pytest.mark.parametrize(("encoding", "note"), [
+    ("utf-16", "UTF-16"), ("cp1252", "Windows-1252"), ("utf-8-sig", None), ("gzip", None),
+])  # fmt: skip
+def test_encodings(encoding, note, tmp_path):
+    text = "ort;einwohner\nKöln;1\nZürich;2\n"
+    path = tmp_path / "table.csv"
+    path.write_bytes(gzip.compress(text.encode()) if encoding == "gzip" else text.encode(encoding))
+    check(path, {"ort": ["Köln", "Zürich"], "einwohner": [1, 2]}, [note] if note else [])
+
+
+def test_sheets_of_a_spreadsheet(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = "Cover"
+    book.active.append(["Notes on this workbook"])
+    people = book.create_sheet("People")
+    for row in (["People of 2024"], [], ["id", "born", "share"], ["007", day(4, 20), 0.5], ["008", None, 3.0]):
+        people.append(row)
+    path = tmp_path / "book.xlsx"
+    book.save(path)
+    expected = {"id": ["007", "008"], "born": [day(4, 20), None], "share": [0.5, 3.0]}
+    check(path, expected, ["from sheet 'People'", "1 title line"])
+    assert read(path, "2")[0].to_pydict() == expected
+    with pytest.raises(TableError, match="no sheet 'Wards'; choose one of 'Cover', 'People'"):
+        read(path, "Wards")
+    book.copy_worksheet(people)
+    book.save(path)
+    with pytest.raises(TableError, match="several sheets; name one with --sheet: 'People', 'People Copy'"):
+        read(path)
+
+
+def test_conventions_override_what_is_inferred(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('id,seen,x\na,03/04/2024,"1,250"\nb,05/06/2024,"2,500"\n')
+    data, _ = read(path, dates="month-first", decimal=",")
+    assert data.to_pydict() == {"id": ["a", "b"], "seen": [day(3, 4), day(5, 6)], "x": [1.25, 2.5]}
+
+
+def test_ids_remain_as_they_are(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("id,x\n 007 ,1\n1e5,2\n-,3\n")
+    table = choose_table(path, read_grids(path))
+    assert table.read(["id"]).to_pydict() == {"id": ["007", "1e5", None], "x": [1, 2, 3]}
+
+
+def test_columns_with_a_few_words_remain_text(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("id,x\na,1\nb,2\nc,about 3\n")
+    assert read(path)[0].column("x").to_pylist() == ["1", "2", "about 3"]
+
+
+def test_files_without_a_table(tmp_path):
+    path = tmp_path / "table.csv"
+    for text in ("", "a title\n", "a,b\n", "x\n1\n2\n"):
+        path.write_text(text)
+        with pytest.raises(TableError, match="no table was found"):
+            read(path)
+    path.write_text("a,b, b\n1,2,3\n")
+    with pytest.raises(TableError, match="more than one column has this name"):
+        read(path)
+
+
+def test_ambiguous_ids_are_not_matched():
+    assert list(match_normalised(["7", "x"], ["007", "07", "X "])) == [("x", "X ")]
