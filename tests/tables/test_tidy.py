@@ -5,15 +5,20 @@ from __future__ import annotations
 import datetime
 import gzip
 
+import openpyxl
 import pytest
+from typer.testing import CliRunner
 
+import unbag
 from unbag._utils.problems import TableError
+from unbag.cli import app
 from unbag.tables.grid import read_grids
-from unbag.tables.tidy import Conventions, choose_table, match_normalised
+from unbag.tables.options import Reading
+from unbag.tables.tidy import choose_table, match_normalised
 
 
 def day(month, number, year=2024):
-    return datetime.datetime(year, month, number)
+    return datetime.date(year, month, number)
 
 
 # Each entry: the text of a file, its table, and parts of the notes on what was repaired.
@@ -97,7 +102,7 @@ FILES = {
     "thousands with commas in quotes": (
         'id,income\na,"4,547"\nb,"12,300"\nc,980\n',
         {"id": ["a", "b", "c"], "income": [4547, 12300, 980]},
-        ["read with '.' as the decimal separator"],
+        ["',' was read as a thousands separator"],
     ),
     "thousands with spaces that do not break": (
         "id,income\na,4\u00a0547\nb,12\u202f300\n",
@@ -172,7 +177,7 @@ FILES = {
 
 def read(path, sheet=None, **options):
     table = choose_table(path, read_grids(path, sheet))
-    data = table.read(conventions=Conventions(**options))
+    data = table.read(table.names, reading=Reading(**options))
     return data, [str(note) for note in table.repairs]
 
 
@@ -203,12 +208,17 @@ def test_encodings(encoding, note, tmp_path):
 
 
 def test_sheets_of_a_spreadsheet(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.title = "Cover"
     book.active.append(["Notes on this workbook"])
     people = book.create_sheet("People")
-    for row in (["People of 2024"], [], ["id", "born", "share"], ["007", day(4, 20), 0.5], ["008", None, 3.0]):
+    for row in (
+        ["People of 2024"],
+        [],
+        ["id", "born", "share"],
+        ["007", datetime.datetime(2024, 4, 20), 0.5],
+        ["008", None, 3.0],
+    ):
         people.append(row)
     path = tmp_path / "book.xlsx"
     book.save(path)
@@ -234,7 +244,7 @@ def test_ids_remain_as_they_are(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("id,x\n 007 ,1\n1e5,2\n-,3\n")
     table = choose_table(path, read_grids(path))
-    assert table.read(["id"]).to_pydict() == {"id": ["007", "1e5", None], "x": [1, 2, 3]}
+    assert table.read(["id", "x"], ["id"]).to_pydict() == {"id": ["007", "1e5", None], "x": [1, 2, 3]}
 
 
 def test_columns_with_a_few_words_remain_text(tmp_path):
@@ -256,3 +266,43 @@ def test_files_without_a_table(tmp_path):
 
 def test_ambiguous_ids_are_not_matched():
     assert list(match_normalised(["7", "x"], ["007", "07", "X "])) == [("x", "X ")]
+
+
+PEOPLE = "People of 2024,,\n,,\nPatient,Ward,Age\n" + "".join(
+    f"{n},{'NORTH ' if n == 3 else 'North' if n % 2 else 'Café'},{20 + n * n % 37}\n" for n in range(40)
+)
+WARDS = "Ward;Ill;Well\nCafé;8;12\nNorth;9;11\nTotal;17;23\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "people.csv").write_text(PEOPLE, "cp1252")
+    (tmp_path / "wards.csv").write_text(WARDS, "utf-16")
+    return tmp_path / "people.csv", tmp_path / "wards.csv"
+
+
+def test_both_files_are_repaired_and_ids_matched(files, tmp_path):
+    with pytest.raises(TableError, match=r"line 4 is not written in UTF-8 .* or add --tidy"):
+        unbag.read_tables(*files)
+    data = unbag.read_tables(*files, tidy=True, exclude=["Patient"], tidied=str(tmp_path / "clean"))
+    assert data.y.z.tolist() == [[8, 12], [9, 11]]
+    assert data.X.column("Age").to_pylist() == [20 + n * n % 37 for n in range(40)]
+    notes = "\n".join(map(str, data.problems))
+    for part in ("decoded as Windows-1252", "decoded from UTF-16", "'Total'", "'NORTH' with 'North'", "1 title line"):
+        assert part in notes
+    assert (tmp_path / "clean" / "wards.csv").read_text() == '"Ward","Ill","Well"\n"Café","8","12"\n"North","9","11"\n'
+
+
+def test_a_run_remembers_that_files_are_repaired(files, tmp_path):
+    people, wards = map(str, files)
+    run, out = str(tmp_path / "run"), tmp_path / "out.csv"
+
+    def call(*arguments):
+        result = CliRunner().invoke(app, [*arguments])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    call("fit", people, wards, "--tidy", "--model", "linear", "--exclude", "Patient", "--out", run)
+    assert "40 rows written" in call("predict", run, people, "--out", str(out))
+    assert "title line" in call("disaggregate", run, people, wards, "--out", str(out))
+    assert len(out.read_text().splitlines()) == 41

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import io
 import os
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NoReturn
 
 import pyarrow as pa
@@ -19,10 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from unbag._utils.problems import TableError, fail
+from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, plain_types
+from unbag.tables.grid import DELIMITERS, is_spreadsheet, read_grids
+from unbag.tables.options import Reading
+from unbag.tables.tidy import choose_table
 
-DELIMITERS = (",", ";", "\t", "|")
 BLOCK_SIZE = 1 << 22
 """Bytes of CSV that are parsed together; no row may be longer."""
 MAX_HEADER = 1 << 24
@@ -40,6 +44,9 @@ class TableFile(ABC):
 
     path: Path
     names: list[str]
+
+    repairs: Sequence[Problem] = ()
+    """What was repaired when the file was read, as notes."""
 
     def read(self, as_text: Collection[str] = (), columns: list[str] | None = None) -> Table:
         """Return the whole table, or some columns; see :func:`read_table`."""
@@ -59,7 +66,8 @@ class TableFile(ABC):
         if len(nameless) > 1:
             first = next((name for name in self.names if name.strip()), "")
             message = f"{len(nameless)} of {len(self.names)} columns have no name; the names begin with {first!r}"
-            raise self._fail(f"{message}; delete the lines above the names of the columns, such as a title")
+            advice = "delete the lines above the names of the columns, such as a title, or add --tidy"
+            raise self._fail(f"{message}; {advice}")
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise fail("more than one column has this name; rename all but one", str(self.path), None, repeated[0])
@@ -78,8 +86,9 @@ class TableFile(ABC):
 
 
 @contextmanager
-def open_table(path: Path) -> Iterator[TableFile]:
+def open_table(path: Path, reading: Reading | None = None) -> Iterator[TableFile]:
     """Open a file once, for the names of its columns and for its rows; its first bytes determine the format."""
+    reading = reading or Reading()
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}; check the name")
     with ExitStack() as stack:
@@ -87,10 +96,28 @@ def open_table(path: Path) -> Iterator[TableFile]:
         table: TableFile
         if file is None or path.suffix in SUFFIXES or file.read(4) == b"PAR1":
             table = stack.enter_context(ParquetFiles(path, file))
+        elif reading.tidy:
+            table = TidyFile(path, reading)
+        elif is_spreadsheet(path) or reading.sheet is not None:
+            table = CsvFile(path, stack.enter_context(_as_csv(path, reading.sheet)))
         else:
             table = CsvFile(path, file)
         table.raise_if_ambiguous()
         yield table
+
+
+@contextmanager
+def _as_csv(path: Path, sheet: str | None) -> Iterator[Any]:
+    """Write a sheet to a temporary CSV file; of several sheets, the caller has to choose."""
+    grids = {name: grid for name, grid in read_grids(path, sheet).items() if any(map(any, grid.rows))}
+    if len(grids) > 1:
+        raise fail(f"there are several sheets; name one with --sheet: {', '.join(map(repr, grids))}", str(path))
+    with TemporaryFile() as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        for grid in grids.values():
+            csv.writer(text).writerows(grid.rows)
+        yield file
+        text.detach()
 
 
 def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
@@ -113,6 +140,24 @@ def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
     """
     with open_table(path) as file:
         return file.read(as_text)
+
+
+class TidyFile(TableFile):
+    """A CSV file or a sheet that is repaired while it is read into memory."""
+
+    def __init__(self, path: Path, reading: Reading) -> None:
+        self.path, self._reading = path, reading
+        self._table = choose_table(path, read_grids(path, reading.sheet))
+        self.names = self._table.names
+        self.data: pa.Table | None = None
+
+    def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
+        self.data = self._table.read(self.names if columns is None else columns, as_text, self._reading)
+        self.repairs = self._table.repairs
+        return self.data
+
+    def _stream(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        yield from self._read((), columns).to_batches(ROWS_AT_ONCE)
 
 
 class CsvFile(TableFile):
@@ -202,11 +247,11 @@ class CsvFile(TableFile):
             raise self._fail("the file is empty; it needs a line with the names of the columns, and rows below")
         archive = start[:4] == b"PK\x03\x04"
         if start[:4] == b"\xd0\xcf\x11\xe0" or (archive and start[30:].startswith(SPREADSHEET_PARTS)):
-            raise self._fail("this is a spreadsheet, not a CSV file; open it and save it as CSV (UTF-8)")
+            raise self._fail("this is a spreadsheet; give it the suffix .xlsx (or .xls, .ods), or save it as CSV")
         if archive:
             raise self._fail("this is a zip archive; unpack it and name the file inside, or compress that with gzip")
         if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise self._fail("the file is written in UTF-16; save it again as UTF-8")
+            raise self._fail("the file is written in UTF-16; save it again as UTF-8, or add --tidy")
         if b"\0" in start:
             raise self._fail("the file contains zero bytes, so it is not text; save it again as CSV in UTF-8")
 
@@ -217,7 +262,7 @@ class CsvFile(TableFile):
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 where = f"byte 0x{line[error.start]:02x}, at place {error.start + 1} of the line"
-                message = f"line {number} is not written in UTF-8 ({where}); save the file again as UTF-8"
+                message = f"line {number} is not written in UTF-8 ({where}); save it again as UTF-8, or add --tidy"
                 raise self._fail(message) from None
 
     def _refuse_open_quote(self, end: Any, row: int) -> None:
@@ -252,7 +297,7 @@ class CsvFile(TableFile):
         row = ragged[0]
         if row.expected_columns == 1:  # a title above the names of columns
             found = f"names one column, but a later row has {row.actual_columns} values"
-            advice = "delete the lines above the names of the columns, such as a title"
+            advice = "delete the lines above the names of the columns, such as a title, or add --tidy"
             raise self._fail(f"the first line, {self._header!r}, {found}; {advice}") from error
         found = f"the row has {row.actual_columns} values, but the header has {row.expected_columns}"
         mark = "comma" if self.delimiter == "," else repr(self.delimiter)

@@ -12,14 +12,16 @@ import torch
 from unbag._utils.problems import NAMED, Problem, fail, in_rows, list_some
 from unbag.data.columns import Table, is_missing, whole_numbers
 from unbag.data.groups import Groups
+from unbag.tables.tidy import match_normalised
 
 
 def shared_keys(
-    left: Table, left_column: str, right: Table, right_columns: list[str]
+    left: Table, left_column: str, right: Table, right_columns: list[str], *, loose: bool = False
 ) -> tuple[pa.Array, list[pa.Array], list[Problem]]:
     """Return the ids of two files in one type: as they are if they have one, otherwise as text, with a note.
 
-    Whole numbers are compared with text as they are written: 7 is the id 7, but neither 007 nor 7.0.
+    Whole numbers are compared with text as they are written: 7 is the id 7, but neither 007 nor 7.0. ``loose`` matches
+    ids that differ in case, spaces, leading zeros or a trailing .0, with a note for each pair.
 
     Examples
     --------
@@ -34,15 +36,36 @@ def shared_keys(
     """
     columns = [(left, left_column, right), *((right, name, left) for name in right_columns)]
     keys = [_as_key(table, name) for table, name, _ in columns]
+    notes: list[Problem] = []
+    if len({key.type for key in keys}) == 1 and not (loose and pa.types.is_string(keys[0].type)):
+        return keys[0], keys[1:], notes
     if len({key.type for key in keys}) == 1:
-        return keys[0], keys[1:], []
-    notes = []
+        others = pa.chunked_array(keys[1:]).combine_chunks()
+        keys[0] = _match_spellings(keys[0], others, (left, left_column), notes)
+        keys[1:] = [
+            _match_spellings(key, keys[0], (right, name), notes)
+            for key, name in zip(keys[1:], right_columns, strict=True)
+        ]
+        return keys[0], keys[1:], notes
     for (table, name, other), key in zip(columns, keys, strict=True):
         if pa.types.is_string(key.type):
             message = f"these ids are text, but numbers in {other.file}; they are compared as text"
             notes.append(Problem("note", message, table.file, None, name))
     keys = [key.cast(pa.string()) for key in keys]
     return keys[0], keys[1:], notes
+
+
+def _match_spellings(keys: pa.Array, others: pa.Array, place: tuple[Table, str], notes: list[Problem]) -> pa.Array:
+    """Write ids like the only id among others that differs in case, spaces or leading zeros, and note each pair."""
+    unmatched = keys.filter(pc.invert(pc.is_in(keys, value_set=others))).drop_null().unique()
+    pairs = list(match_normalised(unmatched.to_pylist(), others.drop_null().unique().to_pylist()))
+    if not pairs:
+        return keys
+    listed = "; ".join(f"{here!r} with {there!r}" for here, there in pairs)
+    message = f"ids were matched although they are written differently: {listed}"
+    notes.append(Problem("note", message, place[0].file, None, place[1]))
+    found = pc.index_in(keys, value_set=pa.array([here for here, _ in pairs]))
+    return pc.coalesce(pa.array([there for _, there in pairs]).take(found), keys)
 
 
 def repeated(keys: pa.Array) -> np.ndarray:
@@ -100,13 +123,13 @@ def unmatched_keys(
 
 
 def match_members(
-    rows: Table, id: str, table: Table, members: list[str], *, drop: bool | None
+    rows: Table, id: str, table: Table, members: list[str], *, drop: bool | None, loose: bool = False
 ) -> tuple[np.ndarray, list[Problem]]:
     """Return the row of each member of pairs or triplets, (rows of the file, members), -1 for none, and problems.
 
-    ``drop`` is that of :func:`unmatched_keys`.
+    ``drop`` is that of :func:`unmatched_keys`, ``loose`` that of :func:`shared_keys`.
     """
-    of_rows, of_members, problems = shared_keys(rows, id, table, members)
+    of_rows, of_members, problems = shared_keys(rows, id, table, members, loose=loose)
     message = "the id {!r} is that of an earlier row already; ids must differ"
     problems += in_rows(repeated(of_rows), lambda row: message.format(of_rows[row].as_py()), rows.file, id)
     places = np.stack([find(keys, of_rows) for keys in of_members], 1)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,11 @@ from unbag.aggregates.symmetry import Symmetry, find_symmetry, symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
 from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
-from unbag.tables.files import ParquetFiles, TableFile, open_table, state_of_parts
+from unbag.tables.files import ParquetFiles, TableFile, TidyFile, open_table, state_of_parts
 from unbag.tables.ids import codes_of, find, label_texts
 from unbag.tables.observations import ObservationReader, ObservationTable
 from unbag.tables.options import Plan
+from unbag.tables.output import Output
 from unbag.tables.roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 
 Labels = tuple[np.ndarray, np.ndarray]
@@ -126,7 +128,7 @@ def open_files(plan: Plan) -> Iterator[list[TableFile]]:
     """Open the files of a plan, each once: instances, then observations."""
     paths = (plan.instances, *(source.file for source in plan.sources))
     with ExitStack() as stack:
-        yield [stack.enter_context(open_table(path)) for path in paths]
+        yield [stack.enter_context(open_table(path, plan.reading(place))) for place, path in enumerate(paths)]
 
 
 def match_tables(
@@ -161,7 +163,10 @@ def match_tables(
     if plan.shares is not None:
         with failing():
             read_class_shares(plan.shares, np.array(classes))
-    problems = [problem for table in observed for problem in table.problems]
+    if plan.tidied is not None:
+        write_repaired(plan.tidied, [file, *files])
+    repairs = [repair for opened in (file, *files) for repair in opened.repairs]
+    problems = [*repairs, *(problem for table in observed for problem in table.problems)]
     # Where classes can be interchanged, labels for evaluation may have names of their own.
     unnamed = all(symmetry_of(table.aggregate, len(classes)) == "any" for table in observed)
     labels = _read_labels(instances, of_instances.label, classes, problems, any_names=unnamed)
@@ -170,6 +175,17 @@ def match_tables(
         raise fail("no row has a class to learn from", instances.file, None, plan.labelled)
     subjects = None if of_instances.subject is None else number_subjects(instances.column(of_instances.subject))
     return LoadedTables(plan, instances, of_instances, observed, classes, labels, learned, subjects, problems)
+
+
+def write_repaired(folder: Path, files: Sequence[TableFile]) -> None:
+    """Write the repaired tables to CSV files in a folder, with a note for each."""
+    inputs = [file.path for file in files]
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        if isinstance(file, TidyFile) and file.data is not None:
+            out = folder / f"{file.path.stem}.csv"
+            written = Problem("note", f"the repaired table was written to {out}", str(file.path))
+            file.repairs = [*file.repairs, *Output(out, inputs).write([file.data]), written]
 
 
 def number_subjects(column: pa.Array) -> np.ndarray:

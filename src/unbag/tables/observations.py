@@ -128,7 +128,7 @@ class ObservationReader:
         """Match observations of groups with the rows that name the groups."""
         table, instances, plan = self.table, self.instances, self.plan
         group, of_instances = str(self.columns.group), str(self.of_instances.group)
-        of_rows, (of_groups,), notes = shared_keys(instances, of_instances, table, [group])
+        of_rows, (of_groups,), notes = shared_keys(instances, of_instances, table, [group], loose=plan.tidy)
         again, nowhere = repeated(of_groups), is_missing(of_rows)
         message = "group {!r} has a row already; keep one row per group"
         self.problems += [*notes, *missing_keys(table, group)]
@@ -165,7 +165,7 @@ class ObservationReader:
         """Match observations of pairs or triplets with the rows that they name by their ids."""
         table, instances, id = self.table, self.instances, str(self.of_instances.id)
         members, drop = list(self.columns.members), self.plan.drop_unmatched
-        places, found = match_members(instances, id, table, members, drop=drop)
+        places, found = match_members(instances, id, table, members, drop=drop, loose=self.plan.tidy)
         self.problems += [*missing_keys(instances, id), *found]
         known = (places >= 0).all(1)
         ordered = np.sort(places, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass as model
+
+from unbag.tables.grid import is_spreadsheet
 
 # Names in help; a test compares them with the registries, which import torch, for which help should not wait.
 AGGREGATES = (
@@ -22,6 +24,8 @@ LOSSES = ("cross_entropy", "logistic", "mae", "mse", "gce", "focal", "symmetric_
 MODELS = ("auto", "linear", "mlp", "rbf", "trees")
 RELATIONS = ("<", ">", "<=", ">=")
 UNITS = ("counts", "proportions", "percentages")
+
+DATE_ORDERS = ("day-first", "month-first")
 
 REMOVED = {"ensemble": "models of several folds and restarts are always averaged; leave it out"}
 """Options of earlier versions, and what replaces them."""
@@ -53,13 +57,26 @@ def option(default: Any, help: str, **extra: Any) -> Any:
 SENSITIVITY = "Largest change of the counts of the table, summed over cells, by one person."
 WHERE = "Where to compute"
 NETWORK = "Training of a network by Algorithm 1 of the paper; any of these selects it"
-panels = ("Columns", "Published counts", "Training", NETWORK, WHERE)
-column, published, setting, network, where = (partial(option, panel=panel) for panel in panels)
+panels = ("Files", "Columns", "Published counts", "Training", NETWORK, WHERE)
+files, column, published, setting, network, where = (partial(option, panel=panel) for panel in panels)
 Names = tuple[str, ...]
 Text = str | None
 Number = StrictFloat | None
 Whole = StrictInt | None
 WholeOrAuto = StrictInt | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is read: whether it is repaired, which sheet, and how numbers and dates are written.
+
+    None: the only sheet with a table; the decimal separator and the order of dates are inferred for each column.
+    """
+
+    tidy: bool = False
+    sheet: str | None = None
+    decimal: str | None = None
+    dates: str | None = None
 
 
 @model(frozen=True)
@@ -79,6 +96,7 @@ class Source:
     group: Text = column(
         None, "Column of group ids in the file of groups, if its name differs.", name="group_in_groups"
     )
+    sheet: Text = files(None, "Sheet of the file of groups, by name or number.", name="sheet_of_groups")
     members: Names | None = column(None, "Columns of the row ids of pairs or triplets: a,b,c.")
     observed: Text = column(None, "Column of the observations.")
     size: Text = column(None, "Column of group sizes.")
@@ -212,6 +230,14 @@ class Plan:
     trust: Names = column((), "Columns to learn from although they look like the answer or like an id.")
     classes: Names | None = column(None, "Names of the classes: ill,well; for counts, their columns.")
     n_classes: Whole = column(None, "Number of classes.")
+    tidy: StrictBool = files(
+        False,
+        "Repair files as people export them: titles, totals, footnotes, encodings, formats of numbers and dates, words "
+        "for missing values, spellings of categories and ids. Every repair is listed.",
+    )
+    tidied: Path | None = files(None, "Folder for the repaired files.")
+    sheet: Text = files(None, "Sheet of the file of instances, by name or number.")
+    dates: Text = files(None, "Order of day and month, for --tidy; inferred for each column", choices=DATE_ORDERS)
     drop_unmatched: StrictBool = option(
         False, "Leave out rows and groups without a partner in the other file, and list them."
     )
@@ -225,6 +251,18 @@ class Plan:
         "RUN-rows for Parquet files larger than a tenth of the memory.",
     )
     training: Training = Training()
+
+    def for_files(self, instances: Path, sources: tuple[Source, ...]) -> Plan:
+        """Return the plan for other files; names of sheets hold for spreadsheets only."""
+        sheet = self.sheet if is_spreadsheet(instances) else None
+        sources = tuple(source if is_spreadsheet(source.file) else replace(source, sheet=None) for source in sources)
+        return replace(self, instances=instances, sources=sources, sheet=sheet, tidied=None)
+
+    def reading(self, place: int) -> Reading:
+        """Return how the file of instances, 0, or a file of observations, from 1, is read."""
+        decimal = self.sources[max(place - 1, 0)].decimal if self.sources else None
+        sheet = self.sources[place - 1].sheet if place else self.sheet
+        return Reading(self.tidy, sheet, decimal, self.dates)
 
     @property
     def shares(self) -> tuple[dict[str, float], float] | None:

@@ -83,7 +83,12 @@ def _make_source(options: dict[str, Any]) -> Source:
     values = {**published, **_pick(options, SOURCE)}
     if values.get("epsilon") is not None and values.get("noise") is None:
         values["noise"] = "laplace"  # as likely as geometric noise of the same scale, up to a constant
-    source = Source(file=options["file"], group=values.pop("group_in_groups", None), **values)
+    source = Source(
+        file=options["file"],
+        group=values.pop("group_in_groups", None),
+        sheet=values.pop("sheet_of_groups", None),
+        **values,
+    )
     for name, choices in (("relation", RELATIONS), ("unit", UNITS), ("decimal", MARKS)):
         value = getattr(source, name)
         if value is not None and value not in choices:

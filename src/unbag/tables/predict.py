@@ -128,7 +128,8 @@ class FittedRun:
         unset = dict.fromkeys(("n_classes", "labelled", "class_shares", "subject", "label", "names"))
         names = tuple(map(str, self.clf.classes_.tolist()))
         features = tuple(self.preparation.names)
-        return replace(plan, instances=instances, sources=(source,), classes=names, features=features, **unset), place
+        plan = plan.for_files(instances, (source,))
+        return replace(plan, classes=names, features=features, **unset), place
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +174,8 @@ def predict_part(
 ) -> Seen:  # fmt: skip
     """Write the predictions of :func:`predict_table`, and return statistics of the rows."""
     output, seen = Output(out, [instances, *fitted.run.inputs], raw_text=raw_text), Seen()
-    with open_table(instances) as file:
+    plan = Plan.from_dict(fitted.content["plan"]).for_files(instances, ())
+    with open_table(instances, plan.reading(0)) as file:
         names, of_run = file.names, fitted.content["plan"]["id"]
         wanted = id or (of_run if of_run in names else None)
         taken = fitted.preparation.names
@@ -184,7 +186,7 @@ def predict_part(
             add_predictions(texts, fitted.clf.predict_proba(X), fitted.clf.classes_, str(instances))
             for texts, X in fitted.stream(file, kept, seen)
         )
-    seen.notes += notes
+    seen.notes += [*file.repairs, *notes]
     if not kept:
         message = "there is no column of ids, so that rows are identified by their order"
         advice = "name a column with --id, or copy columns with --keep"

@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, time
 from itertools import product
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from unbag._utils.problems import NAMED, Problem, fail, list_some
 from unbag.tables.cells import MARKS, NUMBER, read_cell
 from unbag.tables.grid import Grid
+from unbag.tables.options import Reading
 
 HEADER_SHARE = 0.6
 """A header names at least this share of the columns that the fullest of the first rows has."""
@@ -55,56 +56,54 @@ _ORDERS = {
         *("%b %d, %Y", "%B %d, %Y", "%B %d %Y"),
     ),
 }
-DATE_ORDERS = ("day-first", "month-first")
-
-
-@dataclass(frozen=True)
-class Conventions:
-    """How numbers and dates are written; None is inferred for each column."""
-
-    decimal: str | None = None
-    dates: str | None = None
 
 
 @dataclass(eq=False)
 class TidyTable:
-    """The table inside a grid, with the repairs that were made as notes."""
+    """The table inside a grid, and what was repaired."""
 
     path: Path
     names: list[str]
     columns: dict[str, list[str | None]]
     delimiter: str = ","
-    repairs: list[Problem] = field(default_factory=list)
+    notes: dict[str | None, list[Problem]] = field(default_factory=lambda: defaultdict(list))
+    """Repairs of the table under None, and those of each column."""
+
+    @property
+    def repairs(self) -> list[Problem]:
+        """Return all repairs as notes."""
+        return [note for notes in self.notes.values() for note in notes]
 
     def note(self, message: str, column: str | None = None) -> None:
         """Record a repair."""
-        self.repairs.append(Problem("note", message, str(self.path), None, column))
+        self.notes[column].append(Problem("note", message, str(self.path), None, column))
 
-    def read(self, as_text: Collection[str] = (), conventions: Conventions | None = None) -> pa.Table:
-        """Return the columns as numbers, dates or text; those in ``as_text`` remain text."""
+    def read(self, names: Collection[str], as_text: Collection[str] = (), reading: Reading | None = None) -> pa.Table:
+        """Return some columns as numbers, dates or text; those in ``as_text`` remain text."""
         arrays = {}
-        for name, values in self.columns.items():
-            read = self._read_text if name in as_text else self._read_values
-            arrays[name] = read(name, values, conventions or Conventions())
+        for name in names:
+            self.notes[name].clear()
+            values = self.columns[name]
+            if name in as_text:
+                arrays[name] = pa.array(self._blank(name, values, MISSING), pa.string())
+            else:
+                arrays[name] = self._read_values(name, values, reading or Reading())
         return pa.table(arrays)
 
-    def _read_text(self, name: str, values: list[str | None], conventions: Conventions) -> pa.Array:
-        values = self._blank(name, values, MISSING)
-        return pa.array(values, pa.string())
-
-    def _read_values(self, name: str, values: list[str | None], conventions: Conventions) -> pa.Array:
+    def _read_values(self, name: str, values: list[str | None], reading: Reading) -> pa.Array:
         texts = list(dict.fromkeys(value for value in values if value is not None))
         plain = [text for text in texts if text.casefold() not in MISSING_NUMBER]
-        if plain and (numbers := self._read_numbers(name, plain, conventions.decimal)) is not None:
+        if plain and (numbers := self._read_numbers(name, plain, reading.decimal)) is not None:
             found: dict[str | None, float] = dict(zip(plain, numbers, strict=True))
             blank = self._blank(name, values, MISSING_NUMBER)
             array = pa.array([found.get(value) for value in blank], pa.float64())
             whole = all(number.is_integer() and abs(number) < 2**53 for number in numbers)
             return array.cast(pa.int64()) if whole else array
-        if plain and (dates := self._read_dates(name, plain, conventions.dates)) is not None:
+        if plain and (dates := self._read_dates(name, plain, reading.dates)) is not None:
             moments: dict[str | None, datetime] = dict(zip(plain, dates, strict=True))
             blank = self._blank(name, values, MISSING_NUMBER)
-            return pa.array([moments.get(value) for value in blank], pa.timestamp("s"))
+            kind = pa.timestamp("s") if any(moment.time() != time() for moment in dates) else pa.date32()
+            return pa.array([moments.get(value) for value in blank], pa.timestamp("s")).cast(kind)
         return pa.array(self._merge_variants(name, self._blank(name, values, MISSING)), pa.string())
 
     def _blank(self, name: str, values: list[str | None], words: Collection[str]) -> list[str | None]:
@@ -136,9 +135,9 @@ class TidyTable:
         mark = expected if ambiguous or expected in readings else next(iter(readings))
         cells = readings[mark]
         if ambiguous:
-            example, other = _example(texts, ",."), next(m for m in MARKS if m != mark)
-            self.note(f"numbers such as {example!r} were read with {mark!r} as the decimal separator; use --decimal "
-                      f"{other!r} if it separates thousands", name)  # fmt: skip
+            other = next(m for m in MARKS if m != mark)
+            advice = f"if it is the decimal separator, add --decimal {other!r}"
+            self.note(f"{other!r} was read as a thousands separator, as in {_example(texts, ',.')!r}; {advice}", name)
         elif mark == "," and any("," in text for text in texts):
             self.note(f"decimal commas were read as points, as in {_example(texts, ',')!r}", name)
         if any(cell.separated for cell in cells) and not ambiguous:
@@ -365,7 +364,7 @@ def _remove_currency(text: str) -> str:
 def _parse_dates(texts: list[str], formats: Sequence[str]) -> list[datetime] | None:
     """Return the dates, each in any of the formats; None if one fits none of them."""
     dates = []
-    likely = [date + time for time in _TIMES for date in formats]
+    likely = [day + clock for clock in _TIMES for day in formats]
     for text in texts:
         for place, form in enumerate(likely):
             try:
