@@ -93,7 +93,7 @@ BROKEN = {
     "UTF-16": (both(instances=PEOPLE.encode("utf-16")), [], r"people\.csv: the file is written in UTF-16; save it"),
     "zero bytes": (both(groups=WARDS.replace("w1", "w\0")), [], r"wards\.csv: the file contains zero bytes"),
     "a spreadsheet": (both(instances=b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml"), [],
-        r"this is a spreadsheet, not a CSV file; .* save it"),
+        r"this is a spreadsheet; give it the suffix .*, or save it"),
     "a zip archive": (both(instances=b"PK\x03\x04" + bytes(26) + b"people.csv"), [],
         r"people\.csv: this is a zip archive; unpack it"),
     "one line without its end": (both(instances="ward,age"), [], r"people\.csv: there are no rows, only names"),

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, plain_types
-from unbag.tables.grid import DELIMITERS, is_spreadsheet, read_grids
-from unbag.tables.options import Reading
+from unbag.tables.grid import DELIMITERS, read_grids
+from unbag.tables.options import Reading, is_spreadsheet
 from unbag.tables.tidy import choose_table
 
 BLOCK_SIZE = 1 << 22

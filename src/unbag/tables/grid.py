@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from unbag._utils.problems import fail, list_some
+from unbag.tables.options import is_spreadsheet
 
 DELIMITERS = (",", ";", "\t", "|")
-SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-"""Suffixes of spreadsheets."""
 ROWS_FOR_DELIMITER = 200
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -29,11 +28,6 @@ class Grid:
     rows: list[list[str]]
     delimiter: str = ","
     notes: tuple[str, ...] = ()
-
-
-def is_spreadsheet(path: Path) -> bool:
-    """Return whether a file is a spreadsheet, by its suffix."""
-    return path.suffix.lower() in SHEETS
 
 
 def read_grids(path: Path, sheet: str | None = None) -> dict[str, Grid]:

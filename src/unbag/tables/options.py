@@ -13,8 +13,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 from pydantic.dataclasses import dataclass as model
 
-from unbag.tables.grid import is_spreadsheet
-
 # Names in help; a test compares them with the registries, which import torch, for which help should not wait.
 AGGREGATES = (
     *("label_proportions", "multiple_instance", "pairwise_similarity", "ordinal_rank", "triplet_comparison"),
@@ -25,6 +23,8 @@ MODELS = ("auto", "linear", "mlp", "rbf", "trees")
 RELATIONS = ("<", ">", "<=", ">=")
 UNITS = ("counts", "proportions", "percentages")
 
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+"""Suffixes of spreadsheets."""
 DATE_ORDERS = ("day-first", "month-first")
 
 REMOVED = {"ensemble": "models of several folds and restarts are always averaged; leave it out"}
@@ -282,6 +282,11 @@ class Plan:
     def from_dict(cls, content: dict[str, Any]) -> Plan:
         """Return the plan that :meth:`as_dict` has written."""
         return cls(**content)
+
+
+def is_spreadsheet(path: Path) -> bool:
+    """Return whether a file is a spreadsheet, by its suffix."""
+    return path.suffix.lower() in SHEETS
 
 
 def numbers_by_name(words: Iterable[str], option: str, example: str) -> dict[str, float]:

@@ -41,7 +41,7 @@ def read_config(path: Path) -> dict[str, Any]:
             raise fail("each entry of also needs a file, as in {file = 'pairs.csv', aggregate = '...'}", str(path))
         check_keys(entry, {"file": Path, **SOURCE, "published": Path}, str(path))
     for entry in (content, *further):
-        names = {"instances", "groups", "out", "file", "published", "disk"} & entry.keys()
+        names = {"instances", "groups", "out", "file", "published", "disk", "tidied"} & entry.keys()
         entry |= {name: str(path.parent / entry[name]) for name in names}
     return content
 
