@@ -39,6 +39,8 @@ class Schedule:
         used; 0 uses all.
     blind_steps
         Steps of a path where no groups are held out.
+    sharpness
+        Inverse temperatures of which the best is used for the held-out score of a step.
     n_jobs
         Number of jobs that run at a time.
     seconds_before_processes
@@ -61,6 +63,7 @@ class Schedule:
     min_step_gain: float = 0.0
     min_relative_gain: float = 0.7
     blind_steps: int = 3
+    sharpness: tuple[float, ...] = (1.0,)
     n_jobs: int = 1
     seconds_before_processes: float | None = None
     deadline: float = math.inf
@@ -131,7 +134,7 @@ class Job:
         Held-out score of a constant model.
     seed
         Seed of the learner.
-    patience, min_step_gain, blind_steps
+    patience, min_step_gain, blind_steps, sharpness
         As in :class:`Schedule`.
     """
 
@@ -143,6 +146,7 @@ class Job:
     patience: int
     min_step_gain: float
     blind_steps: int
+    sharpness: tuple[float, ...]
 
     def run(self, split: Split, seconds_left: Callable[[], float]) -> Path:
         """Follow the path until the held-out log-likelihood stops improving or no time is left."""
@@ -165,7 +169,7 @@ class Job:
                         break
                     continue
                 outputs = model.outputs(held_out.X)
-                steps.append(Step(model, held_out.score(outputs), outputs, epochs))
+                steps.append(Step(model, held_out.score(outputs, self.sharpness), outputs, epochs))
                 gain = max(best_score - self.constant_score, 0)
                 if steps[-1].score > best_score + self.min_step_gain * gain:
                     best_score, best_step = steps[-1].score, n

@@ -178,7 +178,7 @@ class _Runner:
         start = self._find_start(place)
         job = Job(
             *(self.prepared[n], fold, start, self.constant_score, s.seed + fold),
-            *(s.patience, s.min_step_gain, s.blind_steps),
+            *(s.patience, s.min_step_gain, s.blind_steps, s.sharpness),
         )
         workers.submit(place, job.run, fold, deadline)
 

@@ -187,11 +187,12 @@ class Problem:
             total = total + (s.weights * s.weight).to(values) @ values
         return total
 
-    def score(self, outputs: Tensor) -> float:
-        """Compute the weighted mean log-likelihood per group."""
+    def score(self, outputs: Tensor, sharpness: Sequence[float] = (1.0,)) -> float:
+        """Compute the weighted mean log-likelihood per group, with the best of some inverse temperatures."""
         with torch.no_grad():
-            values = self.log_likelihood(outputs.double())
-        return float(values @ self.group_weights / self.group_weights.sum())
+            tempered = (self.labels.mix(outputs.double()[None], torch.zeros(1), torch.tensor([s])) for s in sharpness)
+            values = [self.log_likelihood(outputs) @ self.group_weights for outputs in tempered]
+        return float(max(values) / self.group_weights.sum())
 
     def targets(self, outputs: Tensor, overrelaxation: float = 0.0) -> Tensor:
         """Compute the expected labels of every row, extrapolated beyond the posterior."""
