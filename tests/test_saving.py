@@ -29,7 +29,10 @@ from unbag.persistence.schema import FORMAT
 
 LINEAR = {"model": "linear", "validation": CrossFitting(2), "random_state": 0}
 SOURCES = sorted(Path(unbag.__file__).parent.rglob("*.py"))
-FITTED = ("candidates_", "history_", "folds_", "error_rates_", "symmetry_", "diagnosis_", "estimated_accuracy_")
+FITTED = (
+    *("candidates_", "history_", "folds_", "error_rates_", "symmetry_", "diagnosis_", "estimated_accuracy_"),
+    "estimated_performance_",
+)
 PAIRS = Groups.from_sizes([2] * 40)
 
 

@@ -8,6 +8,9 @@ from unbag.ensemble.jobs import Schedule as Schedule
 from unbag.ensemble.mixture import Mixture as Mixture
 from unbag.ensemble.mixture import fit_ensemble as fit_ensemble
 from unbag.ensemble.mixture import fit_mixture as fit_mixture
+from unbag.ensemble.performance import ClassPerformance as ClassPerformance
+from unbag.ensemble.performance import Performance as Performance
+from unbag.ensemble.performance import estimate_performance as estimate_performance
 from unbag.ensemble.progress import Progress as Progress
 from unbag.ensemble.progress import ProgressBar as ProgressBar
 from unbag.ensemble.scheduler import fit_candidates as fit_candidates

@@ -48,7 +48,7 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor, folds: Tensor) -> E
     judged = problem.unroll(out_of_fold.isfinite().all(1))
     if judged is None:
         return None
-    unseen = _find_unseen(problem, folds)[judged.rows]
+    unseen = find_unseen(problem, folds)[judged.rows]
     sums, sizes = [], []
     for s in judged.sets:
         predicted = out_of_fold[judged.rows[s.groups.members]].double()
@@ -62,7 +62,7 @@ def estimate_accuracy(problem: Problem, out_of_fold: Tensor, folds: Tensor) -> E
     return _ratio(total[defined], size[defined]) if int(defined.sum()) >= MIN_GROUPS else None
 
 
-def _find_unseen(problem: Problem, folds: Tensor) -> Tensor:
+def find_unseen(problem: Problem, folds: Tensor) -> Tensor:
     """Return a flag for each membership whose row is in no group that another fold holds out."""
     predicted = folds >= 0
     members, of_members = problem.members[predicted], folds[predicted]

@@ -20,7 +20,7 @@ from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
 from unbag.diagnostics import diagnose_rows, raise_if_fatal, run_checks
 from unbag.diagnostics.fitted import DivergenceWarning
-from unbag.ensemble import Mixture, estimate_accuracy, fit_ensemble
+from unbag.ensemble import Mixture, estimate_accuracy, estimate_performance, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_matching import match_classes
 from unbag.estimators.config import resolve
@@ -98,6 +98,9 @@ class AggregateClassifier(Predictor):
         Held-out score of each step of the candidate with the largest weight.
     estimated_accuracy_ : Estimate or None
         Estimated accuracy on rows of new groups, with an interval. None where it is not identifiable.
+    estimated_performance_ : Performance or None
+        Estimated ``log_loss`` and, for each of ``classes``, ``sensitivity``, ``precision`` and ``auc``, with intervals.
+        They say more than accuracy where one class has 90 % of the rows or more.
     diagnosis_ : list of Finding
         What the observations do not identify, and what is suspicious about rows, groups or the model.
     symmetry_ : str or tuple
@@ -204,11 +207,13 @@ class AggregateClassifier(Predictor):
         self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
         self._set_folds(data, problem, folds := schedule.assign_folds(problem, self.mixture_.n_folds))
         self.estimated_accuracy_ = estimate_accuracy(problem, self.mixture_.out_of_fold, folds)
+        performance = estimate_performance(problem, self.mixture_.out_of_fold, folds)
+        self.estimated_performance_ = performance and performance.reorder(self.class_order_.tolist())
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
         fitted = describe_fit(self, data, problem, context.sets, time.monotonic() - begun)
         self.diagnosis_ += self._report(run_checks("fit", replace(context, **fitted)))
         if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
-            self.estimated_accuracy_ = None
+            self.estimated_accuracy_ = self.estimated_performance_ = None
         return self
 
     def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:

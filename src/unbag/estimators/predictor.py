@@ -29,7 +29,7 @@ from unbag.data.row_source import Rows, select_rows
 from unbag.data.scaling import Scaling
 from unbag.data.targets import is_target
 from unbag.diagnostics.shift import Moments, find_shift
-from unbag.ensemble import Estimate, Mixture
+from unbag.ensemble import Estimate, Mixture, Performance
 from unbag.estimators.bags import BagModel
 from unbag.estimators.class_matching import choose_names, match_classes
 from unbag.estimators.inputs import number_labels, read_groups, read_labels, read_rows, read_sets
@@ -60,6 +60,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     preparation_: Preparation | None
     input_shape_: tuple[int, ...]
     estimated_accuracy_: Estimate | None
+    estimated_performance_: Performance | None
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
     folds_: list[list[int]]
@@ -204,7 +205,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         names = choose_names(labels, self.classes_, self.symmetry_, fixed=self.classes is not None)
         joint = torch.zeros(len(names), len(names), dtype=torch.float64)
         joint.index_add_(0, number_labels(labels, names), probs)
-        self.class_order_ = self.class_order_[match_classes(joint.numpy(), self.symmetry_)]
+        order = match_classes(joint.numpy(), self.symmetry_)
+        self.class_order_ = self.class_order_[order]
+        if self.estimated_performance_ is not None:
+            self.estimated_performance_ = self.estimated_performance_.reorder(order.tolist())
         self.classes_ = names
         return self
 

@@ -29,7 +29,10 @@ from unbag.persistence import schema
 
 LOCAL = ("device", "devices", "nodes", "checkpoint", "optimiser", "schedule", "stopping", "views")
 """Parameters that describe one machine, or are code that only training runs; they are not saved."""
-COPIED = ("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "candidates", "history")
+COPIED = (
+    *("n_features_in", "symmetry", "error_rates", "diagnosis", "estimated_accuracy", "estimated_performance"),
+    *("candidates", "history"),
+)
 """Attributes, without the underscore at their end, that the JSON file holds as they are."""
 CANDIDATE = ("name", "step", "n_steps", "score", "seconds", "orders")
 """The same of a candidate of a mixture."""

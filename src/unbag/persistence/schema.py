@@ -16,7 +16,7 @@ from typing_extensions import TypeAliasType
 from unbag._utils.findings import Finding
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.features import Feature
-from unbag.ensemble import Estimate
+from unbag.ensemble import Estimate, Performance
 
 FORMAT = 6
 MAX_MODELS = 4096
@@ -148,6 +148,7 @@ class Content(Record):
     error_rates: Items[Annotated[float, Field(ge=0, lt=1)] | None]
     diagnosis: Items[Finding]
     estimated_accuracy: Estimate | None
+    estimated_performance: Performance | None = None
     candidates: list[dict[str, JsonValue]]
     history: list[dict[str, JsonValue]]
     mixture: SavedMixture
@@ -159,6 +160,8 @@ class Content(Record):
         self.mixture.check(n_classes)
         if self.bag_mixture is not None:
             self.bag_mixture.check(2)
+        performance = self.estimated_performance
+        _require(performance is None or len(performance.classes) == n_classes, f"classes must be {n_classes}")
         _require(sorted(self.class_order) == [*range(n_classes)], f"class_order must have each of {n_classes} classes")
         _require(prod(shape) <= MAX_ROW_VALUES, f"input_shape must have at most {MAX_ROW_VALUES:,} values")
         names = self.feature_names
