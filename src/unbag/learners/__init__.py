@@ -19,4 +19,3 @@ from unbag.learners.problem import Problem as Problem
 from unbag.learners.problem import Split as Split
 from unbag.learners.problem import Watch as Watch
 from unbag.learners.starts import ClusterShares as ClusterShares
-from unbag.learners.starts import Partition as Partition

@@ -68,28 +68,14 @@ class BoostingModel:
 
 @dataclass(frozen=True)
 class Boosting:
-    """A step of the path is an E-step and some rounds of trees that are added along the gradient of the M-step.
-
-    Parameters
-    ----------
-    name
-        Name under which results are reported.
-    n_steps, rounds_per_step
-        Steps of the path at most, and rounds of each.
-    learning_rate
-        Shrinkage of each tree.
-    overrelaxation
-        Extrapolation of the expected labels; see :meth:`unbag.data.labels.Categorical.extrapolate`.
-    parameters
-        Further parameters of LightGBM.
-    """
+    """A step of the path is an E-step and some rounds of trees that are added along the gradient of the M-step."""
 
     name: str = "trees"
     n_steps: int = 20
     rounds_per_step: int = 15
     learning_rate: float = 0.15
-    overrelaxation: float = 1.0
-    parameters: dict[str, Any] = field(default_factory=dict)
+    overrelaxation: float = 1.0  # see :meth:`unbag.data.labels.Categorical.extrapolate`
+    parameters: dict[str, Any] = field(default_factory=dict)  # further ones of LightGBM
 
     def prepare(self, problem: Problem, seed: int) -> Boosting:
         """Return the learner as it is."""

@@ -25,7 +25,8 @@ MAX_ROWS = 8192
 MAX_CLUSTERS = 80
 NEIGHBOURS = (8, 15)
 N_RESOLUTIONS = 5
-MAX_FEATURES = MAX_CLUSTERS * len(NEIGHBOURS) * N_RESOLUTIONS
+MAX_FEATURES = 10_000
+"""Clusters of a map at most, also of a map that is loaded."""
 
 
 @register_feature_map

@@ -66,30 +66,14 @@ class Linear:
 
     The first model starts from an M-step: the labels expected under ``start``. Without it, observations that leave
     classes unnamed would stay at a saddle point, and bags would be explained by what all their rows have in common.
-
-    Parameters
-    ----------
-    name
-        Name under which results are reported.
-    make_features
-        Makes the feature map for a problem and a seed. Each fold draws its own random features, so that their errors
-        average out.
-    ridges
-        Penalties on half the squared weights, in order; each model starts from the one before.
-    max_iter
-        Iterations of L-BFGS for each penalty.
-    once
-        Whether the feature map is computed once, on the rows of all folds.
-    features
-        The feature map, if it was computed before.
     """
 
     name: str
-    make_features: MakeFeatures
-    ridges: tuple[float, ...] = (1000, 100, 10, 1)
-    max_iter: int = 30
-    once: bool = False
-    features: FeatureMap | None = None
+    make_features: MakeFeatures  # each fold draws its own random features, so that their errors average out
+    ridges: tuple[float, ...] = (1000, 100, 10, 1)  # on half the squared weights
+    max_iter: int = 30  # iterations of L-BFGS for each penalty
+    once: bool = False  # whether the feature map is computed on the rows of all folds
+    features: FeatureMap | None = None  # if it was computed before
 
     def prepare(self, problem: Problem, seed: int) -> Linear:
         """Compute the features where all folds share them."""

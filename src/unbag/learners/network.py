@@ -115,41 +115,18 @@ class Network:
     """A step of the path is an E-step on all rows and an M-step of some hundred minibatches.
 
     Its models are exponential moving averages of the weights.
-
-    Parameters
-    ----------
-    name
-        Name under which results are reported.
-    architecture
-        What the networks look like.
-    n_steps
-        Steps of the path at most.
-    min_updates
-        Minibatches of a step at least. A step visits each row at least once.
-    batch_size
-        Rows of a minibatch.
-    learning_rate, weight_decay
-        Settings of AdamW.
-    averaging
-        Decay of the moving average.
-    overrelaxation
-        Extrapolation of the expected labels; see :meth:`unbag.data.labels.Categorical.extrapolate`.
-    loss
-        Loss of the unbiased risk from logits, such as those of :mod:`unbag.losses`; None is the cross entropy.
-    device
-        Device on which the module and its rows are.
     """
 
     name: str = "network"
     architecture: Architecture = field(default_factory=Architecture)
     n_steps: int = 80
-    min_updates: int = 60
+    min_updates: int = 60  # minibatches of a step; a step visits each row at least once
     batch_size: int = 256
-    learning_rate: float = 3e-3
+    learning_rate: float = 3e-3  # of AdamW
     weight_decay: float = 0.05
     averaging: float = 0.99
-    overrelaxation: float = 1.0
-    loss: Loss | None = None
+    overrelaxation: float = 1.0  # see :meth:`unbag.data.labels.Categorical.extrapolate`
+    loss: Loss | None = None  # of the unbiased risk from logits; None is the cross entropy
     device: str = "cpu"
 
     def prepare(self, problem: Problem, seed: int) -> Network:

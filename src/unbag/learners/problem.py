@@ -50,51 +50,23 @@ def _unlimited() -> float:
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """What a learner consults that trains to its end within a single step of its path.
+    """What a learner consults that trains to its end within a single step of its path."""
 
-    Parameters
-    ----------
-    held_out
-        Groups by which the learner may choose when to stop; None where nothing is held out.
-    seconds_left
-        Returns the time after which training should end; 0 once the fit was interrupted.
-    history
-        The learner appends an entry for each epoch.
-    """
-
-    held_out: Problem | None = None
-    seconds_left: Callable[[], float] = _unlimited
-    history: list[dict[str, Any]] = field(default_factory=list)
+    held_out: Problem | None = None  # by which it may choose when to stop; None where nothing is held out
+    seconds_left: Callable[[], float] = _unlimited  # 0 once the fit was interrupted
+    history: list[dict[str, Any]] = field(default_factory=list)  # the learner appends an entry for each epoch
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Rows, sets of observations of their groups, and the distribution of labels.
+    """Rows, sets of observations of their groups, and the distribution of labels."""
 
-    Parameters
-    ----------
-    X
-        Scaled rows, shape ``(rows, ...)``. NaN marks a missing value of a table.
-    sets
-        Observations; ``set.groups`` holds row numbers of ``X``.
-    labels
-        The distribution that models predict for each row.
-    rows
-        Row numbers in the problem from which this one was selected.
-    subjects
-        Number of the subject that each row belongs to, from 0, shape ``(rows,)``; rows of a subject stay in one fold.
-    symmetry
-        Permutations of the classes that leave the observations unchanged.
-    watch
-        Held-out groups and the time left, for learners that need them within a step.
-    """
-
-    X: Rows
-    sets: tuple[Observations, ...]
-    labels: Categorical
-    rows: Tensor
-    subjects: Tensor | None = None
-    symmetry: Symmetry = "none"
+    X: Rows  # scaled, (rows, ...); NaN marks a missing value of a table
+    sets: tuple[Observations, ...]  # ``set.groups`` holds row numbers of ``X``
+    labels: Categorical  # the distribution that models predict for each row
+    rows: Tensor  # row numbers in the problem from which this one was selected
+    subjects: Tensor | None = None  # (rows,), numbers from 0; rows of a subject stay in one fold
+    symmetry: Symmetry = "none"  # permutations of the classes that leave the observations unchanged
     watch: Watch = field(default_factory=Watch)
 
     @classmethod
@@ -145,14 +117,6 @@ class Problem:
     def group_weights(self) -> Tensor:
         """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
         return torch.cat([s.weights * s.weight for s in self.sets])
-
-    @cached_property
-    def row_weights(self) -> Tensor:
-        """Return the summed weight of the groups of each row, shape ``(rows,)``."""
-        weights = torch.zeros(len(self.rows), dtype=torch.float64)
-        for s in self.sets:
-            weights.index_add_(0, s.groups.members, s.groups.segments.expand(s.weights * s.weight))
-        return weights
 
     def e_step(self, outputs: Tensor) -> Evidence:
         """Compute the log-likelihood of every group and the expected labels of every row, without gradients."""

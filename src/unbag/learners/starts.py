@@ -19,10 +19,10 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from unbag.data.missing import fill_missing
 from unbag.data.row_source import gather_rows
 from unbag.learners.base import map_rows
-from unbag.learners.features import Columns, FeatureMap, register_feature_map
+from unbag.learners.clusters import MAX_FEATURES, Clusters
+from unbag.learners.features import Columns
 from unbag.learners.linear import LinearModel
 from unbag.learners.problem import Problem
 
@@ -41,65 +41,38 @@ MIN_GAIN = 1e-5
 N_FOLLOWED, MAX_MOVES = 2, 6
 
 
-@register_feature_map
-@dataclass(frozen=True, eq=False)
-class Partition(FeatureMap):
-    """Indicators of the nearest of some centres."""
-
-    kind = "partition"
-    missing: Tensor  # (columns with missing values,)
-    centres: Tensor  # (clusters, inputs)
-
-    @classmethod
-    def fit(cls, problem: Problem, seed: int, clusters_per_class: int = 6) -> Partition:
-        """Divide rows by k-means."""
-        rng = np.random.default_rng(seed)
-        columns = Columns.fit(problem)
-        chosen = torch.from_numpy(np.sort(rng.permutation(len(problem.rows))[:MAX_ROWS]))
-        rows = columns(gather_rows(problem.X, chosen)).numpy()
-        number = min(clusters_per_class * problem.labels.n_outputs, len(np.unique(rows, axis=0)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = KMeans(number, n_init=1, max_iter=30, random_state=int(rng.integers(2**31))).fit(rows)
-        return cls(columns.missing, torch.from_numpy(model.cluster_centers_).float())
-
-    def __call__(self, X: Tensor) -> Tensor:
-        """Return an indicator for each centre."""
-        return torch.nn.functional.one_hot(self.assign(X), len(self.centres)).float()
-
-    def assign(self, X: Tensor) -> Tensor:
-        """Return the number of the nearest centre of each row."""
-        return torch.cdist(fill_missing(X.flatten(1), self.missing), self.centres).argmin(1)
+def partition(problem: Problem, seed: int, clusters_per_class: int = 6) -> Clusters:
+    """Divide rows by k-means; the features are indicators of the nearest centre."""
+    rng = np.random.default_rng(seed)
+    columns = Columns.fit(problem)
+    chosen = torch.from_numpy(np.sort(rng.permutation(len(problem.rows))[:MAX_ROWS]))
+    rows = columns(gather_rows(problem.X, chosen)).numpy()
+    number = min(clusters_per_class * problem.labels.n_outputs, len(np.unique(rows, axis=0)), MAX_FEATURES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KMeans(number, n_init=1, max_iter=30, random_state=int(rng.integers(2**31))).fit(rows)
+    centres = torch.from_numpy(model.cluster_centers_).float()
+    return Clusters(columns.missing, centres, torch.arange(len(centres))[:, None])
 
 
 @dataclass(frozen=True)
 class ClusterShares:
-    """A step of the path is a fit of class shares by expectation-maximisation, then after each move of classes.
-
-    Parameters
-    ----------
-    name
-        Name under which results are reported.
-    number
-        Distinguishes clusterings, of which several are tried.
-    partition
-        The clusters, which :meth:`prepare` computes on the rows of all folds.
-    """
+    """A step of the path is a fit of class shares by expectation-maximisation, then after each move of classes."""
 
     name: str = "shares"
-    number: int = 0
-    partition: Partition | None = None
+    number: int = 0  # distinguishes clusterings, of which several are tried
+    clusters: Clusters | None = None  # on the rows of all folds
 
     def prepare(self, problem: Problem, seed: int) -> ClusterShares:
         """Compute the clusters."""
-        return replace(self, partition=Partition.fit(problem, seed + self.number))
+        return replace(self, clusters=partition(problem, seed + self.number))
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[LinearModel]:
         """Yield the shares as a linear model of the indicators."""
-        partition = self.partition or Partition.fit(problem, seed + self.number)
-        fit = _Fit.begin(problem, partition, seed)
+        clusters = self.clusters or partition(problem, seed + self.number)
+        fit = _Fit.begin(problem, clusters, seed)
         shares = fit.maximise(fit.first_table(), N_ROUNDS)
-        yield _as_model(partition, shares.table)
+        yield _as_model(clusters, shares.table)
         for _ in range(MAX_MOVES if problem.symmetry == "any" and shares.table.shape[1] > 2 else 0):
             moved = sorted(fit.moves(shares), key=lambda table: -fit.e_step(table)[0])[:N_FOLLOWED]
             better = [fit.maximise(table, N_ROUNDS_OF_MOVE) for table in moved]
@@ -107,7 +80,7 @@ class ClusterShares:
             if best is shares:
                 return
             shares = best
-            yield _as_model(partition, shares.table)
+            yield _as_model(clusters, shares.table)
 
 
 class _Shares(NamedTuple):
@@ -121,22 +94,22 @@ class _Shares(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class _Fit:
     problem: Problem
-    partition: Partition
+    clusters: Clusters
     cluster: Tensor  # (rows,)
 
     @classmethod
-    def begin(cls, problem: Problem, partition: Partition, seed: int) -> _Fit:
+    def begin(cls, problem: Problem, clusters: Clusters, seed: int) -> _Fit:
         if problem.n_groups > MAX_GROUPS:
             generator = torch.Generator().manual_seed(seed)
             share = MAX_GROUPS / problem.n_groups
             sizes = [max(1, round(share * len(s.groups))) for s in problem.sets]
             orders = [torch.randperm(len(s.groups), generator=generator) for s in problem.sets]
             problem = problem.select([order[:size].sort().values for order, size in zip(orders, sizes, strict=True)])
-        return cls(problem, partition, map_rows(partition.assign, problem.X).long())
+        return cls(problem, clusters, map_rows(lambda X: clusters(X).argmax(1), problem.X).long())
 
     def first_table(self) -> Tensor:
         """Return shares that differ between clusters where the observations do not tell the classes apart."""
-        k, centres = self.problem.labels.n_outputs, self.partition.centres.numpy()
+        k, centres = self.problem.labels.n_outputs, self.clusters.reference.numpy()
         table = torch.full((len(centres), k), 1 / k, dtype=torch.float64)
         if self.problem.symmetry == "none":
             return table
@@ -189,7 +162,7 @@ class _Fit:
                 clusters = np.flatnonzero(largest == divided)
                 if divided in (kept, freed) or len(clusters) < 2:
                     continue
-                half = AgglomerativeClustering(2).fit(self.partition.centres.numpy()[clusters]).labels_ == 1
+                half = AgglomerativeClustering(2).fit(self.clusters.reference.numpy()[clusters]).labels_ == 1
                 table = merged.clone()
                 for which, share in ((clusters[half], CERTAINTY), (clusters[~half], 1 - CERTAINTY)):
                     table[which, freed] = share * merged[which, divided]
@@ -207,5 +180,5 @@ def _bounded(table: Tensor) -> Tensor:
     return table / table.sum(1, keepdim=True)
 
 
-def _as_model(partition: Partition, table: Tensor) -> LinearModel:
-    return LinearModel(partition, torch.cat([table.log(), torch.zeros(1, table.shape[1])]).float())
+def _as_model(clusters: Clusters, table: Tensor) -> LinearModel:
+    return LinearModel(clusters, torch.cat([table.log(), torch.zeros(1, table.shape[1])]).float())
