@@ -185,13 +185,15 @@ def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
     write(tmp_path / "wards.csv", WARDS + "w9,1,1\n")
     files = [tmp_path / "people.csv", tmp_path / "wards.csv", "--out", tmp_path / "run", *QUICK]
     refuse("fit", *files)
-    result = succeed("fit", *files, "--drop-unmatched")
+    result = succeed("fit", *files, "--drop-unmatched", "--exclude", "town")
     said = " ".join(result.stderr.split())
     assert "wards.csv, column ward: 1 row is left out, because the id has no rows in column ward of" in said
     assert "people.csv, column ward: 1 row is left out, because the id is not in column ward of" in said
     assert ": 'w8' " in said
     assert ": 'w9' " in said
     assert "people.csv, column ward: 1 row is left out, first row 14" in said
+    # The options of the fit apply, also where their columns are missing.
+    write(tmp_path / "people.csv", (tmp_path / "people.csv").read_text().replace(",town", ",place"))
     succeed("disaggregate", tmp_path / "run", *files[:2], "--out", tmp_path / "labels.csv")
     assert table(tmp_path / "labels.csv")["id"] == [f"p{ward}{place}" for ward in range(4) for place in range(3)]
 

@@ -236,7 +236,11 @@ def test_a_statement_of_a_table_that_has_changed_is_refused(counts, tmp_path):
         with pytest.raises(TableError, match=r"out\.csv has changed since .*; restore the table, or remove this file"):
             read_published(out, named)
     renamed = write(tmp_path / "renamed.csv", content)
-    assert read_published(renamed) == {}
+    assert read_published(renamed) == {"rounded_to": 5}  # of the same content, in the same folder
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.csv").symlink_to(renamed)
+    assert read_published(tmp_path / "elsewhere" / "link.csv") == {"rounded_to": 5}
+    assert read_published(write(tmp_path / "elsewhere" / "copy.csv", content)) == {}
     assert read_published(renamed, statement) == {"rounded_to": 5}
 
 

@@ -478,17 +478,22 @@ class _Constraints:
             self.errors.add(wrong, lambda row: message.format(self._name(row), sums[row]))
         elif not counts.step:
             step = int(np.gcd.reduce(np.abs(np.rint(counts.numbers[counts.kind == NUMBER])).astype(np.int64)))
-            rounded = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
-            no_size = counts.columns.size is None
+            no_size, wrong = counts.columns.size is None, counts.full & (sums != totals)
+            cause = ""
+            if step > 2:
+                cause = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
+            elif wrong.sum() > max(2, counts.full.sum() / 2):
+                cause = "; if counts were published with noise, describe it with --noise, or name the .published.toml"
+                cause += " of the table with --published"
 
             def describe(row: int) -> str:
                 hint = f"; {self._advise_on_missing()}" if no_size and sums[row] > counts.sizes[row] else ""
                 has = _count(counts.sizes[row], "row") if no_size else _members(totals[row])
                 found = f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}"
                 counted = f"counted were {list_some(counts.columns.classes)}"
-                return f"{found}; {counted}{hint}{rounded if step > 2 else ''}"
+                return f"{found}; {counted}{hint}{cause}"
 
-            self.errors.add(counts.full & (sums != totals), describe)
+            self.errors.add(wrong, describe)
 
 
 def _members(count: Any) -> str:

@@ -126,10 +126,10 @@ class FittedRun:
         if published := read_published(groups):  # otherwise it was published like the file of the run
             source = replace(source, **(unset | published))
         unset = dict.fromkeys(("n_classes", "labelled", "class_shares", "subject", "label", "names"))
-        names = tuple(map(str, self.clf.classes_.tolist()))
-        features = tuple(self.preparation.names)
-        plan = plan.for_files(instances, (source,))
-        return replace(plan, classes=names, features=features, **unset), place
+        names, features = tuple(map(str, self.clf.classes_.tolist())), tuple(self.preparation.names)
+        categorical = tuple(name for name in plan.categorical if name in features)
+        columns = {"features": features, "categorical": categorical, "exclude": (), "trust": ()}
+        return replace(plan.for_files(instances, (source,)), classes=names, **columns, **unset), place
 
 
 @dataclass(frozen=True, eq=False)

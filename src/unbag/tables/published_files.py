@@ -1,8 +1,8 @@
 """How the counts of a table were published: by options, or by a small TOML file beside the table.
 
 ``wards.csv`` has ``wards.csv.published.toml``, whose ``sha256`` is the digest of the table. A statement is only used
-for the table with this digest, so that a table that was replaced, edited or renamed is never read by the statement of
-another table.
+for tables with this digest: a table that was replaced or edited is never read by the statement of another table. Copies
+in the same folder, and links to a table with a statement, are read by it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import json
 import os
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from unbag._utils.files import draft_file, full_disk_named, remove_drafts, sha256, sync, write_atomic
-from unbag._utils.problems import fail, failing
+from unbag._utils.problems import TableError, fail, failing
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
 from unbag.tables.options import Source
 
@@ -41,7 +42,7 @@ def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
     path = named or sidecar_path(counts)
     if named is None and not path.exists():
         _raise_if_unbound(counts)
-        return {}
+        return _find_copied(counts)
     content = _load(path)
     if named is not None and DIGEST not in content:
         return _options(content)
@@ -100,6 +101,19 @@ def _raise_if_unbound(counts: Path) -> None:
         line = f'rename it to {sidecar_path(counts).name} and add the line {DIGEST} = "{sha256(counts)}"'
         advice = f"if it describes {counts.name}, {line}, or name it with --published; otherwise move it elsewhere"
         raise fail(f"the file may describe any table whose name begins with {stem}; {advice}", str(path))
+
+
+def _find_copied(counts: Path) -> dict[str, Any]:
+    """Return the file options of a table of the same content, beside the table or beside the file that it links to."""
+    folders = {counts.absolute().parent, counts.resolve().parent}
+    paths = [path for folder in folders for path in sorted(folder.glob("*.published.toml"))]
+    if paths and counts.is_file():
+        digest = sha256(counts)
+        for path in paths:
+            with suppress(TableError):  # statements of other tables may be damaged
+                if (statement := _find_statement(_load(path), digest)) is not None:
+                    return _options(statement)
+    return {}
 
 
 def _find_statement(content: dict[str, Any], digest: str) -> dict[str, Any] | None:
