@@ -214,6 +214,17 @@ def test_suppressed_below_and_rounded_to(tmp_path):
     assert read_as(one)[1] == ("ill", "count, rounded to 5", 2)
 
 
+def test_exact_counts_that_look_rounded_are_reported(tmp_path):
+    wards = "".join(f"w{ward},{5 * (ward % 3)},{5 * (3 - ward % 3)}\n" for ward in range(15))
+    _, problems = observed(tmp_path, f"ward,ill,well\n{wards}", (15,) * 15)
+    (problem,) = problems
+    assert problem.startswith(
+        "warning wards.csv: all 25 counts are multiples of 5, but they are read as exact; if they"
+    )
+    assert observed(tmp_path, f"ward,ill,well\n{wards}", (15,) * 15, unit="counts", rounded_to=1)[1] == []
+    assert observed(tmp_path, f"ward,ill,well\n{wards.replace('w0,0,15', 'w0,1,14')}", (15,) * 15)[1] == []
+
+
 def test_noise_by_its_scale_by_epsilon_and_by_columns(tmp_path):
     text = "ward,ill,well,s,t\nw0,4.5,-1.25,2,3\nw1,*,7,4,5\n"
     for options, scales in (

@@ -25,6 +25,8 @@ from unbag.tables.roles import SourceColumns
 SINGULAR = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}
 TOTALS = {"proportions": 1.0, "percentages": 100.0}
 """Sum of the shares of all classes."""
+MIN_MULTIPLES = 20
+"""Number of counts, not 0, that are multiples of a number by chance less than once in 3^20 tables."""
 DASHES = ("-", "\u2013", "\u2014")
 
 
@@ -335,6 +337,7 @@ class _Constraints:
         noisy = (counts.kind == NUMBER) & good[:, None] & (counts.source.noise is not None)
         low[~good], high[~good], missing[~good] = 0, 0, 0
         if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
+            self._warn_of_rounding()
             return low.astype(np.int64)
         z = published.between(torch.from_numpy(low), torch.from_numpy(high))
         if noisy.any():
@@ -477,9 +480,8 @@ class _Constraints:
             wrong = counts.full & (np.abs(sums - full) > room)
             self.errors.add(wrong, lambda row: message.format(self._name(row), sums[row]))
         elif not counts.step:
-            step = int(np.gcd.reduce(np.abs(np.rint(counts.numbers[counts.kind == NUMBER])).astype(np.int64)))
+            step, cause = self._common_divisor(), ""
             no_size, wrong = counts.columns.size is None, counts.full & (sums != totals)
-            cause = ""
             if step > 2:
                 cause = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
             elif wrong.sum() > max(2, counts.full.sum() / 2):
@@ -494,6 +496,18 @@ class _Constraints:
                 return f"{found}; {counted}{hint}{cause}"
 
             self.errors.add(wrong, describe)
+
+    def _common_divisor(self) -> int:
+        """Return the greatest common divisor of all counts; rounded counts that add up look like exact ones."""
+        counts = self.counts
+        return int(np.gcd.reduce(np.abs(np.rint(counts.numbers[counts.kind == NUMBER])).astype(np.int64)))
+
+    def _warn_of_rounding(self) -> None:
+        step, numbers = self._common_divisor(), int(((self.counts.kind == NUMBER) & (self.counts.numbers > 0)).sum())
+        if step > 2 and numbers >= MIN_MULTIPLES and self.counts.unit == "counts" and not self.counts.step:
+            message = f"all {numbers:,} counts are multiples of {step}, but they are read as exact"
+            advice = f"if they are rounded, add --rounded-to {step}, or name their .published.toml with --published"
+            self.notes.append(Problem("warning", f"{message}; {advice}", self.counts.table.file))
 
 
 def _members(count: Any) -> str:
