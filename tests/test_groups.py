@@ -153,27 +153,9 @@ def test_take_by_mask_and_from_the_end():
     assert Groups.from_sizes([1, 2]).take(torch.tensor([1])).ids is None
 
 
-def test_properties_are_computed_once():
-    groups = Groups.from_tuples([[4, 0], [0, 4]])
-    assert groups.sizes is groups.sizes
-    assert groups.segment is groups.segment
-    assert groups.segment.tolist() == [0, 0, 1, 1]
-    assert (len(groups), groups.uniform_size, groups.last_row, groups.in_row_order) == (2, 2, 4, False)
-    unequal = Groups.from_sizes([1, 3])
-    assert (unequal.min_size, unequal.max_size, unequal.uniform_size) == (1, 3, None)
-    assert (unequal.last_row, unequal.in_row_order) == (3, True)
-
-
 def test_groups_cannot_be_changed():
     with pytest.raises(AttributeError, match="cannot assign"):
         Groups.from_sizes([1]).members = torch.tensor([0])
-
-
-def test_rows_of_gathers_only_where_needed():
-    table = torch.arange(8).view(4, 2)
-    assert Groups.from_sizes([1, 3]).gather(table) is table
-    assert torch.equal(Groups.from_sizes([1, 2]).gather(table), table[:3])
-    assert torch.equal(Groups.from_tuples([[3, 0], [0, 1]]).gather(table), table[[3, 0, 0, 1]])
 
 
 def test_to_another_device_keeps_everything_else():

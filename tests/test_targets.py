@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-import polars
-import pyarrow
 import pytest
 import torch
 from hypothesis import given
@@ -134,10 +132,6 @@ def test_ids_of_any_type(ids):
     assert members_of(read_target(target(ids, [0, 1]))[0]) == [[1], [0, 2]]
 
 
-def test_ids_in_a_tensor():
-    assert members_of(read_target(target(torch.tensor([5, 2, 5]), [0, 1]))[0]) == [[1], [0, 2]]
-
-
 def test_columns_of_pandas():
     table = pandas.DataFrame({"bag": ["b", "a", "b"], "label": [0, 1, 0]}, index=[9, 8, 7])
     z = table.groupby("bag")["label"].max()
@@ -148,21 +142,6 @@ def test_columns_of_pandas():
             assert back.tolist() == [1, 0]
     counts = pandas.crosstab(table["bag"], table["label"])
     assert read_target(target(table["bag"], counts))[1].tolist() == [[0, 1], [2, 0]]
-
-
-def test_columns_of_polars():
-    table = polars.DataFrame({"bag": ["b", "a", "b"]})
-    for z in (polars.Series([[1, 0], [0, 2]]), polars.DataFrame({"no": [1, 0], "yes": [0, 2]})):
-        groups, back = read_target(target(table["bag"], z))
-        assert members_of(groups) == [[1], [0, 2]]
-        assert back.tolist() == [[1, 0], [0, 2]]
-
-
-def test_columns_of_pyarrow():
-    table = pyarrow.table({"bag": ["b", "a", "b"]})
-    groups, back = read_target(target(table["bag"], pyarrow.chunked_array([[1], [0]])))
-    assert members_of(groups) == [[1], [0, 2]]
-    assert back.tolist() == [1, 0]
 
 
 def test_a_target_may_be_read_only():

@@ -167,3 +167,16 @@ def test_folders_without_bags_are_named(tmp_path):
         unbag.read_bags(tmp_path / "none", LABELS)
     with pytest.raises(ValueError, match=r"contains no file that ends in \.npy, \.pt"):
         unbag.read_bags(tmp_path, LABELS)
+
+
+def test_files_with_labels_of_bags_as_words(tmp_path):
+    rows = [f"{NAMES[row // 3]},{x}" for row, x in enumerate(ROWS[:, 0].tolist())]
+    (tmp_path / "rows.csv").write_text("\n".join(["slide,x", *rows]))
+    options = {"aggregate": "multiple_instance", "classes": ["normal", "tumour"]}
+    for column in ("label", "negative"):  # the name of the column would otherwise exchange 0 and 1
+        LABELS.set_axis(["slide", column], axis=1).to_csv(tmp_path / "slides.csv", index=False)
+        data = unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options)
+        assert data.y.z.tolist() == [1, 0] * 10
+    LABELS.replace("normal", "norml").to_csv(tmp_path / "slides.csv", index=False)
+    with pytest.raises(ValueError, match="must be one of the classes 'normal', 'tumour', got 'norml'"):
+        unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options)

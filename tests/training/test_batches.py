@@ -72,61 +72,6 @@ def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(pl
     assert taken == list(range(batches.n_memberships))
 
 
-@given(plans())
-def test_a_group_keeps_its_place_in_the_memory(plan):
-    observations, n_replicas, n_steps = plan
-    batches = Batches(observations, n_replicas, n_steps)
-    generators = [torch.Generator().manual_seed(seed) for seed in range(n_replicas)]
-    places = []
-    for _ in range(2):
-        batches.shuffle(generators)
-        order, found = batches.order, {}
-        for step in range(n_steps):
-            if (batch := batches.batch(step)) is None:
-                continue
-            bounds = [order.shape[1] * s // n_steps for s in (step, step + 1)]
-            keys = [(r, g) for r in range(n_replicas) for g in order[r, slice(*bounds)].tolist()]
-            numbers = batch.memory.split(batch.segments.sizes.tolist())
-            found |= {key: own.tolist() for key, own in zip(keys, numbers, strict=True)}
-        places.append(found)
-    both = places[0].keys() & places[1].keys()
-    assert both
-    assert all(places[0][key] == places[1][key] for key in both)
-
-
-@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3))
-def test_batch_sizes_differ_by_one_at_most(n_groups, n_steps, n_replicas):
-    batches = Batches([seen_in([1] * n_groups, 0)], n_replicas, n_steps)
-    _, steps = epoch_of(batches, n_replicas, n_steps)
-    sizes = [0 if batch is None else batch.rows.shape[1] for batch in steps]
-    assert sum(sizes) == n_groups
-    assert max(sizes) - min(sizes) <= 1
-
-
-def test_a_small_set_is_spread_over_the_steps_of_a_large_one():
-    batches = Batches([seen_in([2, 2, 2], 0)], n_replicas=2, n_steps=10)
-    _, steps = epoch_of(batches, 2, 10)
-    assert [batch is not None for batch in steps].count(True) == 3
-    gaps = torch.tensor([step for step, batch in enumerate(steps) if batch is not None]).diff()
-    assert set(gaps.tolist()) <= {3, 4}
-
-
-@given(plans())
-def test_a_step_by_its_number_on_the_device_is_the_same_step(plan):
-    observations, n_replicas, n_steps = plan
-    batches = Batches(observations, n_replicas, n_steps)
-    if batches.groups.uniform_size is None:
-        return
-    _, steps = epoch_of(batches, n_replicas, n_steps)
-    for step, batch in enumerate(steps):
-        same = batches.batch_at(torch.tensor(step), batches.size(step))
-        assert (same is None) == (batch is None)
-        if batch is not None:
-            for name in ("rows", "memory", "z"):
-                assert torch.equal(getattr(same, name), getattr(batch, name))
-            assert torch.equal(same.segments.offsets, batch.segments.offsets)
-
-
 def test_a_new_epoch_is_laid_out_where_the_last_one_was():
     batches = Batches([seen_in([2] * 6, 0)], 1, 2)
     _, (first, _) = epoch_of(batches, 1, 2)

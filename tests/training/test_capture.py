@@ -34,10 +34,6 @@ class Loop:
         settings = Settings(remember_from=0)
         self.step = Step(replicas, X, self.batches, settings, Hooks(), self.optimisation.optimiser)
 
-    def update(self, phase, batches):
-        self.step(phase, batches)
-        self.optimisation.optimiser.step()
-
     def state(self):
         step = self.step
         return [*step.replicas.state.values(), *step.memory, step.loss_sum, *self.optimisation.tensors()]
@@ -50,7 +46,7 @@ class Loop:
                 captured.go_to(0)
             for number in range(4):
                 if captured is None:
-                    self.update(phase, [batches.batch(number) for batches in self.batches])
+                    self.step(phase, [batches.batch(number) for batches in self.batches])
                 else:
                     captured.run(phase, number)
         return self.state()
@@ -68,7 +64,7 @@ def test_captured_steps_are_the_same_as_plain_ones():
         return step
 
     loop = Loop()
-    captured = CapturedSteps(loop.batches, loop.update, loop.state, record)
+    captured = CapturedSteps(loop.batches, loop.step, loop.state, record)
     for found, expected in zip(loop.run(captured), Loop().run(), strict=True):
         assert torch.equal(found, expected)
     assert len(recorded) == 3 * 3  # phases, and numbers of groups of both sets: (4, 0), (4, 1) and (5, 1)

@@ -14,7 +14,7 @@ from algorithm_1 import train_naively
 from torch import nn
 from training_problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
-from unbag import FromFold, Groups, LabelProportions
+from unbag import FromFold, Groups
 from unbag.objectives.losses import cross_entropy
 from unbag.training import Observations, Settings, labelled_accuracy, train
 
@@ -122,49 +122,6 @@ def test_learns_single_instances_from_counts():
 # ----------------------------------------------------------------------------------------------------- memory
 
 
-class Watched(LabelProportions):
-    """Keeps what it was asked about."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def infer(self, log_probs, groups, z):
-        self.asked.append(log_probs.clone())
-        return super().infer(log_probs, groups, z)
-
-
-def one_group_problem():
-    X, _ = table(3, 3)
-    return X, Observations(Watched(), Groups.from_sizes([3]), [[2, 1, 0]], 3)
-
-
-def models_of_each_epoch(X, seen, settings):
-    """Return the models before each epoch; cut short, a run is the same up to there."""
-    torch.manual_seed(0)
-    models = [network(3)]
-    for epochs in range(1, settings.epochs):
-        short = replace(settings, epochs=epochs, warm_up=min(settings.warm_up, epochs))
-        models += train(partial(network, 3), X, [seen], short).models
-    return models
-
-
-def test_memory_is_uniform_before_the_first_visit():
-    X, seen = one_group_problem()
-    train(partial(network, 3), X, [seen], Settings(epochs=1, remember_from=0))
-    torch.testing.assert_close(seen.aggregate.asked, [torch.full((3, 3), 1 / 3).log()])
-
-
-@pytest.mark.parametrize("phases", [{"warm_up": 2}, {}], ids=["warm-up", "current"])
-def test_memory_is_written_in_every_phase_and_read_an_epoch_later(phases):
-    X, seen = one_group_problem()
-    settings = Settings(epochs=4, learning_rate=0.05, remember_from=2, **phases)
-    said = [model(X).log_softmax(1).detach() for model in models_of_each_epoch(X, seen, settings)]
-    seen.aggregate.asked.clear()
-    train(partial(network, 3), X, [seen], settings)
-    torch.testing.assert_close(seen.aggregate.asked, [said[0], said[1], said[1], said[2]])
-
-
 # ---------------------------------------------------------------------------------------------------- history
 
 
@@ -255,15 +212,6 @@ def test_refuses_sets_that_disagree_about_the_classes():
     ]
     with pytest.raises(ValueError, match="must have the same number of classes; got 3, 4"):
         train(partial(network, 4), X, sets)
-
-
-def test_refuses_rows_that_the_table_does_not_have():
-    X, seen = pairs_problem()
-    with pytest.raises(ValueError, match=re.escape("X has 14 rows, but the groups were made for 15")):
-        train(partial(network, 3), X[:14], [seen])
-    unknown = replace(seen, groups=Groups.from_tuples(seen.groups.to_tuples()))
-    with pytest.raises(ValueError, match="row number 14 is out of range for X of 14 rows"):
-        train(partial(network, 3), X[:14], [unknown])
 
 
 def test_refuses_models_with_other_outputs():
@@ -362,18 +310,3 @@ def test_an_objective_may_have_outputs_of_any_width():
 
     trained = train(partial(network, 5), X, [seen], Settings(epochs=1), objective=apart)
     assert trained.models[0](X).shape == (len(X), 5)
-
-
-def test_the_score_is_computed_every_few_epochs_and_at_the_end():
-    X, seen = pairs_problem()
-    asked = []
-
-    def score(predict):
-        asked.append(predict(X).shape)
-        return torch.tensor([float(len(asked))])
-
-    trained = train(partial(network, 3), X, [seen], Settings(epochs=5, score_every=2), score=score)
-    assert [entry["score"] for entry in trained.history] == [None, [1.0], None, [2.0], [3.0]]
-    assert trained.best_epoch == [4]
-    falling = train(partial(network, 3), X, [seen], Settings(epochs=5, score_every=2), score=lambda p: -score(p))
-    assert falling.best_epoch == [1]

@@ -117,18 +117,6 @@ def test_dropout_draws_the_same_in_both_passes(seeds):
     assert not torch.equal(of_second_epoch[0], first[0])
 
 
-def test_a_step_of_few_rows_is_run_at_once():
-    X, labels = table(40, 3)
-    seen = observe("PairwiseSimilarity", labels, drawn(40, 20, 2), 3)
-    rows = []
-
-    def make():
-        return nn.Sequential(Watching(rows), network(3))
-
-    train(make, X, [seen], Settings(epochs=1, batch_size=2), limits=SMALL)
-    assert rows == [4] * 10
-
-
 def test_buffers_change_once_a_step():
     class Counting(nn.Module):
         """Counts its forward passes, and adds that to what it returns."""

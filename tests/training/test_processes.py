@@ -12,7 +12,6 @@ from trained_together import difference, in_processes, kinds, observed, summaris
 from training_problems import network
 
 from unbag.training import Settings, held_out_likelihood, train
-from unbag.training.batches import Batches
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -106,23 +105,3 @@ def test_both_processes_end_with_the_same_bits_also_with_dropout(together):
 
 def test_a_model_that_looks_across_rows_is_refused(together):
     assert "batch norm" in together[0]["batch norm"]
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
-def test_shares_of_a_step_are_all_its_groups_with_about_as_many_members(parts):
-    seen = observed("label_proportions")[1]
-    generator = torch.Generator().manual_seed(0)
-    whole = Batches([seen], 2, 3)
-    whole.shuffle([generator, generator])
-    shares = [Batches([seen], 2, 3, part=part, n_parts=parts) for part in range(parts)]
-    for one in shares:
-        one.set_order(whole.order)
-    for step in range(3):
-        batches = [one.batch(step) for one in shares]
-        found = [batch for batch in batches if batch is not None]
-        memory = torch.cat([batch.memory for batch in found]).sort().values
-        assert torch.equal(memory, whole.batch(step).memory.sort().values)
-        assert {batch.n_groups for batch in found} == {len(whole.batch(step).segments)}
-        assert all(len(batch.memory) <= one.most_rows for batch, one in zip(batches, shares, strict=True) if batch)
-        largest = 2 * int(seen.groups.sizes.max())
-        assert max(len(batch.memory) for batch in found) <= len(memory) / parts + largest

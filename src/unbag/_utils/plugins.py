@@ -49,7 +49,7 @@ def how_to_install(name: str) -> str:
 
 
 class _Alias:
-    """Loader that returns a module which is imported by its own name."""
+    """Loader that returns a module with another name."""
 
     def __init__(self, target: str) -> None:
         self._target = target

@@ -74,12 +74,12 @@ def raise_errors(problems: Iterable[Problem]) -> None:
 
 
 def in_rows(
-    bad: np.ndarray, say: Callable[[int], str], file: str, column: str | None = None, severity: Severity = "error"
+    bad: np.ndarray, describe: Callable[[int], str], file: str, column: str | None = None, severity: Severity = "error"
 ) -> Iterator[Problem]:
     """Yield a problem for each of the first rows where a mask is true, and one for the number of further rows."""
     places = np.flatnonzero(bad).tolist()
     for place in places[:NAMED]:
-        yield Problem(severity, say(place), file, place + 1, column)
+        yield Problem(severity, describe(place), file, place + 1, column)
     if (more := len(places) - NAMED) > 0:
         yield Problem(severity, f"the same in {more:,} more {'row' if more == 1 else 'rows'}", file, None, column)
 

@@ -1,8 +1,8 @@
 """Random numbers of a run in a process whose threads share torch's global generators.
 
 Layers draw their first weights, and dropout its masks, from global generators. A run has a state that replaces the
-global one while the run may draw, in one thread at a time. A thread that draws from the global generators by other
-means at such a moment is not prevented from it; it needs its own generator.
+global one while the run may draw, in one thread at a time; threads that draw in other ways need generators of their
+own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-_LOCK = threading.RLock()  # reentrant: a function that makes models may itself fit one
+_LOCK = threading.RLock()  # reentrant: a function that makes models may itself fit a model
 _CPU = torch.device("cpu")
 
 

@@ -1,14 +1,9 @@
-"""Alignment of values per group with the order of the groups, and of columns per class with the classes.
+"""Values per group in the order of the groups, and columns per class in the order of the classes.
 
-The keys of a mapping and the index of a pandas object identify the group of each entry. They are matched to the ids of
-the groups by value, in any order, and other ids are an error. Values are compared as in Python: 1 equals 1.0, and 1
-does not equal "1". Arrays, lists, tensors and polars columns are in the order of the groups.
-
-The default index of pandas, 0, 1, 2, ..., is ignored if no id could be one of its numbers.
-
-The columns of a table are matched to the names of the classes in the same way: :func:`split_columns` returns the names
-of the columns, and :func:`match_columns` the order in which to read them. The columns of arrays, and the default
-columns 0, 1, 2, ... of pandas and polars, have no names and are in the order of the classes.
+Keys of mappings and indices of pandas are matched to the ids of the groups, and names of columns to the classes, by
+value and in any order; unknown names are errors. Values are compared as in Python: 1 equals 1.0, and 1 does not equal
+"1". Arrays, lists, tensors, default columns, and the default index of pandas unless an id could be one of its
+numbers, have no names and are in order.
 """
 
 from __future__ import annotations
@@ -59,9 +54,8 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
 def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
     """Return the values of a table, and the names of its columns; None where they have none.
 
-    A table is a table of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from such a table, a
-    column of structs, or a list of dicts, named tuples or pandas rows, whose values are brought into the order of the
-    first.
+    A table is one of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from it, a column of structs,
+    or a list of dicts, named tuples or pandas rows, whose values are brought into the order of the first.
     """
     if (rows := rows_with_names(value)) is not None:
         names = names_of_row(rows[0]) or []

@@ -1,15 +1,11 @@
 """Groups and their observations as one row per instance, the form that scikit-learn can split.
 
 scikit-learn splits ``y`` by rows and passes ``groups=`` to the splitter only, never to ``fit``. A target stores the
-group, the observation and the size of the group in every row of ``y``, so that a split through a group is detected.
-
-- ``cross_validate``, ``GridSearchCV`` and similar tools need ``groups=ids`` and a splitter that keeps groups whole,
-  such as ``GroupKFold``. A search inside ``cross_validate`` receives its ids from ``params={"groups": ids}``.
-- :func:`read_target` rejects the incomplete groups that remain after splits by rows, whatever ``groups=`` is: of
-  ``KFold``, ``ShuffleSplit``, ``train_test_split``, ``HalvingGridSearchCV`` and ``learning_curve``.
-- An integer ``cv``, which means ``StratifiedKFold``, and metrics of labels raise the error of :class:`Target`. Where
-  scikit-learn converts ``y`` to a plain array first, every row becomes a class, and errors say so in other words.
-- ``permutation_test_score`` with ``groups=`` permutes within groups, whose rows share an observation: it tests nothing.
+group, the observation and the size of the group in every row, so that :func:`read_target` rejects groups that a split
+by rows has left incomplete. Splitters that keep groups whole, such as ``GroupKFold``, need ``groups=ids``; a search
+inside ``cross_validate`` receives them by ``params={"groups": ids}``. Splits by class and metrics of labels raise the
+error of :class:`Target`. ``permutation_test_score`` permutes within groups, whose rows share an observation: it tests
+nothing.
 """
 
 from __future__ import annotations

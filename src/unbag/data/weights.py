@@ -49,10 +49,8 @@ def weights_of_groups(sample_weight: Any, groups: Groups, n_rows: int) -> Tensor
 def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return weights of groups that are inverse to the rate at which groups with their observation were kept.
 
-    The expected likelihood with these weights is that of groups selected at random (inverse probability weighting).
-    Their sum is that of ``weights``, or the number of groups. ``sampling`` is a dict from observation to the rate at
-    which groups with this observation were kept, relative to others, or the share of 1 among random groups, where the
-    observations ``z`` are 0 and 1.
+    The expected likelihood with these weights, whose sum is that of ``weights``, is that of groups selected at random.
+    ``sampling`` is a dict from observation to relative rate, or the share of 1 among random groups, for 0 and 1.
     """
     if z.ndim != 1:
         raise ValueError(

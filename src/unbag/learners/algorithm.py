@@ -106,7 +106,7 @@ class Algorithm:
         return trained.models[0], trained.history
 
     def _checkpoint(self, maker: MakeModel, problem: Problem, held_out: Problem | None, seed: int) -> Checkpoint:
-        """Return the place of this run: a fold must not be resumed from another one."""
+        """Return the checkpoint of this run; each fold has a separate folder."""
         parts = {
             "settings": self.settings,
             "seed": seed,
@@ -121,7 +121,7 @@ class Algorithm:
 
 @dataclass(frozen=True, eq=False)
 class _UntilTimeIsUp:
-    """The rule that follows another one until no time is left."""
+    """Follow another rule until no time is left."""
 
     _derived_attributes = ("seconds_left",)  # a run that is resumed has another clock
 
@@ -144,7 +144,7 @@ def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Ob
 
 
 def _state_of(run: Callable, seconds: float, processes: Processes) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """Train in one of several processes, and return what can be sent to the one that started them."""
+    """Train in one of several processes, and return plain values and tensors, which can be sent to another process."""
     end = time.monotonic() + seconds
     module, history = run(lambda rule: _UntilTimeIsUp(rule, lambda: end - time.monotonic()), processes)
     return {name: tensor.cpu() for name, tensor in module.state_dict().items()}, history

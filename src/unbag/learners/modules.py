@@ -35,7 +35,7 @@ class Features(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features of rows."""
-        features = copy(self._features)  # not a new one, which would validate values
+        features = copy(self._features)  # not a new map, which would validate values
         for name in self._names:
             object.__setattr__(features, name, getattr(self, name))
         return features(x)

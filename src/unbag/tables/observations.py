@@ -99,7 +99,7 @@ class ObservationReader:
             aggregate = make_aggregate(columns.aggregate, self.classes, relation="<")
             groups, z, turned = _as_lower(*matched[:2])
             matched = groups, z, matched[2]
-        elif columns.observed is not None:
+        elif columns.observed is not None and not self._has_class_names():
             self.problems += columns.polarity.describe(columns.kind, table.file, columns.observed)
             if matched is not None and columns.is_exchanged and "relation" not in parameters(columns.kind):
                 matched = matched[0], 1 - matched[1], matched[2]
@@ -190,16 +190,22 @@ class ObservationReader:
             self.read += counts.read
             z, left_out = counts.z, counts.left_out
         else:
-            if outcome == "yes_no":
+            if outcome == "yes_no" and not self._has_class_names():
                 z = self._collect(_read_answers, column, "relation" in parameters(columns.kind))
                 expected = "answer: 1, yes or true, and 0, no or false"
                 expected = "relation of ranks" if z is not None and z.dtype == object else expected
-            elif outcome == "class":
+            elif outcome in ("yes_no", "class"):
                 z, expected = self._collect(_read_classes, column, self.classes), "class"
             else:
                 z, expected = self._collect(_read_numbers, column, "what was observed"), "number"
             self.read.append(ColumnRead(column, expected, len(table)))
         return None if z is None or self._has_errors() else (z, left_out)
+
+    def _has_class_names(self) -> bool:
+        """Return whether labels of whole groups are names of classes, of which the second is positive."""
+        if not self.columns.kind.pooled or not pa.types.is_string(self.table.column(str(self.columns.observed)).type):
+            return False
+        return bool((find(label_texts(self.table, str(self.columns.observed)), pa.array(self.classes)) >= 0).any())
 
     def _read_error_rates(self, aggregate: Aggregate) -> tuple[Aggregate, np.ndarray | None]:
         """Return an aggregate of answers that may be wrong, and the rates of a column."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from unbag.training.batches import Batch, Batches
+from unbag.training.batches import Batches
 from unbag.training.settings import Phase
+from unbag.training.step import Step
 
 Record = Callable[[Callable[[], None], Callable[[], None]], Callable[[], None]]
 """From a step and a function that resets its number, to a function that repeats the step."""
@@ -52,18 +53,14 @@ def record_graph(step: Callable[[], None], reset: Callable[[], None]) -> Callabl
 class CapturedSteps:
     """Steps that are captured when they first occur, and replayed from then on.
 
-    ``update`` trains on the batches of a step, and ``state`` returns all tensors that it changes: the trial runs that a
-    capture needs are undone. Tensors that the first run creates must start as zeros.
+    ``state`` returns all tensors that a step changes: the trial runs that a capture needs are undone. Tensors that the
+    first run creates must start as zeros.
     """
 
     def __init__(
-        self,
-        sets: Sequence[Batches],
-        update: Callable[[Phase, Sequence[Batch | None]], None],
-        state: Callable[[], list[Tensor]],
-        record: Record = record_graph,
+        self, sets: Sequence[Batches], step: Step, state: Callable[[], list[Tensor]], record: Record = record_graph
     ) -> None:
-        self._sets, self._update, self._state, self._record = sets, update, state, record
+        self._sets, self._step, self._state, self._record = sets, step, state, record
         self._number = torch.zeros((), dtype=torch.int64, device=sets[0].groups.device)
         self._replays: dict[tuple[Phase, tuple[int, ...]], Callable[[], None]] = {}
 
@@ -72,7 +69,7 @@ class CapturedSteps:
         self._number.fill_(number)
 
     def run(self, phase: Phase, number: int) -> None:
-        """Train on the step of this number, which must be the next one."""
+        """Train on the step of this number, which must follow the last step."""
         sizes = tuple(batches.size(number) for batches in self._sets)
         if (phase, sizes) not in self._replays:
             self._replays[phase, sizes] = self._capture(phase, sizes)
@@ -84,7 +81,7 @@ class CapturedSteps:
 
         def step() -> None:
             pairs = zip(self._sets, sizes, strict=True)
-            self._update(phase, [batches.batch_at(self._number, size) for batches, size in pairs])
+            self._step(phase, [batches.batch_at(self._number, size) for batches, size in pairs])
             self._number += 1
 
         def reset() -> None:

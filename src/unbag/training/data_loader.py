@@ -1,4 +1,4 @@
-"""Whole groups as the batches of a ``torch.utils.data.DataLoader``, for training loops of your own."""
+"""Whole groups as the batches of a ``torch.utils.data.DataLoader``, for training loops outside of unbag."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def train(
     Parameters
     ----------
     make_model
-        Function that returns a new model from rows of ``X`` to logits, or one for each seed; it is called with torch's
-        random numbers set to the seed. Models with batch norm or running statistics are trained one in a call.
+        Function that returns a new model from rows of ``X`` to logits, or a list with one for each seed; it is called
+        with torch's random numbers set to the seed. Models with batch norm or running statistics need a single seed.
     X
         Rows, (n, ...), on the device to train on, or a :class:`RowSource`, whose rows may be on disk.
     observations
@@ -148,8 +148,8 @@ def train(
             check_outputs(models[0], rows, settings.loss_function, sets[0][0].n_classes)
     if (len(seeds) > 1 or processes.size > 1) and (obstacle := find_obstacle(models[0])):
         raise ValueError(
-            f"{obstacle}, which is possible for one seed in one process only; call train once for each seed, or use "
-            "layer norm or group norm"
+            f"{obstacle}, which is possible only for a single seed in a single process; call train once for each seed, "
+            "or use layer norm or group norm"
         )
     hooks = Hooks(score, objective, accelerate, optimiser, schedule, stopping, views)
     run = Run(models, X, sets, settings, seeds, hooks, n_criteria, processes, limits or Limits())
@@ -195,18 +195,9 @@ class Run:
             self.stopping = Patience(settings.patience, settings.patient_from)
 
         self.n_steps = math.ceil(max(len(s.groups) for replicas in sets for s in replicas) / settings.batch_size)
-        self.batches = [
-            Batches(
-                replicas,
-                n_replicas,
-                self.n_steps,
-                part=processes.rank,
-                n_parts=processes.size,
-                rows_of_block=getattr(X, "rows_of_block", None),
-                blocks_at_once=limits.blocks_at_once,
-            )
-            for replicas in sets
-        ]
+        options: dict[str, Any] = {"part": processes.rank, "n_parts": processes.size}
+        options |= {"rows_of_block": getattr(X, "rows_of_block", None), "blocks_at_once": limits.blocks_at_once}
+        self.batches = [Batches(replicas, n_replicas, self.n_steps, **options) for replicas in sets]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         self.random = RandomState(self.seeds[0], X.device)
         aggregates = [batches.aggregate for batches in self.batches]
@@ -214,21 +205,12 @@ class Run:
         self._draws = may_draw(self.models[0], settings.loss_function, *drawing)
         self._shuffle()
 
-        self.step = Step(
-            self.replicas,
-            X,
-            self.batches,
-            settings,
-            hooks,
-            self.optimisation.optimiser,
-            processes,
-            self.random if self._draws else None,
-            limits,
-        )
+        random, optimiser = self.random if self._draws else None, self.optimisation.optimiser
+        self.step = Step(self.replicas, X, self.batches, settings, hooks, optimiser, processes, random, limits)
         self.best = [Best.before_training(self.replicas, X.device) for _ in range(self.n_criteria)]
         self.captured: CapturedSteps | None = None
         if settings.capture and self._can_be_captured():
-            self.captured = CapturedSteps(self.batches, self._update, self._changing)
+            self.captured = CapturedSteps(self.batches, self.step, self._changing)
 
     def _can_be_captured(self) -> bool:
         # A graph would repeat what a source reads, and what views draw outside of torch.
@@ -286,13 +268,7 @@ class Run:
             if self.captured is not None:
                 self.captured.run(phase, self.step_number)
             else:
-                self._update(phase, [batches.batch(self.step_number) for batches in self.batches])
-
-    def _update(self, phase: Phase, batches: Any) -> None:
-        self.step(phase, batches)
-        if self.processes.size > 1:
-            self.step.sum_over_processes(self.step_number)
-        self.optimisation.optimiser.step()
+                self.step(phase, [batches.batch(self.step_number) for batches in self.batches], self.step_number)
 
     def _drawing(self) -> AbstractContextManager[None]:
         """Put the random numbers of this run in place, if anything draws them."""
@@ -414,7 +390,7 @@ class Run:
             part = next(name for name in identity if state["run"].get(name) != identity[name])
             raise ValueError(
                 f"{checkpoint.file} is of another run: its {part}: {state['run'].get(part)}; of this run: "
-                f"{identity[part]}; give each run a folder of its own, or remove the checkpoint to start anew"
+                f"{identity[part]}; use a separate folder for each run, or remove the checkpoint to start again"
             )
         return state
 
@@ -456,10 +432,10 @@ class Run:
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
-    """Run torch on one thread, in this thread only."""
+    """Run the operations of this thread, and of no other, on a single thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    # The number is that of this thread, and also the one that new threads start with, which is set back.
+    # The number applies to this thread, and to new threads, for which it is restored.
     other = Thread(target=torch.set_num_threads, args=(before,))
     other.start()
     other.join()

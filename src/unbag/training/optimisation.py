@@ -34,7 +34,7 @@ class PerStep:
 
 
 class Optimisation:
-    """An optimiser of parameters with an optional schedule: Adam by the settings, unless a hook makes another one."""
+    """An optimiser of parameters with an optional schedule; the optimiser is Adam unless a hook makes another."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Optimisation:
     ) -> None:
         for name, function in (("optimiser", make_optimiser), ("schedule", make_schedule)):
             if function is not None and not callable(function):
-                raise TypeError(f"{name} must be a function that returns one, or None; got {function!r}")
+                raise TypeError(f"{name} must be a function, which returns a new object, or None; got {function!r}")
         if make_optimiser is None:
             on_gpu = parameters[0].is_cuda
             rate, decay = settings.learning_rate, settings.weight_decay
@@ -56,7 +56,7 @@ class Optimisation:
         self.schedule = None if make_schedule is None else _check_schedule(make_schedule(self.optimiser))
 
     def can_be_captured(self) -> bool:
-        """Return whether a captured step does what a plain one does."""
+        """Return whether a captured step has the same effect as a plain step."""
         # The state of Adam starts with zeros, as it must. A graph would not see a schedule change the optimiser.
         capturable = all(group.get("capturable") for group in self.optimiser.param_groups)
         return isinstance(self.optimiser, Adam) and capturable and self.schedule is None

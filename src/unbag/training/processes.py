@@ -171,10 +171,7 @@ class Launcher:
         fabric = self._fabric()
         if fabric.strategy.cluster_environment.creates_processes_externally:
             fabric.launch()
-            processes = _processes(fabric)
-            result = function(*args, processes=processes)
-            processes.any(True)  # the first process must not end before all have finished
-            return result
+            return _call(fabric, function, *args)
         with tempfile.TemporaryDirectory() as name, self._port():
             folder, before = Path(name), {*multiprocessing.active_children()}
             try:
@@ -200,17 +197,19 @@ class Launcher:
                 "several processes need Lightning Fabric, which is not installed: pip install unbag[distributed]"
             ) from error
         devices, nodes = self._world
-        options: dict[str, Any] = {"accelerator": self.device, "devices": devices, "num_nodes": nodes}
-        timeout = timedelta(seconds=self.timeout)
-        fabric: Any = Fabric(strategy=DDPStrategy(timeout=timeout), **options)
-        if fabric.strategy.cluster_environment.creates_processes_externally:
+
+        def make(**how: Any) -> Any:
+            strategy = DDPStrategy(timeout=timedelta(seconds=self.timeout), **how)
+            return Fabric(strategy=strategy, accelerator=self.device, devices=devices, num_nodes=nodes)
+
+        if (fabric := make()).strategy.cluster_environment.creates_processes_externally:
             return fabric
         if nodes > 1 and (missing := [name for name in _ADDRESS if name not in os.environ]):
             raise ValueError(
                 f"nodes={nodes} needs the variable {missing[0]} on each machine: MASTER_ADDR and MASTER_PORT of the "
                 "first, and NODE_RANK, from 0; or start the command by torchrun, or by the scheduler of the cluster"
             )
-        return Fabric(strategy=DDPStrategy(timeout=timeout, start_method=self.start_method), **options)
+        return make(start_method=self.start_method)
 
     @contextmanager
     def _port(self) -> Iterator[None]:
@@ -226,20 +225,21 @@ class Launcher:
                 os.environ["MASTER_PORT"] = port
 
 
-def _processes(fabric: Any) -> Processes:
-    return Processes(fabric.global_rank, fabric.world_size, str(fabric.device))
+def _call(fabric: Any, function: Callable[..., Any], *args: Any) -> Any:
+    processes = Processes(fabric.global_rank, fabric.world_size, str(fabric.device))
+    result = function(*args, processes=processes)
+    processes.any(True)  # no process may end before all have finished
+    return result
 
 
 def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
     """Do the work of one process, and write its result or its error to a folder."""
     # Fabric would return the result through a pipe, which nothing reads before the process ends.
-    processes = _processes(fabric)
     try:
-        result = function(processes=processes)
-        processes.any(True)
+        result = _call(fabric, function)
     except Exception as error:
         names = [[kind.__module__, kind.__qualname__] for kind in type(error).__mro__]
-        write_atomic(folder / f"error-{processes.rank}", pack({"classes": names, "message": str(error)}))
+        write_atomic(folder / f"error-{fabric.global_rank}", pack({"classes": names, "message": str(error)}))
         raise
     if fabric.local_rank == 0:
         write_atomic(folder / "result", pack(result))

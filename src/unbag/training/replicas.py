@@ -29,7 +29,7 @@ def make_models(
     """Make a model for each seed, by one function or by one for each; random numbers of the caller stay unchanged."""
     makers = [make_model] * len(seeds) if callable(make_model) else list(make_model)
     if len(makers) != len(seeds):
-        raise ValueError(f"make_model must be one function, or one for each of {len(seeds)} seeds; got {len(makers)}")
+        raise ValueError(f"make_model must be a function, or a list of {len(seeds)}, one per seed; got {len(makers)}")
     models = []
     for make, seed in zip(makers, seeds, strict=True):
         with RandomState(seed, device).in_place():
@@ -97,7 +97,7 @@ class Replicas:
         return {name: self.state[name] for name, _ in self.model.named_buffers()}
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Compute the logits of the replicas, each of its own rows: (replicas, n, ...) to (replicas * n, k)."""
+        """Compute the logits of the replicas, each of separate rows: (replicas, n, ...) to (replicas * n, k)."""
         with torch.autocast(inputs.device.type, torch.bfloat16) if self._half else nullcontext():
             if self.n == 1:
                 return self.model(inputs[0])

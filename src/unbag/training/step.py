@@ -95,8 +95,11 @@ class Step:
         self.loss_sum = torch.zeros(self.replicas.n, dtype=torch.float64, device=device)  # since the epoch began
         self.at_once = mixes_rows(self.replicas.model)  # outputs depend on all rows
 
-    def __call__(self, phase: Phase, batches: Sequence[Batch | None]) -> None:
-        """Update the replicas by one batch of each set; None is a batch without groups for this process."""
+    def __call__(self, phase: Phase, batches: Sequence[Batch | None], number: int = 0) -> None:
+        """Update the replicas by one batch of each set; None is a batch without groups for this process.
+
+        With several processes, ``number`` is that of the step in the epoch.
+        """
         self.optimiser.zero_grad()
         for batch, batches_of_set, memory in zip(batches, self.sets, self.memory, strict=True):
             if batch is None:
@@ -110,6 +113,9 @@ class Step:
             factor = objective.scale * batches_of_set.weight * self.replicas.n / batch.n_groups
             backward(objective.grad.mul_(factor))
             self.loss_sum += factor * objective.values.view(len(batch.rows), -1).sum(1)
+        if self.processes.size > 1:
+            self._sum_over_processes(number)
+        self.optimiser.step()
 
     def _e_and_m_step(
         self, phase: Phase, batches: Batches, batch: Batch, outputs: Tensor, memory: Tensor
@@ -135,7 +141,7 @@ class Step:
             memory.index_copy_(0, batch.memory, log_probs)
         return result
 
-    def sum_over_processes(self, step: int) -> None:
+    def _sum_over_processes(self, step: int) -> None:
         """Add up the gradients of all processes, and exchange the outputs that the memory keeps."""
         parameters = self.replicas.parameters()
         # A parameter that no process uses has no gradient.
