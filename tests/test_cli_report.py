@@ -72,7 +72,7 @@ def test_an_unfinished_run_is_refused_with_or_without_an_old_summary(run):
         ("[" * 200_000, "summary.json is damaged"),
         ("[]", "summary.json is damaged: it is not a JSON object"),
         ("{}", "summary.json: this is not a summary of a run"),
-        (json.dumps({"format": FORMAT + 1}), "summary.json: the summary has format 3"),
+        (json.dumps({"format": FORMAT + 1}), "summary.json: the summary has format 4"),
         (json.dumps({"format": FORMAT}), "the summary is not one that unbag wrote"),
     ],
 )

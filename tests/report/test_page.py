@@ -12,23 +12,19 @@ from typing import Any
 
 import pytest
 from report_runs import HOSTILE, RUNS, summary_of
+from typer.testing import CliRunner
 
 from unbag._utils.terminal import UNSAFE, visible
+from unbag.cli import app
 from unbag.report import FORMAT, render
 from unbag.report.elements import Section
+from unbag.report.next_steps import RULES, suggest_steps
 from unbag.report.overview import make_overview
 from unbag.report.sections import make_sections
 
 SECTIONS = [
-    "quality",
-    "outcome-0",
-    "balance",
-    "importance",
-    "uncertainty",
-    "limitations",
-    "data",
-    "training",
-    "settings",
+    *("quality", "outcome-0", "balance", "importance", "uncertainty", "limitations", "data"),
+    *("likelihood", "training", "settings"),
 ]
 
 
@@ -87,7 +83,7 @@ def sections_of(summary: dict[str, Any]) -> dict[str, Section]:
 
 
 def overview_of(summary: dict[str, Any]) -> str:
-    return "\n".join(sentence for _, sentences in make_overview(summary) for sentence in sentences)
+    return "\n".join(sentence for box in make_overview(summary) for sentence in box.sentences)
 
 
 def test_nothing_is_loaded(page):
@@ -158,7 +154,9 @@ def test_the_overview_describes_data_and_quality():
     counts = overview_of(summary_of("label_proportions"))
     assert "40 groups of 3 to 7 rows. The observation of each group is" in counts
     assert "Quality was measured on 40 groups, predicted by models that did not learn from them." in counts
-    assert "better than a constant prediction" in counts
+    assert "of the held-out groups are predicted better than by class shares alone." in counts
+    assert "between groups also holds within them" in counts
+    assert "log-likelihood" not in counts
     assert "because none was held out" in overview_of(summary_of("labels"))
     pairs = summary_of("pairwise_similarity")
     assert "do not name the classes" in overview_of(pairs)
@@ -183,7 +181,7 @@ def test_the_overview_describes_data_and_quality():
 def test_a_model_that_is_worse_than_a_constant_prediction_begins_with_a_warning(change, sentence):
     assert "Do not rely on it" not in overview_of(summary_of("label_proportions"))
     paths = {f"sets__0__likelihood__{name}": value for name, value in change.items()}
-    heading, (words,) = make_overview(changed("label_proportions", **paths))[0]
+    heading, (words,), _ = make_overview(changed("label_proportions", **paths))[0]
     assert heading == "Warning"
     assert sentence in words
     assert "Do not rely on it" in words
@@ -196,8 +194,8 @@ def test_an_accuracy_below_that_of_group_shares_is_a_warning():
     assert "The estimated accuracy of 61.0 % is not above" in text
     assert "Estimated accuracy on rows of new groups: 61.0 % (95 % interval 55.0 % to 66.0 %)." in text
     rows = [[cell.text for cell in row] for row in sections_of(summary)["quality"].tables[0].rows]
-    assert rows[0] == ["this model, estimated", "61.0 %", "55.0 %", "66.0 %"]
-    assert rows[2][:2] == ["most frequent class of the group", "62.0 %"]
+    assert rows[0] == ["this model, estimated", "61.0 % (55.0 % to 66.0 %)"]
+    assert rows[2] == ["most frequent class of the group", "62.0 %"]
     assert "The accuracy on new rows was not estimated." in overview_of(changed("labels", estimated_accuracy=None))
 
 
@@ -232,6 +230,60 @@ def test_sections_follow_the_summary():
     training = sections_of(changed("labels", training__history=epochs, training__steps=2, training__best_step=1))
     assert [plot.arguments["x"] for plot in training["training"].plots] == ["epoch", "epoch"]
     assert training["training"].plots[0].arguments["best"] == 2
+
+
+def test_figures_by_class_replace_the_accuracy_where_one_class_has_nearly_all_rows():
+    estimate = {"value": 0.8, "low": 0.7, "high": 0.9}
+    rare = {"class": "rare", "share": 0.06, "predicted": 0.0, "sensitivity": None, "precision": None, "auc": estimate}
+    common = {**rare, "class": "common", "share": 0.94, "sensitivity": estimate, "precision": estimate}
+    some = {**common, "class": "some", "share": 0.03}
+    figures = {"log_loss": estimate, "classes": [rare, common, some]}
+    text = overview_of(changed("label_proportions", estimated_performance=figures))
+    assert "Estimated accuracy" not in text
+    for sentence in (
+        "Accuracy says little: 94.0 % of the rows are of class common.",
+        "Class rare, 6.0 % of the rows: estimated AUC 0.800 (0.700 to 0.900); it is never predicted.",
+        "80.0 % (70.0 % to 90.0 %) of its rows are found; 80.0 % (70.0 % to 90.0 %) of the rows predicted as such are",
+        "Estimated log loss: 0.800 (0.700 to 0.900).",
+    ):
+        assert sentence in text
+    common["share"], finding = 0.8, {"kind": "never_predicted", "message": "'rare' is never predicted", "fatal": False}
+    text = overview_of(changed("label_proportions", estimated_performance=figures, diagnosis=[finding]))
+    assert "Estimated accuracy" in text
+    assert "'rare' is never predicted." in text
+
+
+def test_groups_that_fit_poorly_are_named():
+    worst = summary_of("label_proportions")["sets"][0]["worst"]
+    assert [g["deviation"] for g in worst] == sorted((g["deviation"] for g in worst), reverse=True)
+    poor = [g["group"] for g in worst if g["deviation"] > 3]
+    assert f"differ most from the expected ones: {', '.join(poor)}." in overview_of(summary_of("label_proportions"))
+
+
+def test_next_steps_follow_the_findings_and_have_commands():
+    def suggest(kind, *kinds, **changes):
+        found = [{"kind": k, "message": "m", "fatal": False} for k in kinds]
+        return [step.command for step in suggest_steps(changed(kind, diagnosis=found, **changes))]
+
+    assert suggest("label_proportions")[0] == "unbag predict RUN NEW_ROWS.csv --out predictions.csv"
+    files = "'people & <b>places</b>.csv' GROUPS.csv"
+    exclude = suggest("label_proportions", "short_time", "answer_column", labels=None)
+    assert exclude[:2] == [
+        f"unbag fit {files} --exclude COLUMN --out NEW_RUN",
+        f"unbag fit {files} --time-limit 3600 --out NEW_RUN",
+    ]
+    assert exclude[2] == f"unbag fit {files} --label COLUMN --out NEW_RUN"
+    assert suggest("multiple_instance", "near_duplicates")[0] == "clf.fit(X, z, groups=groups, subjects=subjects)"
+    assert all(len(suggest(kind)) == len(set(suggest(kind))) == 3 for kind in RUNS)
+
+
+def test_every_command_that_is_suggested_exists():
+    known = {
+        name: CliRunner(env={"COLUMNS": "300"}).invoke(app, [name, "--help"]).output for name in ("fit", "predict")
+    }
+    for rule in RULES:
+        for option in re.findall(r"--[a-z-]+", rule.options):
+            assert f"{option} " in known["predict" if "predict" in rule.options else "fit"]
 
 
 @pytest.mark.parametrize(

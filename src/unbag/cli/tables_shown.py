@@ -67,8 +67,8 @@ def show_fit(console: Console, fitted: Any) -> None:
 
     summary = fitted.summary
     data, training, labels = summary["data"], summary["training"], summary["labels"]
-    if (estimate := describe_estimate(summary)) is not None:
-        console.print(plain(estimate), highlight=False)
+    for sentence in describe_estimate(summary):
+        console.print(plain(sentence), highlight=False)
     with_shares = any(s["own_share"] is not None for s in summary["sets"])
     headings = (
         "fitted to",

@@ -40,11 +40,6 @@ class Performance:
     log_loss: Estimate
     classes: tuple[ClassPerformance, ...]
 
-    @property
-    def replaces_accuracy(self) -> bool:
-        """Return whether one class has so many rows that accuracy says little."""
-        return max(c.share for c in self.classes) >= DOMINANT
-
     def reorder(self, order: Sequence[int]) -> Performance:
         """Return the estimates with classes in another order."""
         return Performance(self.log_loss, tuple(self.classes[place] for place in order))
@@ -72,10 +67,10 @@ def estimate_performance(problem: Problem, out_of_fold: Tensor, folds: Tensor) -
         first += len(s.groups)
     log_probs, posterior, weights, group = (torch.cat(values) for values in zip(*parts, strict=True))
     used = posterior.isfinite().all(1) & (weights > 0)
-    group = np.unique(group[used].numpy(), return_inverse=True)[1]
-    if len(group) == 0 or group.max() + 1 < MIN_GROUPS:
+    number = np.unique(group[used].numpy(), return_inverse=True)[1]
+    if len(number) == 0 or number.max() + 1 < MIN_GROUPS:
         return None
-    return _summarise(log_probs[used].numpy(), posterior[used].numpy(), weights[used].numpy(), group)
+    return _summarise(log_probs[used].numpy(), posterior[used].numpy(), weights[used].numpy(), number)
 
 
 def _summarise(log_probs: np.ndarray, posterior: np.ndarray, weights: np.ndarray, group: np.ndarray) -> Performance:

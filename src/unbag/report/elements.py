@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ class Section:
     text: list[str] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    collapsed: bool = False
+    """Whether the content is shown only on request."""
 
     def add_plot(self, kind: str, description: str, caption: str, **arguments: Any) -> None:
         """Add a plot with the arguments of the function that draws it."""
@@ -45,7 +47,7 @@ class Section:
             Caption of the table, and dicts of values.
         columns
             From headings to keys, ``outer.inner`` for a nested value. ``key#`` is shown as a number, ``key%`` as a
-            percentage, ``key#|`` and ``key%|`` also as a bar, others as text.
+            percentage, an estimate with its interval, ``key#|`` and ``key%|`` also as a bar, others as text.
         """
         by_column = [_cells(items, key) for key in columns.values()]
         numeric = [heading for heading, key in columns.items() if key.rstrip("|")[-1] in "#%"]
@@ -71,9 +73,11 @@ def _cells(items: Sequence[Mapping[str, Any]], column: str) -> list[Cell]:
     if column.rstrip("|")[-1] not in "#%":
         return [Cell(_as_text(value)) for value in values]
     form = percent if "%" in column else number
+    texts = [NONE if v is None else interval(v, form) if isinstance(v, Mapping) else form(v) for v in values]
+    values = [value["value"] if isinstance(value, Mapping) else value for value in values]
     longest = 1.0 if "%" in column else max((value for value in values if value), default=1.0)
     bars = [round(100 * max(value or 0, 0) / longest) if "|" in column else None for value in values]
-    return [Cell(NONE if v is None else form(v), v, bar) for v, bar in zip(values, bars, strict=True)]
+    return [Cell(*cell) for cell in zip(texts, values, bars, strict=True)]
 
 
 def _as_text(value: Any) -> str:
@@ -101,6 +105,11 @@ def number(value: float) -> str:
     digits = 0 if size >= 100 or value == int(value) else 1 if size >= 10 else 2 if size >= 1 else 3
     text = f"{round(value, digits) + 0.0:,.{digits}f}"  # adding zero makes -0.0 positive
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval(estimate: Mapping[str, float], form: Callable[[float], str]) -> str:
+    """Format an estimate with its interval, such as "62.0 % (50.0 % to 71.2 %)"."""
+    return f"{form(estimate['value'])} ({form(estimate['low'])} to {form(estimate['high'])})"
 
 
 def count(n: int, singular: str, plural: str | None = None) -> str:

@@ -17,6 +17,8 @@ from unbag.report.scored_groups import ScoredGroups
 from unbag.training import Observations
 
 MAX_LISTED = 15
+MIN_VARIANCE = 0.01
+"""Variance of a count at least: where a model is nearly certain, one wrong row is a few standard deviations."""
 LABELS = Wording("Labels", "its label", "row", "rows")
 SHARES, TENTHS = np.linspace(0, 1, 21), np.linspace(0, 1, 11)
 
@@ -168,10 +170,27 @@ def _compare_confidence(scored: ScoredGroups) -> dict[str, Any]:
 
 
 def _list_worst(scored: ScoredGroups) -> list[dict[str, Any]]:
-    """List the groups with the lowest likelihood."""
-    order = scored.log_likelihood[scored.chosen].argsort(stable=True)[:MAX_LISTED]
-    values = {"model": scored.log_likelihood, "trivial": scored.constant}
-    return [_describe_group(scored.observations, number, values) for number in scored.chosen[order].tolist()]
+    """List the groups whose counts differ most from the expected ones, or those with the lowest likelihood.
+
+    Counts are compared by the largest difference of a class, in standard deviations of independent members.
+    """
+    s, chosen, deviation, expected = scored.observations, scored.chosen, None, None
+    if s.aggregate.has_class_columns:
+        probs = scored.log_probs.exp()
+        expected, counts = s.groups.segments.sum(probs), s.checked.double()
+        if s.aggregate.outcome == "published_counts":
+            expected, counts = expected + counts[..., MISSING], estimate(counts)
+        variance = s.groups.segments.sum(probs * (1 - probs)).clamp_min(MIN_VARIANCE)
+        deviation = ((counts - expected).abs() / variance.sqrt()).amax(1)
+    order = (scored.log_likelihood if deviation is None else -deviation)[chosen].argsort(stable=True)[:MAX_LISTED]
+    groups = []
+    for number in chosen[order].tolist():
+        values = {"model": scored.log_likelihood, "trivial": scored.constant}
+        group = _describe_group(s, number, values) | {"probability": scored.log_likelihood[number].exp().item()}
+        group["deviation"] = None if deviation is None else deviation[number].item()
+        group["expected"] = None if expected is None else [round(n, 1) for n in expected[number].tolist()]
+        groups.append(group)
+    return groups
 
 
 def _list_unsure(scored: ScoredGroups) -> list[dict[str, Any]]:

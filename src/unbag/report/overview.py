@@ -1,41 +1,64 @@
-"""The top of a report, for readers who read no further, and all its limitations and warnings."""
+"""The top of a report, in plain words, for readers who read no further, and all its limitations and warnings."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-from unbag.report.elements import Section, count, listed, number, percent, wording
+from unbag.ensemble.performance import DOMINANT
+from unbag.report.elements import Section, count, interval, listed, number, percent, wording
+from unbag.report.next_steps import Step, suggest_steps
 
 LIMITATIONS = "Limitations and warnings"
-MAX_ON_TOP = 3
+MAX_ON_TOP, MAX_NAMED = 3, 5
+MIN_DEVIATION = 3.0
+"""Standard deviations by which a count differs from the expected one in a group that fits poorly."""
 
-DESCRIBED = ("unnamed_classes", "worse_than_constant")
-"""Kinds of findings that the report describes in its own words."""
+DESCRIBED = ("unnamed_classes", "worse_than_constant", "never_predicted")
+"""Kinds of findings that the report describes in its own words, or in another place."""
 UNNAMED = {
     "any": "The observations do not name the classes; their names are arbitrary until name_classes assigns them.",
     "reversal": "The observations do not identify the direction of the order of classes; name_classes assigns it.",
 }
+WITHIN = (
+    "The counts do not show whether a relation between features and classes that holds between groups also holds "
+    "within them; only labels of rows do."
+)
+CONTEXT = (
+    "The labels of bags do not show whether the model recognises positive instances, or instances that merely occur "
+    "beside them; only labels of instances do."
+)
+NEW_ROWS = "The estimates hold for rows like those in the groups; unbag predict reports columns whose means differ."
 
 
-def make_overview(summary: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return headings and the sentences below each."""
-    failures, found, labels = describe_failures(summary), _find_limitations(summary), summary["labels"]
-    if len(found) > MAX_ON_TOP + 1:
-        more = count(len(found) - MAX_ON_TOP, "more point")
-        found = [*found[:MAX_ON_TOP], f"{more} in the section “{LIMITATIONS}” below."]
-    quality = [
-        describe_estimate(summary) or "The accuracy on new rows was not estimated.",
-        *([] if failures else map(describe_gain, summary["sets"])),
-        describe_labels(labels) if labels else "No labels of rows were available to measure accuracy.",
+class Box(NamedTuple):
+    """A heading, and what is below it."""
+
+    heading: str
+    sentences: list[str]
+    steps: list[Step] = []  # noqa: RUF012 (never changed)
+
+
+def make_overview(summary: dict[str, Any]) -> list[Box]:
+    """Return the boxes at the top of a page."""
+    failures, warnings = describe_failures(summary), _find_warnings(summary)
+    if len(warnings) > MAX_ON_TOP + 1:
+        more = count(len(warnings) - MAX_ON_TOP, "more point")
+        warnings = [*warnings[:MAX_ON_TOP], f"{more} in the section “{LIMITATIONS}” below."]
+    boxes = [
+        Box("Warning", failures),
+        Box("Data", _describe_data(summary)),
+        Box("How good the model is", _describe_quality(summary, failed=bool(failures))),
+        Box("What the data cannot show", describe_unknown(summary)),
+        Box("Warnings", warnings),
+        Box("Suggested next steps", [], suggest_steps(summary)),
     ]
-    parts = [("Data", _describe_data(summary)), ("Quality", quality), (LIMITATIONS, found)]
-    return [("Warning", failures), *parts] if failures else parts
+    return [box for box in boxes if box.sentences or box.steps]
 
 
 def make_limitations(summary: dict[str, Any]) -> Section:
     """List all limitations and warnings, and what was noticed in the files."""
-    section = Section("limitations", LIMITATIONS, _find_limitations(summary))
+    section = Section("limitations", LIMITATIONS, [*describe_unknown(summary), *_find_warnings(summary)])
     if problems := _find_problems(summary):
         columns = {"severity": "severity", "file": "file", "row": "row#", "column": "column", "message": "message"}
         section.add_table("Warnings and notes on the files", problems, columns)
@@ -56,13 +79,41 @@ def _describe_data(summary: dict[str, Any]) -> list[str]:
     return [*sentences, *describe_error_rates(summary)]
 
 
-def _find_limitations(summary: dict[str, Any]) -> list[str]:
-    """Return sentences, those that concern every reader first."""
+def _describe_quality(summary: dict[str, Any], *, failed: bool) -> list[str]:
+    labels = summary["labels"]
+    sentences = describe_estimate(summary)
+    sentences += [f"{f['message'][:1].upper()}{f['message'][1:]}." for f in _find(summary, "never_predicted")]
+    for s in summary["sets"]:
+        words, judged = wording(s), "held-out " if s["judged"]["held_out"] else ""
+        if not failed:
+            better = percent(s["likelihood"]["better"])
+            sentences.append(f"{better} of the {judged}{words.groups} are predicted better than by class shares alone.")
+        if poor := [g["group"] for g in s["worst"] if (g["deviation"] or 0) > MIN_DEVIATION]:
+            sentences.append(
+                f"The counts of {count(len(poor), words.group, words.groups)} differ most from the expected ones: "
+                f"{listed(poor, MAX_NAMED)}."
+            )
+    return [*sentences, describe_labels(labels) if labels else "No labels of rows were available to measure accuracy."]
+
+
+def describe_unknown(summary: dict[str, Any]) -> list[str]:
+    """Describe what neither rows nor observations show."""
     sentences = [describe_scored(s) for s in summary["sets"]]
     if (symmetry := summary["data"]["symmetry"]) in [*UNNAMED]:  # a list of interchangeable classes has a finding
         sentences.append(UNNAMED[symmetry])
-    findings = [f["message"] for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
-    sentences += [f"{message[:1].upper()}{message[1:]}." for message in findings]
+    grouped = [s for s in summary["sets"] if s["sizes"]["max"] > 1]
+    sentences += [WITHIN] * any(s["outcome"]["form"] == "counts" for s in grouped)
+    sentences += [CONTEXT] * any(s["kind"] == "multiple_instance" for s in grouped)
+    return [*sentences, NEW_ROWS]
+
+
+def _find(summary: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [finding for finding in summary["diagnosis"] if finding["kind"] == kind]
+
+
+def _find_warnings(summary: dict[str, Any]) -> list[str]:
+    messages = [f["message"] for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
+    sentences = [f"{message[:1].upper()}{message[1:]}." for message in messages]
     if n_warnings := sum(p["severity"] == "warning" for p in _find_problems(summary)):
         sentences.append(f"The files have {count(n_warnings, 'warning')}.")
     return sentences
@@ -75,17 +126,42 @@ def _find_problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(problems, key=lambda p: p["severity"] != "warning")
 
 
-def describe_estimate(summary: dict[str, Any]) -> str | None:
-    """Describe the estimated accuracy; None where there is no estimate."""
-    estimate = summary["estimated_accuracy"]
+def describe_estimate(summary: dict[str, Any]) -> list[str]:
+    """Describe the estimated accuracy, or figures by class where one class has nearly all rows."""
+    estimate, dominant = summary["estimated_accuracy"], find_dominant(summary)
     if estimate is None:
-        return None
-    value, low, high = (percent(estimate[name]) for name in ("value", "low", "high"))
+        return ["The accuracy on new rows was not estimated."]
     named = "" if summary["data"]["symmetry"] == "none" else ", once the classes are named"
-    text = f"Estimated accuracy on rows of new groups: {value} (95 % interval {low} to {high}){named}."
+    if dominant is not None:
+        performance = summary["estimated_performance"]
+        others = sorted(performance["classes"], key=lambda c: -c["share"])[1 : MAX_ON_TOP + 1]
+        return [
+            f"Accuracy says little: {percent(dominant['share'])} of the rows are of class {dominant['class']}.",
+            *map(_describe_class, others),
+            f"Estimated log loss: {interval(performance['log_loss'], number)}{named}.",
+        ]
+    text = f"Estimated accuracy on rows of new groups: {percent(estimate['value'])} (95 % interval "
+    text += f"{percent(estimate['low'])} to {percent(estimate['high'])}){named}."
     if frequent := find_most_frequent(summary):
         text += f" The most frequent class, {frequent[0]}, has {percent(frequent[1])}."
-    return text
+    return [text]
+
+
+def find_dominant(summary: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the estimates of a class that has nearly all rows; None if there is none."""
+    performance = summary["estimated_performance"]
+    largest = max(performance["classes"], key=lambda c: c["share"]) if performance else None
+    return largest if largest and largest["share"] >= DOMINANT else None
+
+
+def _describe_class(c: dict[str, Any]) -> str:
+    """Describe the estimates for one class."""
+    text = f"Class {c['class']}, {percent(c['share'])} of the rows:"
+    text += "" if c["auc"] is None else f" estimated AUC {interval(c['auc'], number)};"
+    if c["precision"] is None:
+        return f"{text} it is never predicted."
+    found = "" if c["sensitivity"] is None else f" {interval(c['sensitivity'], percent)} of its rows are found;"
+    return f"{text}{found} {interval(c['precision'], percent)} of the rows predicted as such are of this class."
 
 
 def find_most_frequent(summary: dict[str, Any]) -> tuple[str, float] | None:
@@ -97,7 +173,7 @@ def find_most_frequent(summary: dict[str, Any]) -> tuple[str, float] | None:
 def describe_error_rates(summary: dict[str, Any]) -> list[str]:
     """Describe fitted rates of wrong observations."""
     return [
-        f"Estimated share of wrong observations of the {wording(s).groups}: {100 * s['error_rate']:.1f} %."
+        f"Estimated share of wrong observations of the {wording(s).groups}: {percent(s['error_rate'])}."
         for s in summary["sets"]
         if s["error_rate"] is not None
     ]
@@ -150,7 +226,8 @@ def describe_failures(summary: dict[str, Any]) -> list[str]:
         model = likelihood["model"]
         if likelihood["impossible"] or model is None or not model >= likelihood["trivial"]:
             sentences.append(f"{describe_gain(s)} Do not rely on it, and check the scale of the features.")
-        if shares is not None and estimate is not None and estimate["value"] <= shares["accuracy"]:
+        comparable = shares is not None and estimate is not None and find_dominant(summary) is None
+        if comparable and estimate["value"] <= shares["accuracy"]:
             sentences.append(
                 f"The estimated accuracy of {percent(estimate['value'])} is not above that of the most frequent class "
                 f"of each {words.group}, {percent(shares['accuracy'])}. For rows in these {words.groups}, disaggregate "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unbag._utils.pages.tables import Cell, Table
-from unbag.report.elements import Section, count, listed, number, percent, wording
+from unbag.report.elements import Section, count, interval, listed, number, percent, wording
 from unbag.report.overview import describe_gain, describe_labels, describe_scored, find_most_frequent, make_limitations
 
 MAX_LISTED = 30
@@ -18,21 +18,41 @@ def make_sections(summary: dict[str, Any]) -> list[Section]:
     """Return the sections of a page in their order, without those that have no content."""
     first = (describe_quality, compare_labels, compare_methods)
     last = (describe_balance, describe_importance, describe_uncertainty, make_limitations, describe_data)
+    collapsed = (describe_likelihood, describe_models, describe_settings)
     sections = [*(function(summary) for function in first), *_describe_outcomes(summary["sets"])]
-    sections += [function(summary) for function in (*last, describe_models, describe_settings)]
+    sections += [function(summary) for function in (*last, *collapsed)]
     return [section for section in sections if section is not None]
 
 
 def describe_quality(summary: dict[str, Any]) -> Section:
-    """Compare the model with predictions that need no model, by accuracy and by likelihood."""
+    """Show the estimated figures of the model, and the accuracy of predictions that need no model."""
     section = Section("quality", "Quality", [describe_scored(s) for s in summary["sets"]])
-    section.text.append(
-        "A constant prediction gives every row the class probabilities that fit the observations best. The class "
-        "shares of a group, where they are observed, predict only rows of that group."
-    )
     if accuracies := _find_accuracies(summary):
-        columns = {"prediction": "name", "accuracy": "value%|", "from": "low%", "to": "high%"}
-        section.add_table("Accuracy and its 95 % interval", accuracies, columns)
+        columns = {"prediction": "name", "accuracy (95 % interval)": "accuracy%|"}
+        section.add_table("Accuracy", accuracies, columns)
+        section.text.append(
+            "The class shares of a group, where they are observed, predict only rows of that group. An estimate "
+            "follows from held-out groups, without labels of rows."
+        )
+    if (performance := summary["estimated_performance"]) is not None:
+        columns = {"class": "class", "share of rows": "share%", "predicted": "predicted%"}
+        columns |= {"found (sensitivity)": "sensitivity%", "right (precision)": "precision%", "AUC": "auc#"}
+        section.add_table("Estimated by class, with 95 % intervals", performance["classes"], columns)
+        section.text.append(
+            "Sensitivity is the share of the rows of a class that are predicted as such, precision the share of the "
+            "rows predicted as such that are of the class. AUC is the probability that a row of the class gets a "
+            f"higher probability than another row. The log loss is {interval(performance['log_loss'], number)}."
+        )
+    return section
+
+
+def describe_likelihood(summary: dict[str, Any]) -> Section:
+    """Compare the log-likelihood of held-out groups with that of predictions that need no model."""
+    section = Section("likelihood", "Log-likelihoods", collapsed=True)
+    section.text.append(
+        "A constant prediction gives every row the class probabilities that fit the observations best; the class "
+        "shares of a group predict only rows of that group."
+    )
     for s in summary["sets"]:
         likelihood, group = s["likelihood"], wording(s).group
         if likelihood["model"] is not None:
@@ -52,17 +72,17 @@ def _find_accuracies(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the accuracies of the model and of other predictions; none where that of the model is unknown."""
     labels, estimate, found = summary["labels"], summary["estimated_accuracy"], []
     if estimate is not None:
-        found.append({"name": "this model, estimated", **estimate})
+        found.append(("this model, estimated", estimate))
     if labels is not None:
-        found.append({"name": f"this model, {count(labels['rows'], 'labelled row')}", "value": labels["accuracy"]})
+        found.append((f"this model, {count(labels['rows'], 'labelled row')}", labels["accuracy"]))
     if not found:
         return []
     for s in summary["sets"]:
         if (shares := s["own_share"]) is not None:
-            found.append({"name": f"most frequent class of the {wording(s).group}", "value": shares["accuracy"]})
+            found.append((f"most frequent class of the {wording(s).group}", shares["accuracy"]))
     if frequent := find_most_frequent(summary):
-        found.append({"name": "most frequent class", "value": frequent[1]})
-    return [{"low": None, "high": None, **accuracy} for accuracy in found]
+        found.append(("most frequent class", frequent[1]))
+    return [{"name": name, "accuracy": accuracy} for name, accuracy in found]
 
 
 def compare_labels(summary: dict[str, Any]) -> Section | None:
@@ -117,9 +137,12 @@ def _describe_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
         words, which = wording(s), f": {wording(s).title.lower()}" if len(sets) > 1 else ""
         section = Section(f"outcome-{n}", f"Observed and predicted values{which}")
         {"counts": _add_counts, "answers": _add_answers, "other": _add_other}[s["outcome"]["form"]](section, s)
-        columns = {words.group: "group", "size": "size#", "observed": "observed", "log-likelihood": "model#"}
-        columns["constant prediction"] = "trivial#"
-        section.add_table(f"{words.groups.capitalize()} with the lowest likelihood", s["worst"], columns)
+        columns = {words.group: "group", "size": "size#", "observed": "observed"}
+        if s["outcome"]["form"] == "counts":
+            columns |= {"expected": "expected", "difference in standard deviations": "deviation#"}
+        else:
+            columns["predicted probability of the observation"] = "probability%"
+        section.add_table(f"{words.groups.capitalize()} that fit worst", s["worst"], columns)
         yield section
 
 
@@ -261,7 +284,7 @@ def describe_data(summary: dict[str, Any]) -> Section:
 
 def describe_models(summary: dict[str, Any]) -> Section:
     """Show the candidates, and the steps of the one with the largest weight."""
-    about, section = summary["training"], Section("training", "Models and training")
+    about, section = summary["training"], Section("training", "Models and training", collapsed=True)
     if about["folds"] > 1:
         section.text.append(
             f"Each group was held out in one of {about['folds']} folds. The held-out log-likelihood determines where "
@@ -288,7 +311,7 @@ def describe_models(summary: dict[str, Any]) -> Section:
 
 def describe_settings(summary: dict[str, Any]) -> Section:
     """List what is needed to repeat the fit."""
-    section = Section("settings", "Settings and versions")
+    section = Section("settings", "Settings and versions", collapsed=True)
     section.add_facts("Settings", summary["settings"])
     section.add_facts("Versions", summary["versions"])
     return section

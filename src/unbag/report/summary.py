@@ -16,6 +16,7 @@ from unbag._utils.environment import versions
 from unbag._utils.problems import Problem
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.histograms import evenly, plain
+from unbag.ensemble import Performance
 from unbag.learners.constant import fit_null_model
 from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
 from unbag.report.group_metrics import describe_set
@@ -24,7 +25,7 @@ from unbag.report.scored_groups import ScoredGroups, find_held_out, score_groups
 from unbag.training import Observations
 from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
 
-FORMAT = 2
+FORMAT = 3
 
 MAX_STEPS = 500
 MAX_NAMES = 200
@@ -87,6 +88,7 @@ def summarise(
             "inputs": inputs,
             "data": _describe_data(clf, n_rows, observations, classes),
             "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
+            "estimated_performance": _describe_performance(clf.estimated_performance_, classes),
             "training": _describe_training(clf),
             "sets": [
                 describe_set(s, classes) | {"error_rate": rate} for s, rate in zip(sets, clf.error_rates_, strict=True)
@@ -122,6 +124,13 @@ def _describe_data(clf: Any, n_rows: int, observations: Sequence[Observations], 
         "classes": classes,
         "symmetry": clf.symmetry_,
     }
+
+
+def _describe_performance(performance: Performance | None, classes: list[str]) -> dict[str, Any] | None:
+    if performance is None:
+        return None
+    by_class = [{"class": name} | asdict(c) for name, c in zip(classes, performance.classes, strict=True)]
+    return {"log_loss": asdict(performance.log_loss), "classes": by_class}
 
 
 def _describe_training(clf: Any) -> dict[str, Any]:

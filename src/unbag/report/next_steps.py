@@ -1,0 +1,126 @@
+"""Suggested next steps, with commands, chosen by what a summary shows."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, NamedTuple
+
+MAX_STEPS = 3
+LABEL = "Label about a hundred rows at random, and measure the accuracy by them."
+
+
+class Step(NamedTuple):
+    """What to do, and how: on the command line, or in Python where the data did not come from files."""
+
+    sentence: str
+    command: str
+
+
+class _Rule(NamedTuple):
+    kinds: tuple[str, ...]
+    """Findings for which a step is suggested; those without any are suggested to everybody."""
+    sentence: str
+    options: str
+    """Of ``unbag fit``, or a whole command."""
+    python: str
+
+
+RULES = (
+    _Rule(
+        ("answer_column", "share_column", "group_column"),
+        "Fit again without the columns that contain labels, counts or groups.",
+        "--exclude COLUMN",
+        'clf.fit(X.drop(columns=["COLUMN"]), z, groups=groups)',
+    ),
+    _Rule(
+        ("copies", "near_duplicates"),
+        "Name the column of the person or object that rows belong to, so that its rows are held out together.",
+        "--subject COLUMN",
+        "clf.fit(X, z, groups=groups, subjects=subjects)",
+    ),
+    _Rule(
+        ("suspicious_groups",),
+        "Check the groups whose counts the model rules out, and how files were matched.",
+        "unbag check {files}",
+        "[f.message for f in clf.diagnosis_ if f.kind == 'suspicious_groups']",
+    ),
+    _Rule(
+        ("unlikely_answers", "unexpected_answers"),
+        "State at which rates groups with each observation were selected.",
+        "--sampling 0=RATE,1=RATE",
+        "clf.set_params(sampling={0: rate_of_0, 1: rate_of_1}).fit(X, z, groups=groups)",
+    ),
+    _Rule(
+        ("unnamed_classes", "interchangeable_classes"),
+        "Name the classes by a few rows with known classes.",
+        "--names COLUMN",
+        "clf.name_classes(X_few, y_few)",
+    ),
+    _Rule(
+        ("unknown_borders", "unused_classes"),
+        "Pass the shares of the classes, if they are known.",
+        "--class-shares CLASS=SHARE,CLASS=SHARE",
+        "clf.set_params(class_shares=shares).fit(X, z, groups=groups)",
+    ),
+    _Rule(
+        ("short_time",),
+        "Allow more time.",
+        "--time-limit 3600",
+        "clf.set_params(time_limit=None).fit(X, z, groups=groups)",
+    ),
+    _Rule(
+        ("worse_than_constant", "few_groups"),
+        "Fit a simple model to fewer columns, those that can matter for the classes.",
+        "--features COLUMN,COLUMN --model linear",
+        'unbag.AggregateClassifier(model="linear").fit(X[["COLUMN"]], z, groups=groups)',
+    ),
+    _Rule(
+        ("never_predicted",),
+        "Choose a threshold for the probabilities of classes that are never predicted; predictions contain them.",
+        "unbag predict RUN NEW_ROWS.csv --out predictions.csv",
+        "clf.predict_proba(X_new)",
+    ),
+    _Rule(
+        (),
+        LABEL,
+        "--label COLUMN",
+        "clf.score(X_labelled, y_labelled)",
+    ),
+    _Rule(
+        (),
+        "Predict the classes of new rows.",
+        "unbag predict RUN NEW_ROWS.csv --out predictions.csv",
+        "clf.predict(X_new)",
+    ),
+    _Rule(
+        (),
+        "Predict the classes of the rows in the groups of the fit, given the observations.",
+        "unbag disaggregate RUN {files} --out rows.csv",
+        "clf.disaggregate(X, z, groups=groups)",
+    ),
+    _Rule(
+        (),
+        "Fit again with another seed, to see how much the results depend on chance.",
+        "--seed 1",
+        "clf.set_params(random_state=1).fit(X, z, groups=groups)",
+    ),
+)
+
+
+def suggest_steps(summary: dict[str, Any]) -> list[Step]:
+    """Return the first three steps that apply, in the order of their importance."""
+    found, inputs, steps = {finding["kind"] for finding in summary["diagnosis"]}, summary["inputs"], []
+    for rule in RULES:
+        if rule.kinds and not found.intersection(rule.kinds):
+            continue
+        if "instances" not in inputs:
+            steps.append(Step(rule.sentence, rule.python))
+            continue
+        sources = [source.split(": ")[0] for source in inputs.get("observations", ["GROUPS.csv"])]
+        files, command = shlex.join([str(inputs["instances"]), *sources[:1]]), rule.options
+        if not command.startswith("unbag"):
+            command = f"unbag fit {{files}} {command} --out NEW_RUN"
+        steps.append(Step(rule.sentence, command.replace("{files}", files)))
+    known = summary["labels"] is not None
+    by_command = {step.command: step for step in reversed(steps) if not (known and step.sentence == LABEL)}
+    return list(reversed(by_command.values()))[:MAX_STEPS]
