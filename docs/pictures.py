@@ -1,7 +1,8 @@
-"""The pictures of the documents, computed by unbag itself.
+"""The pictures of the documentation, computed by unbag itself.
 
-``python docs/pictures.py docs/_pictures`` draws them all anew. The same versions draw the same bytes. They are kept in
-the repository, so that pages show them wherever they are read, without a build.
+``PYTHONPATH=tests/helpers python docs/pictures.py docs/_pictures`` draws all of them. The same versions draw the same
+bytes. They are in the repository, so that pages show them without a build. Pictures of the gallery show the variables
+of the code on their page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -293,6 +295,121 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 }
 
 
+def _axes(n: int = 1, size: tuple[float, float] = (4.6, 3.2)) -> tuple[Figure, Any]:
+    figure = Figure(figsize=size, facecolor="white", layout="constrained")
+    return figure, figure.subplots(1, n)
+
+
+def _draw_pupils(of: dict[str, Any]) -> Figure:
+    figure, axes = _axes()
+    table = np.zeros((5, 5))
+    np.add.at(table, (of["grade"], of["predicted"]), 1)
+    axes.imshow(table, cmap="Blues", origin="lower")
+    for (row, column), count in np.ndenumerate(table):
+        axes.text(column, row, int(count), ha="center", va="center", color="white" if count > 120 else INK)
+    axes.set(xlabel="predicted grade", ylabel="actual grade")
+    return figure
+
+
+def _draw_wards(of: dict[str, Any]) -> Figure:
+    figure, axes = _axes()
+    ages = np.arange(20, 90)
+    for smoker, colour in ((True, COLOURS[1]), (False, COLOURS[0])):
+        rows = of["X"].iloc[[0] * 70].assign(age=ages, smoker=smoker)
+        axes.plot(ages, of["clf"].predict_proba(rows)[:, 1], color=colour, label="smokers" if smoker else "others")
+        axes.plot(ages, 1 / (1 + np.exp(-(ages - 60) / 8 - 3 * smoker)), ":", color=colour)
+    axes.set(xlabel="age", ylabel="probability of illness")
+    axes.legend(frameon=False, title="learned; dots: actual")
+    return figure
+
+
+def _draw_bars(names: Sequence[str], found: Sequence[float], actual: Sequence[float], label: str) -> Figure:
+    figure, axes = _axes()
+    places = np.arange(len(names))
+    axes.bar(places - 0.2, found, 0.38, color=COLOURS[0], label="learned")
+    axes.bar(places + 0.2, actual, 0.38, color=PALE, label="actual")
+    axes.set_xticks(places, names)
+    axes.set_ylabel(label)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _draw_conversions(of: dict[str, Any]) -> Figure:
+    rows = [(of["plan"] == name)[~of["old"]] for name in ("free", "basic", "pro")]
+    bought = np.asarray(of["bought"])[~of["old"]]
+    found, actual = [of["chance"][row].mean() for row in rows], [bought[row].mean() for row in rows]
+    return _draw_bars(("free", "basic", "pro"), found, actual, "share that buys")
+
+
+def _draw_votes(of: dict[str, Any]) -> Figure:
+    rows = of["bands"].values()
+    found = [of["found"][row, 0].mean() for row in rows]
+    return _draw_bars(list(of["bands"]), found, [(of["party"][row] == 0).mean() for row in rows], "share of one party")
+
+
+def _draw_slides(of: dict[str, Any]) -> Figure:
+    figure, both = _axes(2, (5.6, 2.9))
+    for axes, slide in zip(both, np.flatnonzero(of["label"][200:])[:2], strict=True):
+        scene = of["patches"][200 + slide].reshape(6, 6, 8, 8).swapaxes(1, 2).reshape(48, 48)
+        axes.imshow(scene, cmap="gray_r", interpolation="nearest")
+        extent = (-0.5, 47.5, 47.5, -0.5)
+        axes.imshow(of["where"][slide], cmap="Reds", alpha=0.5, vmin=0, vmax=1, interpolation="nearest", extent=extent)
+        for cell in np.flatnonzero(of["tumour"][200 + slide]):
+            corner = (cell % 6 * 8 - 0.5, cell // 6 * 8 - 0.5)
+            axes.add_patch(mpl.patches.Rectangle(corner, 8, 8, fill=False, edgecolor=COLOURS[0], lw=2))
+        axes.set_axis_off()
+    return figure
+
+
+def _draw_cells(of: dict[str, Any]) -> Figure:
+    figure, axes = _axes()
+    for place, name in enumerate(of["names"]):
+        rows = np.flatnonzero(of["clf"].predict(of["X"]) == name)[:200]
+        axes.plot(*of["X"][rows, :2].T, ".", ms=3, color=COLOURS[place], label=name)
+    axes.set(xlabel="marker 1", ylabel="marker 2")
+    axes.legend(frameon=False, markerscale=3)
+    return figure
+
+
+def _draw_photographs(of: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(5, 2.7), facecolor="white", layout="constrained")
+    grid = figure.subplots(5, 12)
+    for digit, row in enumerate(grid):
+        for axes, image in zip(row, of["images"][600:][of["predicted"] == digit], strict=False):
+            axes.imshow(image.reshape(8, 8), cmap="gray_r", interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+        row[0].set_ylabel(digit, rotation=0, ha="right", va="center")
+    return figure
+
+
+def _draw_private_counts(of: dict[str, Any]) -> Figure:
+    figure, axes = _axes()
+    axes.plot(list(of["areas"]), list(of["areas"].values()), "o-", color=COLOURS[0])
+    axes.set_xscale("log")
+    axes.set_xticks(list(of["areas"]), map(str, of["areas"]))
+    axes.set(xlabel="epsilon (privacy loss)", ylabel="area under the ROC curve")
+    return figure
+
+
+GALLERY: dict[str, Callable[[dict[str, Any]], Figure]] = {
+    "pupils": _draw_pupils,
+    "wards": _draw_wards,
+    "conversions": _draw_conversions,
+    "slides": _draw_slides,
+    "cells": _draw_cells,
+    "votes": _draw_votes,
+    "photographs": _draw_photographs,
+    "private_counts": _draw_private_counts,
+}
+"""Pictures of the pages of the gallery, from the variables of their code."""
+
+
+def draw_gallery(name: str, variables: dict[str, Any], folder: Path) -> None:
+    """Write the picture of a page of the gallery."""
+    with mpl.rc_context(STYLE):
+        GALLERY[name](variables).savefig(folder / f"{name}.svg", metadata={"Date": None})
+
+
 def draw_all(folder: Path) -> None:
     """Write every picture as an SVG file into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -301,5 +418,14 @@ def draw_all(folder: Path) -> None:
             draw().savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
+def _main(folder: Path) -> None:
+    from code_blocks import find_blocks, run_block  # noqa: PLC0415  # a helper of the tests
+
+    draw_all(folder)
+    for name in GALLERY:
+        page = Path(__file__).parent / "gallery" / f"{name}.md"
+        draw_gallery(name, run_block(page, min(find_blocks(page)))[1], folder)
+
+
 if __name__ == "__main__":
-    draw_all(Path(sys.argv[1]))
+    _main(Path(sys.argv[1]))

@@ -61,10 +61,19 @@ def check_command(command: str) -> None:
             assert word.split("=")[0] in options, f"{command}: no option {word}"
 
 
-def test_the_index_lists_kinds_of_users():
-    start = (DOCS / "index.md").read_text(encoding="utf-8")
-    assert start.count("**You ") >= 5
-    assert len(find_blocks(DOCS / "index.md")) == 1
+def test_pages_are_short():
+    lines = {name: page.read_text(encoding="utf-8").count("\n") for name, page in zip(NAMES, PAGES, strict=True)}
+    assert not {name: n for name, n in lines.items() if n > 200}
+    assert sum(lines.values()) <= 3500
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = {DOCS / "index.md"}
+    for page in PAGES:
+        for block in re.findall(r"^```{toctree}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
+            for name in (line for line in block.splitlines() if line and not line.startswith(":")):
+                listed.update(page.parent.glob(f"{name}.md"))
+    assert set(PAGES) == listed
 
 
 @pytest.fixture
@@ -77,15 +86,43 @@ def _registries():
         registry.update(content)
 
 
+SHARED = "which_page.md"  # its blocks are run one after the other with the same variables
+
+
 @pytest.mark.usefixtures("_registries")
 @pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for name, page in zip(NAMES, PAGES, strict=True) for line in find_blocks(page)]
+    ("name", "line"),
+    [(name, line) for name, page in zip(NAMES, PAGES, strict=True) if name != SHARED for line in find_blocks(page)],
 )
 def test_code(name, line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())  # what a block sets stays in it
-    output = run_block(DOCS / name, line)
+    output, variables = run_block(DOCS / name, line)
     assert capsys.readouterr().out == output
+    if name.startswith("gallery/"):
+        stem = Path(name).stem
+        runpy.run_path(str(DOCS / "pictures.py"))["draw_gallery"](stem, variables, tmp_path)
+        assert (tmp_path / f"{stem}.svg").stat().st_size > 5000
+
+
+def test_answers_to_questions(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    page, variables = DOCS / SHARED, {}
+    first, *blocks = find_blocks(page).items()
+    run_block(page, first[0], variables)
+    for line, (code, output) in blocks:
+        assert code.count("\n") == 3, line
+        run_block(page, line, variables)
+        assert capsys.readouterr().out == output, line
+    questions = [part for part in page.read_text(encoding="utf-8").split("## ", 1)[1].split("\n\n") if "→" in part]
+    assert len(questions) == len(blocks)
+
+
+def test_measurements_are_those_of_the_files():
+    measurements = runpy.run_path(str(DOCS / "measurements.py"))
+    for page in measurements["PAGES"]:
+        text = page.read_text(encoding="utf-8")
+        assert measurements["render"](text) == text, "run python docs/measurements.py"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,8 +168,8 @@ def test_pictures(tmp_path):
     drawn = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     text = "".join(page.read_text(encoding="utf-8") for page in [*PAGES, DOCS.parent / "README.md"])
     kept = {path.name: path.read_bytes() for path in (DOCS / "_pictures").iterdir()}
-    expected = {*drawn, "scale.svg"}
-    assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == expected == set(kept)
+    gallery = {page.with_suffix(".svg").name for page in (DOCS / "gallery").glob("*.md")} - {"index.svg"}
+    assert set(re.findall(r"_pictures/(\w+\.svg)", text)) == {*drawn, *gallery} == set(kept)
     if f"Matplotlib v{matplotlib.__version__}".encode() in kept["loop.svg"]:  # versions draw differently
         assert all(are_close(kept[name].decode(), drawn[name].decode()) for name in drawn)
     assert not re.search(r"!\[\]\(", text)  # each has a description
@@ -140,7 +177,7 @@ def test_pictures(tmp_path):
 
 def test_all_commands_of_the_example(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    page = DOCS / "command_line.md"
+    page = DOCS / "start.md"
     run_block(page, min(find_blocks(page)))
     shown, *_ = SHELL_BLOCK.findall(page.read_text(encoding="utf-8"))
     for command in shown.splitlines():

@@ -18,5 +18,5 @@ def test_no_python_block_is_overlooked():
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_example(line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # examples may write files
-    output = run_block(README, line)
+    output, _ = run_block(README, line)
     assert capsys.readouterr().out == output

@@ -21,7 +21,7 @@ COMMANDS = {name: typer.main.get_command(module.app) for name, module in (("benc
 @pytest.mark.parametrize("line", find_blocks(README))
 def test_code_prints_what_the_readme_says(line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    output = run_block(README, line)
+    output, _ = run_block(README, line)
     assert capsys.readouterr().out == output
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import groupby
@@ -142,12 +141,16 @@ def test_trials_that_do_not_count_are_counted_apart(page, docs):
     assert "or seeds that are not planned: 1." in history
 
 
-def test_training_times(docs):
-    history = (docs / "results_history.md").read_text()
+def test_training_times(page):
     # Of the paper's protocol two methods lack five trials each, of the folds ten; of the others all are missing.
     missing = 2 * 5 + 4 * 5 + 2 * 10 + 2 * 5
-    assert re.search(rf"\| Multiple instances +\| +20 \| +[1-9][\d.]+ \| +40.00 \| +7200.00 \| +{missing} \|", history)
-    assert re.search(r"\| Ordered classes .our own table. +\| +0 \| +0.00 \| +0.00 \| +- \| +30 \|", history)
+    assert next(row for row in page.rows if row[:2] == ["Multiple instances", "20"])[3:] == [
+        "40.00",
+        "7200.00",
+        f"{missing}",
+    ]
+    ordered = next(row for row in page.rows if row[:2] == ["Ordered classes (our own table)", "0"])
+    assert ordered[2:] == ["0.00", "0.00", "-", "30"]
 
 
 def test_the_page_is_sound(page):
@@ -228,25 +231,19 @@ def test_the_figures_are_right(page, text, docs):
     )
 
 
-def test_plots_have_descriptions(docs, page):
-    text = "".join(path.read_text() for path in sorted(docs.glob("results*.md")))
+def test_plots_have_descriptions(page):
     drawn = [found for tag, found in page.elements if tag == "svg"]
     words = [found["aria-label"] for found in drawn if found["role"] == "img"]
-    pictures = re.findall(r"!\[(.*)\]\((.*)\)", text)
-    assert len(words) == len(drawn) == len(pictures) == len(list((docs / "results").glob("*.svg")))
+    assert len(words) == len(drawn) > 0
     assert "fox 92.00 ± 1.58 (paper 94.90 ± 1.98)" in " ".join(words)
     assert "cifar10 with 60,000 groups 70.00 (paper 63.38)" in " ".join(words)
-    for alternative, path in pictures:
-        root = ET.parse(docs / path).getroot()
-        assert root.get("aria-label") == alternative
-        assert alternative in words
 
 
 def test_tables_line_up_as_plain_text(docs):
     text = "".join(path.read_text() for path in sorted(docs.glob("results*.md")))
     tables = [list(lines) for table, lines in groupby(text.splitlines(), lambda line: line.startswith("|")) if table]
-    # Log-likelihood, methods, cost, provenance; fox by two protocols, and sizes.
-    assert len(tables) == 7
+    # Log-likelihood, methods, provenance; fox by two protocols, and sizes.
+    assert len(tables) == 6
     for lines in tables:
         assert len({len(line) for line in lines}) == 1
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
@@ -291,10 +288,7 @@ def test_what_results_say_cannot_break_the_pages():
     page = Page(pages["results/tables.html"])
     assert sum(tag == "script" for tag, _ in page.elements) == 1
     assert evil in [row[0] for row in page.rows if row]
-    assert all(re.fullmatch(r"results(_\w+)?(\.md|/tables\.html|/[\w-]+\.svg)", path) for path in pages)
-    for path, content in pages.items():
-        if path.endswith(".svg"):
-            ET.fromstring(content)
+    assert all(re.fullmatch(r"results(_\w+)?(\.md|/tables\.html)", path) for path in pages)
     text = "".join(pages[name] for name in pages if name.endswith(".md"))
     assert "script" in text
     assert "<script>" not in text.replace(r"\<", "")

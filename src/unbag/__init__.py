@@ -1,4 +1,4 @@
-"""Learn a classifier for single instances when only groups of them carry labels."""
+"""Predict single rows from aggregated data: totals, group labels, bag labels or comparisons."""
 
 import sys
 from importlib import import_module

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from unbag._utils.files import write_atomic
-from unbag._utils.pages import describe, environment
+from unbag._utils.pages import environment
 from unbag._utils.pages.tables import NONE, Table
 from unbag_experiments import plots
 from unbag_experiments.baselines import METHODS
@@ -61,7 +61,6 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
     """
     shown = view(comparison, titles)
     reading = (TEMPLATES / "reading.md").read_text("utf-8")
-    drawn = [part.plot for section in shown.sections for part in section.parts if part.plot is not None]
     named: dict[str, list[Section]] = {name: [] for name in PAGES}
     for section in shown.sections:
         named[next(name for name, (_, tables) in PAGES.items() if section.name.startswith(tables))].append(section)
@@ -78,7 +77,6 @@ def render(comparison: Comparison, titles: Mapping[str, str], notes: str = "") -
             notes=Markup(_reader.render(notes)),
             reading=Markup(_reader.render(reading)),
         ),
-        **{f"results/{plot.name}.svg": describe(plot.svg, plot.description) for plot in drawn},
     }
 
 

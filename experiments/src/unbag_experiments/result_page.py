@@ -161,7 +161,7 @@ def _section(name: str, rows: Sequence[Row], titles: Mapping[str, str]) -> Secti
         parts.append(
             Part(
                 title=", ".join(words),
-                about=ABOUT.get((name, protocol), f"{PARTS.get(protocol, protocol)}."),
+                about=ABOUT.get((name, protocol), ""),
                 table=cell_table(f"Accuracy in percent: {', '.join([title, *words])}", cells, titles),
                 wide=wide_table(cells, titles) if any(row.trials for row in cells) else None,
                 not_run=_not_run(cells, titles),

@@ -70,7 +70,6 @@ def render(lines: Mapping[Cell, Mapping[str, Any]]) -> dict[str, str]:
         description=description,
         summaries={title: _summary(means, place) for place, title in enumerate(MEASURES.values())},
         below=_below(means),
-        details=_details(means),
         worst=f"{max((_lost(of).max() for of in means.values()), default=0.0):.1f}",
         without={
             name: _claim({place: of for place, of in means.items() if place[0] != name}, 0)
@@ -148,16 +147,6 @@ def _below(means: Means) -> Table | None:
         if _lost(of).max() > NEAR:
             rows.append((place[0], f"{place[1]} {place[2]}", place[3], *(f"{-value:+.1f}" for value in _lost(of))))
     return _table(("Set", "Groups", "Counts", "Accuracy", "Area"), rows, texts=3) if rows else None
-
-
-def _details(means: Means) -> Table:
-    """Show the accuracy of the three methods for each set and kind of groups, by how counts were published."""
-    rows = []
-    for name, size, grouping in PLACES:
-        cells = [means.get((name, size, grouping, how)) for how in PUBLISHED]
-        texts = [MISSING if of is None else " / ".join(f"{of[method][0]:.1f}" for method in METHODS) for of in cells]
-        rows.append((name, f"{size} {grouping}", *texts))
-    return _table(("Set", "Groups", *PUBLISHED), rows, texts=2)
 
 
 def _lost(of: Mapping[str, np.ndarray]) -> np.ndarray:
