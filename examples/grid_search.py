@@ -40,7 +40,7 @@ for settings, score in zip(search.cv_results_["params"], search.cv_results_["mea
     print(f"{n:2d} components, scaling {scaling}: {score:.2f} per held-out group")
 best = search.best_params_
 print(f"chosen without labels: {best['reduce__n_components']} components, scaling {best['classify__scaling']}")
-print(f"{search.best_estimator_.score(X_new, y_new):.1%} of new images are read as they should be")
+print(f"{search.best_estimator_.score(X_new, y_new):.1%} of new images are classified correctly")
 
 # A splitter that goes through groups is noticed.
 try:

@@ -59,7 +59,7 @@ def test_grid_search(capsys):
     printed = run("grid_search", capsys)
     assert printed.count("per held-out group") == 4
     assert "chosen without labels: 30 components" in printed
-    assert numbers(r"([\d.]+)% of new images are read", printed)[0] > 90
+    assert numbers(r"([\d.]+)% of new images are classified", printed)[0] > 90
     assert "refused: groups must be whole" in printed
 
 

@@ -225,7 +225,7 @@ def protect(
 ) -> None:
     """Make a table of noisy, rounded or suppressed counts from exact counts.
 
-    A small file beside it describes the protection to unbag check and fit. Copy or move both files together.
+    A small file next to it describes the protection to unbag check and fit. Copy or move both files together.
     """
     with plain_errors(debug=ctx.obj):
         from unbag.tables.protect import protect_counts  # noqa: PLC0415

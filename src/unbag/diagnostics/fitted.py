@@ -38,7 +38,7 @@ NUMBERS_AT_ONCE = 2**22
 STEP = 0.02
 """Relative step of the difference quotient by the log-odds of a class."""
 MAX_WIDTH = 2.0
-"""The middle of an interval stands for the count if the interval is at most so many standard deviations wide."""
+"""The middle of an interval stands for the count if the interval is at most this number of standard deviations wide."""
 APPROXIMATE = ("normal", "messages")
 """Methods of published counts whose likelihood is an approximation."""
 TILTS = torch.logspace(-2, 1.2, 40, dtype=torch.float64)

@@ -306,7 +306,7 @@ def check_leaks(context: Context) -> Iterator[Finding]:
                 of_row[members.numpy()] = s.groups.segments.index.numpy()
                 exact = Column(np.unique(X[:, number], return_inverse=True)[1])
                 if found := find_group_id(exact, of_row, X.shape[1]):
-                    message = f"column {name} of X: {found}, so that a model can learn the observations by heart"
+                    message = f"column {name} of X: {found}, so that a model can memorise the observations"
                     yield Finding("group_column", f"{message}; leave it out unless it is known of new rows")
             if found := find_answer(column, s, X.shape[1]):
                 yield Finding("answer_column", f"column {name} of X holds the observed labels: {found}; leave it out")

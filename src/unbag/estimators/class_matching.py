@@ -45,7 +45,7 @@ def choose_names(labels: np.ndarray, classes: np.ndarray, symmetry: Symmetry, *,
     labels
         Of the rows.
     classes
-        What the classes are called so far.
+        The present names of the classes.
     symmetry
         Which classes could be confused.
     fixed

@@ -135,7 +135,7 @@ def build(model: Model, input_shape: Sequence[int], n_classes: int) -> MakeModel
     model
         A name: ``"linear"``, ``"logistic"`` (one output), ``"mlp"`` or ``"rbf"``, or one that an installed package adds
         by an entry point of the group ``unbag.models``. Or a module, of which each model is a copy whose parts with a
-        ``reset_parameters`` are initialised anew. Or a function without arguments that returns a new module, such as
+        ``reset_parameters`` are initialised again. Or a function without arguments that returns a new module, such as
         ``lambda: copy.deepcopy(pretrained)``; see :class:`OneLogit` for modules with one output.
     input_shape
         Shape of one row, ``X.shape[1:]``.

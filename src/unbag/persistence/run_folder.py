@@ -65,7 +65,7 @@ class Run:
     def opened(self, plan: dict[str, Any], *, force: bool) -> Iterator[bool]:
         """Lock the folder to run a plan, and tell whether it holds an unfinished run of the same plan.
 
-        If nothing is started, the folder is left as it was. ``force`` starts anew, whatever earlier runs have left.
+        If nothing is started, the folder is left as it was. ``force`` starts a new run and replaces files of earlier ones.
         """
         lock = self.folder / LOCK
         self._read_earlier()  # a folder of other files is refused before anything is made in it
@@ -201,7 +201,7 @@ class Run:
         if (difference := _differences(content["plan"], json.loads(json.dumps(plan)))) is not None:
             raise FileExistsError(
                 f"{self.folder} has an unfinished run with another {difference}; use the same to resume it, name "
-                "another folder with --out, or start anew with --force"
+                "another folder with --out, or start again with --force"
             )
         return True
 

@@ -1,6 +1,6 @@
 """Save and load fitted classifiers: a JSON file that a schema validates, and a file of safetensors.
 
-No part of a saved classifier is code, whoever has written it.
+No part of a saved classifier is code.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def load(
 ) -> AggregateClassifier:
     """Load a saved classifier; damaged, altered and hostile files raise ``ValueError``.
 
-    No code in the folder runs, whoever has written it, and only regular files are read. Their sizes are checked before
+    No code in the folder runs, and only regular files are read. Their sizes are checked before
     they are read, and every entry before memory is taken for it. Whether the model can be trusted is not checked.
 
     Parameters

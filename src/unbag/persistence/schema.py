@@ -1,6 +1,6 @@
 """The schema of a saved classifier: every entry of its JSON file, with type and bounds.
 
-Arrays are in a file of safetensors beside it. An entry that the schema does not name is an error.
+Arrays are in a file of safetensors in the same folder. An entry that the schema does not name is an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strict JSON: parsed without ambiguity, and only where that takes little memory, whoever has written the text."""
+"""Strict JSON: parsed without ambiguity, and only where that takes little memory, for text of any origin."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def protect_counts(
     counts: Path, out: Path, protection: Protection, *, group: str | None = None,
     classes: tuple[str, ...] | None = None, keep_sizes: bool = False, force: bool = False,
 ) -> tuple[int, list[Problem]]:  # fmt: skip
-    """Write a table of exact counts with noise, rounded or suppressed, and beside it what ``fit`` needs to use it.
+    """Write a table of exact counts with noise, rounded or suppressed, and next to it what ``fit`` needs to use it.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def _protect(counts: np.ndarray, how: Protection) -> tuple[list[pa.Array], dict[
 
 
 def add_noise(counts: np.ndarray, epsilon: float, sensitivity: int) -> tuple[np.ndarray, float]:
-    """Add noise of OpenDP to counts, which is drawn anew each time, and return its scale."""
+    """Add noise of OpenDP to counts, which is drawn again each time, and return its scale."""
     try:
         import opendp.prelude as dp  # noqa: PLC0415 (an extra)
     except ImportError:

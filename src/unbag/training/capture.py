@@ -51,7 +51,7 @@ def record_graph(step: Callable[[], None], reset: Callable[[], None]) -> Callabl
 
 
 class CapturedSteps:
-    """Steps that are captured when they first occur, and replayed from then on.
+    """Steps that are captured when they first occur, and replayed afterwards.
 
     ``state`` returns all tensors that a step changes: the trial runs that a capture needs are undone. Tensors that the
     first run creates must start as zeros.

@@ -108,10 +108,10 @@ class Checkpoint:
             version, state = saved["format"], saved["state"]
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{self.file} is no checkpoint of this version of unbag, or damaged: {error}; remove it to start anew"
+                f"{self.file} is no checkpoint of this version of unbag, or damaged: {error}; remove it to start again"
             ) from error
         if version != FORMAT:
-            raise ValueError(f"{self.file} was written by another version of unbag; remove it to start anew")
+            raise ValueError(f"{self.file} was written by another version of unbag; remove it to start again")
         return state
 
     def locked(self) -> AbstractContextManager[None]:

@@ -31,6 +31,9 @@ class GroupSampler(Sampler[list[int]]):
     ([[0, 1], [2], [3]], 3)
     """
 
+    epoch: int
+    """Number of the next epoch."""
+
     def __init__(self, groups: Groups, max_rows: int, *, shuffle: bool = True, seed: int = 0) -> None:
         if max_rows < 1:
             raise ValueError(f"max_rows must be at least 1, got {max_rows!r}")
