@@ -1,4 +1,4 @@
-"""Public text is plain technical English: pages, help, docstrings and messages avoid words that readers stumble over."""
+"""Public text is plain technical English: pages, help, docstrings and messages avoid a list of phrases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AVOIDED = {
     r"it says so|say(s)? so itself": "reports, warns",
     r"as (it|they) should be": "correctly",
     r"made-up": "simulated",
-    r"beside (it|them|each other|other packages)": "next to, compared with",
+    r"beside (each other|other packages)": "next to, compared with",
     r"run (it )?anew|from then on": "run again, afterwards",
 }
 

@@ -16,8 +16,8 @@ from unbag.diagnostics.registry import Context, register_check
 MIN_COPIES = 0.01
 """Share of the rows below which copies change no figure."""
 MAX_DEVIATIONS, MAX_FACTOR = 5, 10
-"""A number of chance events exceeds its expectation by at most this number of standard deviations and, because the expectation
-is rough where values are few, by this factor."""
+"""A number of chance events exceeds its expectation by at most this number of standard deviations and, because
+the expectation is rough where values are few, by this factor."""
 
 MAX_ROWS = 200_000
 N_QUERIES = 500

@@ -65,7 +65,7 @@ class Run:
     def opened(self, plan: dict[str, Any], *, force: bool) -> Iterator[bool]:
         """Lock the folder to run a plan, and tell whether it holds an unfinished run of the same plan.
 
-        If nothing is started, the folder is left as it was. ``force`` starts a new run and replaces files of earlier ones.
+        If nothing is started, the folder is left as it was. ``force`` starts a new run, replacing earlier files.
         """
         lock = self.folder / LOCK
         self._read_earlier()  # a folder of other files is refused before anything is made in it
