@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import gzip
 import os
 import re
@@ -66,32 +65,20 @@ def nested_folder(folder):
     return folder / "parts", wards(folder)
 
 
-def many_texts(folder, first="0,000"):
-    rows = f"w0;{first}\n" + "".join(f"w{i % 4};{i / 7:.3f}\n".replace(".", ",") for i in range(1, 1200))
+def many_texts(folder):
+    rows = "w0;?\n" + "".join(f"w{i % 4};{i / 7:.3f}\n".replace(".", ",") for i in range(1, 1200))
     return people(folder, "ward;age\n" + rows), wards(folder, "ward;ill;well\nw0;9;291\nw1;9;291\nw2;0;300\nw3;8;292\n")
-
-
-def wide(folder):
-    names = [f"x{i}" for i in range(1500)]
-    values = [["1" if i % 7 else str(row % 5) for i in range(1500)] for row in range(12)]
-    values[7][1234] = "inf"
-    lines = [",".join(["ward", *names])] + [",".join([IDS[row], *values[row]]) for row in range(12)]
-    return people(folder, "\n".join(lines) + "\n"), wards(folder)
 
 
 LATIN = PEOPLE.replace("Bonn", "Köln")
 
 BROKEN = {
     "empty instances": (both(instances=""), [], r"people\.csv: the file is empty; it needs a line"),
-    "blank groups": (both(groups="\n \n"), [], r"wards\.csv: the file is empty"),
     "instances without rows": (both(instances="ward,age\n"), [], r"people\.csv: there are no rows"),
     "groups without rows": (both(groups="ward,ill,well\n"), [], r"wards\.csv: there are no rows"),
     "a missing file": (lambda f: (f / "persons.csv", wards(f)), [], r"there is no file .*persons\.csv; check the name"),
     "Latin-1": (both(instances=LATIN.encode("latin-1")), [], r"people\.csv: line 3 is not written in UTF-8 \(byte"),
-    "Latin-1 in the header": (both(instances=PEOPLE.replace("town", "wärd").encode("latin-1")), [],
-        r"people\.csv: line 1 is not written in UTF-8"),
     "UTF-16": (both(instances=PEOPLE.encode("utf-16")), [], r"people\.csv: the file is written in UTF-16; save it"),
-    "zero bytes": (both(groups=WARDS.replace("w1", "w\0")), [], r"wards\.csv: the file contains zero bytes"),
     "a spreadsheet": (both(instances=b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml"), [],
         r"this is a spreadsheet; give it the suffix .*, or save it"),
     "a zip archive": (both(instances=b"PK\x03\x04" + bytes(26) + b"people.csv"), [],
@@ -123,8 +110,6 @@ BROKEN = {
     ),
     "Parquet cut short": (cut, [], r"people.parquet: this is not a Parquet file, or it is truncated: .* copy it"),
     "Parquet with a damaged page": (damaged, [], r"people\.parquet: this is not a Parquet file, or it is truncated"),
-    "Parquet of no bytes": (lambda f: (people(f, b"", "people.parquet"), wards(f)), [],
-        r"people\.parquet: the file is empty"),
     "a folder without parts": (folder_without_parts, [], r"parts: the folder contains no Parquet files"),
     "a folder with something else": (lambda f: folder_without_parts(f, "people.csv"), [],
         r"the folder contains 'people\.csv' beside Parquet parts"),
@@ -136,40 +121,24 @@ BROKEN = {
     "lists in a column": (lambda f: (parquet_people(f, tags=[["a"]] * 12), wards(f)), [],
         r"column tags: the column is of type list<.*leave it"),
     "ids as text and as numbers": (numbered(WARDS), [], r"wards\.csv, row 1, column ward: 'w0' has no rows in column"),
-    "ids with leading zeros": (numbered(re.sub(r"w(\d)", r"00\1", WARDS)), [],
-        r"wards\.csv, row 1, column ward: '000' has no rows in .*; '000' here may be '0' there: write ids in the same"),
     "ids written differently": (
         both(PEOPLE.replace(",w", ",").replace(",ard", ",ward"), "ward,ill,well\n0.0,1,2\n1.0,0,3\n2.0,3,0\n3.0,2,1\n"),
         [],
         r"wards\.csv, row 1, column ward: '0\.0' has no rows in column ward of .*; '0\.0' here may be '0' there",
     ),
-    "ids that are fractions": (lambda f: (parquet_people(f, ward=[0.5] * 12), wards(f)), [],
-        r"people\.parquet, row 1, column ward: 0\.5 is not an id"),
     "times as a feature": (both(instances=PEOPLE.replace("Ulm", "12:30:00").replace("Bonn", "14:00:00")), [],
         r"people\.csv, column town: the column holds times .* omit it with --exclude town"),
-    "times in Parquet": (lambda f: (parquet_people(f, slept=[datetime.timedelta(hours=8)] * 12), wards(f)), [],
-        r"column slept: the column holds times"),
     "a column without values": (both(instances=PEOPLE.replace("Ulm", "").replace("Bonn", "")), [],
         r"column town: the column has no values at all"),
-    "numbers with decimal commas": (many_texts, [], r"column age: .* 100% of its values are numbers such as '0,"),
-    "a question mark among 1,200 numbers": (lambda f: many_texts(f, "?"), [],
+    "a question mark among 1,200 numbers": (many_texts, [],
         r"row 1, column age: .* 99% of its values are numbers .* not those of 1 cell: '\?'; write numbers as in"),
-    "infinity among 1,500 columns": (wide, [], r"people\.csv, row 8, column x1234: inf is infinite or too large"),
     "a group without rows": (both(groups=WARDS + "w9,1,1\n"), [], r"row 5, .* 'w9' has no .*csv; .*unmatched"),
     "rows of an unknown group": (both(groups=WARDS.replace("w3,2,1\n", "")), [], r"row 10, .* 'w3' .3 rows. is not in"),
     "rows without group": (both(instances=PEOPLE.replace("p01,w0", "p01,")), [], r"people\.csv, column ward: 1 row is"),
     "a group twice": (both(groups=WARDS + "w1,0,3\n"), [], r"wards\.csv, row 5, column ward: group 'w1' has a row"),
     "a group without id": (both(groups=WARDS + ",0,3\n"), [], r"wards\.csv, row 5, column ward: the id is missing"),
-    "counts that do not add up": (both(groups=WARDS.replace("w2,3,0", "w2,3,1")), [],
-        r"wards\.csv, row 3: the counts of group 'w2' add up to 4, .* 3 rows"),
-    "counts below the size": (both(groups=WARDS.replace("w2,3,0", "w2,2,0")), [], r"row 3: .* 'w2' add up to 2, .* 3"),
-    "a negative count": (both(groups=WARDS.replace("w2,3,0", "w2,4,-1")), [], r"row 3, column well: -1 is negative"),
-    "a count in words": (both(groups=WARDS.replace("w2,3,0", "w2,three,0")), [],
-        r"wards\.csv, row 3, column ill: 'three' is not a count; expected a number, bounds such as <5"),
     "proportions that do not fit": (both(groups="ward,ill,well\nw0,0.3333,0.6667\nw1,0.5,0.5\nw2,1,0\nw3,0,1\n"), [],
         r"wards\.csv, row 2, column ill: no whole number of 3 members is 0.5, rounded to 0.0001; .* to group 'w1'"),
-    "another size": (both(groups="ward,ill,well,size\nw0,1,2,3\nw1,0,3,3\nw2,3,0,4\nw3,2,1,3\n"), [],
-        r"wards\.csv, row 3, column size: group 'w2' has 4 members by this column, but 3 rows"),
     "one class": (both(groups="ward,ill\nw0,1\nw1,0\nw2,3\nw3,2\n"), ["--aggregate", "label_proportions"],
         r"wards\.csv: proportions need a column of counts for each of at least two classes, .* only ill"),
     "no column of groups": (both(PEOPLE.replace("ward", "place"), WARDS.replace("ward", "cohort")), [],
@@ -182,7 +151,6 @@ BROKEN = {
     "a column that is not there": (both(), ["--exclude", "twon"], r"'twon', which --exclude .* did you mean 'town'"),
     "one row": (both("ward,age\nw0,3\n", "ward,ill,well\nw0,1,0\n"), [], r"wards\.csv: there is only 1 group, of 1"),
     "a bag of two": (both(groups=BAGS.replace("w2,1", "w2,2")), [], r"row 3, column positive: .* must be 0 or 1"),
-    "a bag without label": (both(groups=BAGS.replace("w2,1", "w2,")), [], r"row 3, .*: the observation is missing"),
     "bags of maybe": (both(groups=BAGS.replace("1\n", "maybe\n")), [], r"row 1, .* yes or no, got 'maybe'"),
     "only positive bags": (both(groups=BAGS.replace(",0", ",1")), [], r"a model that .* class 1 .*explains all"),
     "a pair of an unknown row": (both(groups=PAIRS.replace("p21", "q21")), ["--n-classes", "2"],
@@ -194,7 +162,6 @@ BROKEN = {
     "pairs without ids": (both(PEOPLE.replace("id,", "who,", 1), PAIRS), ["--n-classes", "2"],
         r"people\.csv: no column is named like the ids to which a, b"),
     "pairs of how many classes": (both(groups=PAIRS), [], r"pairwise_similarity does not determine the number"),
-    "pairs of one class": (both(groups=PAIRS), ["--n-classes", "1"], r"there must be at least 2 classes, got 1"),
     "pairs or ranks": (both(groups=PAIRS.replace("similar", "z")), ["--n-classes", "2"],
         r"this may be pairwise_similarity or ordinal_rank"),
     "a relation that is none": (both(groups=RANKS.replace(">=", "~")), ["--n-classes", "3"],

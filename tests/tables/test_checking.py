@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from table_files import PAIRS, PEOPLE, RANKS, WARDS, write, write_parquet
+from table_files import PAIRS, PEOPLE, RANKS, WARDS, write
 
 from unbag.persistence.run_folder import Run
 from unbag.tables import check_tables, fit_tables, make_plan
@@ -96,33 +96,13 @@ def test_relations_are_answers_to_one_question(tmp_path):
 
 
 def test_proportions_become_counts(tmp_path):
-    shares = "ward,ill,well,size\nw0,0.33,0.67,3\nw1,0,1,3\nw2,1,0,3\nw3,0.67,0.33,3\n"
     people = write(tmp_path / "people.csv", PEOPLE)
-    for groups in (shares, "\n".join(line.rsplit(",", 1)[0] for line in shares.splitlines()) + "\n"):
+    for groups, counts in (
+        ("ward,ill,well,size\nw0,0.33,0.67,3\nw1,0,1,3\nw2,1,0,3\nw3,0.67,0.33,3\n", [[1, 2], [0, 3], [3, 0], [2, 1]]),
+        ("ward,ill,well\nw0,1,0\nw1,0,1\nw2,1,0\nw3,0,1\n", [[3, 0], [0, 3], [3, 0], [0, 3]]),
+    ):
         wards = write(tmp_path / "wards.csv", groups)
-        one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
-        assert one.z.tolist() == [[1, 2], [0, 3], [3, 0], [2, 1]]
-    pure = write(tmp_path / "wards.csv", "ward,ill,well\nw0,1,0\nw1,0,1\nw2,1,0\nw3,0,1\n")
-    one = load_tables(make_plan({"instances": people, "groups": pure})).observed[0]
-    assert one.z.tolist() == [[3, 0], [0, 3], [3, 0], [0, 3]]
-
-
-def test_rows_in_any_order_join_their_group(tmp_path):
-    lines = PEOPLE.splitlines()
-    mixed = [lines[0], *lines[1:][::-1]]
-    people, wards = write(tmp_path / "people.csv", "\n".join(mixed) + "\n"), write(tmp_path / "wards.csv", WARDS)
-    one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
-    assert one.groups.ids == ["w0", "w1", "w2", "w3"]
-    assert one.groups.to_tuples().tolist() == [[9, 10, 11], [6, 7, 8], [3, 4, 5], [0, 1, 2]]
-
-
-def test_whole_numbers_and_text_are_matched_with_a_note(tmp_path):
-    columns = {"ward": [0, 0, 1, 1], "x": [1.0, 2.0, 3.0, 5.0], "born": ["a", "b", "a", "c"]}
-    people = write_parquet(tmp_path / "people.parquet", columns)
-    wards = write(tmp_path / "wards.csv", "ward,ill,well\n1,1,1\n0,2,0\n")
-    checked = check_tables(make_plan({"instances": people, "groups": wards}))
-    assert checked.worst() == "clean"
-    assert "these ids are text, but numbers in" in str(checked.problems[0])
+        assert load_tables(make_plan({"instances": people, "groups": wards})).observed[0].z.tolist() == counts
 
 
 def test_groups_by_day_and_rows_of_other_sets(tmp_path):
@@ -133,15 +113,6 @@ def test_groups_by_day_and_rows_of_other_sets(tmp_path):
     checked = check_tables(make_plan({"instances": people, "groups": wards, "also": [pairs]}))
     assert checked.worst() == "clean"
     assert "1 row is left out, first row 13" in str(checked.problems)
-
-
-def test_groups_of_different_sizes_keep_their_rows(tmp_path):
-    people = write(tmp_path / "people.csv", "ward,x\nb,1\na,2\nc,9\nb,3\nb,7\nc,8\n")
-    wards = write(tmp_path / "wards.csv", "ward,ill,well\nc,1,1\na,0,1\nb,2,1\n")
-    one = load_tables(make_plan({"instances": people, "groups": wards})).observed[0]
-    assert one.groups.offsets.tolist() == [0, 2, 3, 6]
-    assert one.groups.members.tolist() == [2, 5, 1, 0, 3, 4]
-    assert one.z.tolist() == [[1, 1], [0, 1], [2, 1]]
 
 
 TWO = {"n_classes": 2}

@@ -89,15 +89,6 @@ def test_a_later_run_reads_the_rows_of_an_earlier_one(runs):
     assert any("examined in 240 of 240 rows" in one.message for one in runs["again"].problems)
 
 
-def test_rows_of_a_group_are_side_by_side(runs, files):
-    (path,) = (files / "rows").glob("*/rows.npy")
-    table = people()
-    order = np.argsort(table["group"].to_numpy(), kind="stable")
-    ages = table["age"].to_numpy()[order]
-    known = ~np.isnan(ages)
-    assert np.array_equal(np.load(path)[known, 0], ages[known])
-
-
 def test_labels_of_groups_are_written_alike(runs, files):
     outs = [files / f"{name}.parquet" for name in ("memory-labels", "disk-labels")]
     for name, out in zip(("memory", "disk"), outs, strict=True):

@@ -12,12 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
-from pydantic_core import to_json
 
 from unbag._utils.problems import TableError, raise_errors
 from unbag.data.columns import Table, as_categories, plain_types
-from unbag.data.features import Preparation, Tally, feature_problems, find_number_texts, fit_preparation, kind_of
+from unbag.data.features import feature_problems, find_number_texts, fit_preparation
 
 FILE = Path("people.csv")
 
@@ -71,32 +69,6 @@ def test_the_encoding_is_that_of_plain_loops(train, new):
     assert preparation.encode(as_table(new)).shape[1] == len(preparation.encoded_names)
 
 
-@given(rows_strategy)
-def test_a_preparation_is_the_same_after_saving(rows):
-    names = ["age", "town"]
-    columns = {"age": pa.array([row["age"] for row in rows], pa.float64())}
-    columns["town"] = pa.array([row["town"] for row in rows], pa.string())
-    preparation = fit_preparation(table(**columns), names)
-    assert TypeAdapter(Preparation).validate_json(to_json(preparation)) == preparation
-
-
-def test_missing_numbers_stay_missing():
-    table = Table(FILE, pa.table({"age": [30, None, 50], "town": ["Bonn", None, "Ulm"], "ill": [True, None, False]}))
-    preparation, tally = fit_preparation(table, ["age", "town", "ill"]), Tally()
-    nan = float("nan")
-    expected = [[30, 1, 0, 0, 1], [nan, 0, 0, 1, nan], [50, 0, 1, 0, 0]]
-    np.testing.assert_array_equal(preparation.encode(table, tally), expected)
-    assert not tally.filled
-
-
-def test_what_training_rows_did_not_have_is_counted():
-    preparation = fit_preparation(table(age=[1.0, 3.0], town=["Bonn", "Ulm"]), ["age", "town"])
-    tally = Tally()
-    X = preparation.encode(table(age=[None, 2.0], town=["Paris", None]), tally)
-    np.testing.assert_array_equal(X, [[math.nan, 0, 0], [2, 0, 0]])
-    assert (tally.unknown, tally.filled) == ({"town": 2}, {"age": 1})
-
-
 def test_booleans_numbers_as_categories_and_dictionaries():
     given_table = table(
         smoker=[True, None, False],
@@ -112,12 +84,6 @@ def test_booleans_numbers_as_categories_and_dictionaries():
     ]
     expected = [[1, 1, 0, 0, 0, 1, 1, 1, 0], [math.nan, 0, 1, 0, 0, 1, 2, 0, 1], [0, 0, 0, 1, 1, 0, 3, 1, 0]]
     np.testing.assert_array_equal(preparation.encode(given_table), expected)
-
-
-def test_decimals_and_fractions_as_categories():
-    assert kind_of(plain_types(pa.table({"x": pa.array([1], pa.decimal128(5, 2))}), "f").column("x")) == "number"
-    fractions = fit_preparation(table(x=pa.array([0.5, 1.5]).dictionary_encode()), ["x"])
-    assert fractions.encoded_names == ["x = 0.5", "x = 1.5"]
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e39])
@@ -158,14 +124,6 @@ def test_dates_may_be_text_when_predicting_and_nothing_else():
     numbers = fit_preparation(table(age=[1.0]), ["age"])
     with pytest.raises(TableError, match=r"row 2, column age: the column held numbers .*date\(1970, 1, 2\) here"):
         numbers.encode(table(age=[None, datetime.date(1970, 1, 2)]))
-
-
-@pytest.mark.parametrize("value", [datetime.time(12), datetime.timedelta(1)])
-def test_times_are_no_feature(value):
-    with pytest.raises(
-        TableError, match=r"column time: the column holds times .*; leave it out, or convert them to numbers"
-    ):
-        raise_errors(feature_problems(table(time=[value]), "time"))
 
 
 def test_a_piece_of_a_column_has_the_categories_of_the_whole():

@@ -40,29 +40,10 @@ def test_a_column_of_weights_counts_rows_as_often(name, n_groups, tmp_path):
         assert one["sets"][0]["likelihood"][figure] == pytest.approx(same["sets"][0]["likelihood"][figure], abs=1e-4)
     assert one["sets"][0]["weights"] == [1.0, 3.0]
     assert "weighted by how often" in one["inputs"]["observations"][0]
+    observed = (tmp_path / "people.csv", tmp_path / f"{name}.csv")  # without weights
+    succeed("disaggregate", tmp_path / "run0", *observed, "--out", tmp_path / "labels.csv")
     succeed("report", tmp_path / "run0")
     assert "Means are weighted, with weights from 1 to 3" in (tmp_path / "run0" / "report.html").read_text()
-
-
-def test_weights_in_a_file_of_settings_and_beside_other_files(tmp_path):
-    blobs(tmp_path)
-    weighted, _ = add_weights(tmp_path / "counts.csv", [1, 2] * 20)
-    settings = write(
-        tmp_path / "fit.toml",
-        f'instances = "people.csv"\ngroups = "{weighted.name}"\ngroup_weight = "how often"\n'
-        'epochs = 2\nmodel = "linear"\nout = "run"\n'
-        'also = [{file = "pairs.csv", aggregate = "pairwise_similarity"}]\n',
-    )
-    succeed("fit", "--config", settings)
-    content = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert [one["group_weight"] for one in content["plan"]["sources"]] == ["how often", None]
-    sets = json.loads((tmp_path / "run" / "summary.json").read_text())["sets"]
-    assert [one["weights"] for one in sets] == [[1.0, 2.0], None]
-    # Other groups need no weights.
-    found = call(
-        "disaggregate", tmp_path / "run", tmp_path / "people.csv", tmp_path / "counts.csv", "--out", tmp_path / "d.csv"
-    )
-    assert found.exit_code == 0, found.output
 
 
 @pytest.mark.parametrize(

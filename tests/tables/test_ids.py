@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -72,8 +71,3 @@ def test_spellings_that_may_mean_the_same():
         assert find_similar(pa.scalar(spelling), known).startswith(f"{spelling!r} here may be {meant!r} there")
     assert find_similar(pa.scalar("south"), known) is None
     assert find_similar(pa.scalar(7), pa.array([7])) is None
-
-
-def test_a_million_ids_are_found_at_once():
-    ids = np.arange(1_000_000)
-    assert (find(pa.array(ids), pa.array(ids[::-1].copy())) == ids[::-1]).all()

@@ -47,10 +47,6 @@ SOURCES = {
         lines("a,b,c,closer", [(a, b, c, int(Y[a] == Y[b] != Y[c])) for a, b, c in PAIRS]),
         {"n_classes": 2, "aggregate": "triplet_comparison"},
     ),
-    "ordinal triplets": (
-        lines("a,b,c,closer", [(a, b, c, int(abs(Y[a] - Y[b]) < abs(Y[a] - Y[c]))) for a, b, c in PAIRS]),
-        {"n_classes": 2, "aggregate": "ordinal_triplet"},
-    ),
 }
 WRONG = Y.copy()
 WRONG[::5] ^= 1  # a feature that is right in four of five rows
@@ -73,22 +69,18 @@ LEAKS = {
     "class names": ("counts", NAMES, "160 of 160 values are names of classes ('ill', 'well')"),
     "class names in other letters": ("counts", [f" {one.upper()} " for one in NAMES], "are names of classes"),
     "class names of few rows": ("counts", [*NAMES[:80], *[""] * 80], "80 of 160 values are names of classes"),
-    "class numbers": ("counts", 1 - Y, "counted in each group, give the counts of the classes in all 40 groups"),
     "other numbers": ("counts", 7 + 3 * Y, "give the counts of the classes in all 40 groups"),
-    "other words": ("counts", np.where(Y, "b", "a"), "give the counts of the classes in all 40 groups"),
     "class numbers beside rounded counts": ("rounded", 1 - Y, "counted in each group, fit the counts of the classes"),
     "missing means well": ("counts", np.where(Y, "", "x"), "give the counts of the classes in all 40 groups"),
     "several codes of a class": ("counts", [f"{y}{n % 3}" for n, y in enumerate(Y)], "less than once in 1e+09 times"),
     "the class in bags": ("bags", Y, "its maximum is at least 1 in all"),
     "the class turned in bags": ("bags", 5 - 2 * Y, "its minimum is at most 3 in all"),
     "a score in bags": ("bags", Y + RNG.uniform(0, 0.5, len(Y)).round(3), "its maximum is at least 1"),
-    "true and false in bags": ("bags", np.where(Y, "true", "false"), "its maximum is at least 1 in all"),
     "words in bags": ("bags", np.where(Y, "bad", np.where(X > 0, "good", "fair")), "'bad' is in all"),
     "other words in bags": ("bags", np.where(Y, np.where(X > 1, "p", "q"), "fine"), "'fine' is not alone in all"),
     "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 observations"),
     "the class in ranks": ("ranks", 9 - Y, "its 2 values, taken for classes, give all 60 observations"),
     "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
-    "the class in ordinal triplets": ("ordinal triplets", Y, "taken for classes, give all 60 observations"),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
     "ids in any order": (
         "counts",
@@ -100,7 +92,6 @@ LEAKS = {
         np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED],
         "a different whole number in every",
     ),
-    "ids as floats": ("counts", [f"{n}.0" for n in SHUFFLED], "a different whole number in every one of 160 rows"),
     "codes": ("counts", [f"K{n}" for n in SHUFFLED], "the column has a different text in every one of 160 rows"),
     "the row id": ("counts", np.arange(160), "the column is the id of the row, as in column id"),
     "the group id": ("bags", [f"g{g}" for g in GROUP], "the column is the id of the group, as in column group"),

@@ -121,11 +121,6 @@ def test_bounds_are_those_of_all_counts_that_would_be_written_so(counts, unit, d
         assert low[0, place] <= counts[place] <= high[0, place]
 
 
-def test_three_classes_rounded_so_that_they_do_not_add_up(tmp_path):
-    one, _ = observed(tmp_path, "ward,few,some,many\nw0,33,33,33\nw1,17,17,67\n", (300, 6))
-    assert one.z.tolist() == [[100, 100, 100], [1, 1, 4]]  # each is 98 to 100, and only one sum is 300
-
-
 def test_decimal_commas_and_thousands(tmp_path):
     one, _ = observed(tmp_path, "ward;ill;well;n\nw0;0,250;0,750;1.200\nw1;0,5;0,5;1.000\n", (1200, 1000))
     assert one.z.tolist() == [[300, 900], [500, 500]]
@@ -169,11 +164,6 @@ def test_a_number_with_two_readings_is_refused_with_both(number, options, tmp_pa
         f"{float(number.replace(',', '.')):g}, and no other cell decides; name the decimal separator with "
         "--decimal . or --decimal ,"
     ]
-
-
-def test_the_mark_that_is_given_decides(tmp_path):
-    one, _ = observed(tmp_path, "ward;ill;well\nw0;1,000;*\nw1;10;90\n", (2000, 100), decimal=".")
-    assert one.z.tolist() == [[1000, 1000], [10, 90]]
 
 
 def test_bounds_and_what_is_unknown(tmp_path):
@@ -286,13 +276,10 @@ BAD = {
         "row 2: 0 to 2 members of group 'w1' are counted, but it has 3 members"),
     "a size below the rows": ("ward,ill,well,n\nw0,1,2,3\nw1,1,1,2\nw2,1,2,3\n", {"missing_members": True},
         "row 2, column n: group 'w1' has 2 members by this column, but 3 rows; the size cannot be smaller"),
-    "no size": ("ward,ill,well,n\nw0,1,2,3\nw1,1,2,\nw2,1,2,3\n", {}, "row 2, column n: the size of group 'w1' must"),
     "a negative count": ("ward,ill,well\nw0,1,2\nw1,-1,4\nw2,1,2\n", {}, "column ill: -1 is negative; .* with --noise"),
     "a dash": ("ward,ill,well\nw0,1,2\nw1,-,3\nw2,1,2\n", {}, "row 2, column ill: '-' is 0 in some .*; write 0, or"),
     "a scale of zero": ("ward,ill,well,s\nw0,1,2,1\nw1,0,3,0\nw2,1,2,1\n", {"noise": "laplace", "noise_scale": ["s"]},
         "row 2, column s: 0 is not a scale of noise"),
-    "no scale": ("ward,ill,well,s\nw0,1,2,1\nw1,0,3,nan\nw2,1,2,1\n", {"noise": "laplace", "noise_scale": ["s"]},
-        "row 2, column s: 'nan' is not a scale of noise, which must be a positive number"),
     "fractions with whole noise": ("ward,ill,well\nw0,1,2\nw1,0.5,3\nw2,1,2\n", {"noise": "geometric:1"},
         "row 2, column ill: 0.5 is not a whole number"),
     "bounds with noise": ("ward,ill,well\nw0,1,2\nw1,<5,3\nw2,1,2\n", {"noise": "laplace:1"},
@@ -301,8 +288,6 @@ BAD = {
         "row 2, column ill: 2 is shown, although counts below 5 are suppressed by --suppressed-below"),
     "no multiple": ("ward,ill,well\nw0,0,3\nw1,2,0\nw2,0,3\n", {"rounded_to": 3}, "ill: 2 is not a multiple of 3"),
     "some signs": ("ward,ill,well\nw0,33%,67\nw1,0%,100\nw2,0,1\n", {}, r"row 1, column ill: '33%' has a %, unlike 3"),
-    "a sign that is left out": ("ward,ill,well\nw0,33%,67%\nw1,0,100%\nw2,0%,100\n", {},
-        r"row 3, column well: '100' has no %, unlike 3 of 4 numbers; write all of them alike"),
     "signs and another unit": ("ward,ill,well\nw0,33%,67%\nw1,0%,100%\nw2,0%,100%\n", {"unit": "counts"},
         "numbers have a %, but --unit is counts"),
     "no unit": ("ward,ill,well\nw0,3.5,6\nw1,1.5,3\nw2,0.5,1\n", {}, "neither whole counts, .* the first adds up to"),
@@ -327,15 +312,12 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
     ("options", "sentence"),
     [
         ({"noise": "laplace:0"}, "a colon and a positive scale, as in laplace:2.5; got 'laplace:0'"),
-        ({"noise": "laplace:-1"}, "a positive scale"),
         ({"noise": "laplace:nan"}, "a positive scale"),
         ({"noise": "normal:1"}, "noise must be one of laplace, gaussian"),
         ({"noise": "laplace"}, "the scale of laplace noise must be given in one way"),
         ({"noise": "laplace:1", "epsilon": 1.0, "sensitivity": 1.0}, "must be given in one way"),
         ({"noise": "laplace", "epsilon": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
-        ({"noise": "laplace", "sensitivity": 1.0}, "--epsilon together with --sensitivity, by how much one person"),
         ({"epsilon": 1e-300, "sensitivity": 1.0}, "--epsilon 1e-300 with --sensitivity 1 is noise of scale 1e+300"),
-        ({"epsilon": 5e-324, "sensitivity": 1.0}, "is noise of scale inf, which leaves no information in any count"),
         ({"epsilon": 1e300, "sensitivity": 1.0}, "is noise of scale 1e-300, which changes no count"),
         ({"noise": "laplace:1e12"}, "--noise laplace:1e12 is noise of scale 1e+12, which leaves no"),
         ({"noise": "laplace", "epsilon": 0.0, "sensitivity": 1.0}, "--epsilon must be a positive number, got 0"),
@@ -345,7 +327,6 @@ def test_bad_counts_have_a_sentence(name, tmp_path):
         ({"noise_scale": ["s"]}, "--noise-scale applies to noise"),
         ({"noise": "laplace:1", "rounded_to": 5}, "--noise cannot be combined with --rounded-to"),
         ({"rounded_to": -5}, "--rounded-to must be a positive number, got -5"),
-        ({"rounded_to": float("nan")}, "--rounded-to must be a positive number, got nan"),
         ({"suppressed_below": 0}, "--suppressed-below must be a positive number"),
         ({"unit": "percent"}, "--unit must be one of counts proportions percentages and not 'percent'"),
         ({"decimal": ";"}, "--decimal must be one of . , and not ';'"),

@@ -128,7 +128,7 @@ class FittedRun:
         unset = dict.fromkeys(("n_classes", "labelled", "class_shares", "subject", "label", "names"))
         names, features = tuple(map(str, self.clf.classes_.tolist())), tuple(self.preparation.names)
         categorical = tuple(name for name in plan.categorical if name in features)
-        columns = {"features": features, "categorical": categorical, "exclude": (), "trust": ()}
+        columns: dict[str, Any] = {"features": features, "categorical": categorical, "exclude": (), "trust": ()}
         return replace(plan.for_files(instances, (source,)), classes=names, **columns, **unset), place
 
 
