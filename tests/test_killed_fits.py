@@ -15,9 +15,8 @@ import pytest
 def test_fits_that_are_killed_end_in_the_same_bits(tmp_path):
     script = Path(__file__).parent / "helpers" / "killed_fits.py"
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "4", "1"], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(script), str(tmp_path), "1"], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert (report["checkpoint"], report["command"], report["at places"]) == (2, 2, 4)
-    assert report["different"] == 0
+    assert report == {"checkpoint": 4, "command": 4, "different": 0}
