@@ -31,13 +31,9 @@ from sklearn.model_selection import (
     cross_val_score,
     cross_validate,
     learning_curve,
-    permutation_test_score,
     train_test_split,
-    validation_curve,
 )
 from sklearn.multiclass import OneVsOneClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import type_of_target
 
 from unbag import Groups
@@ -294,14 +290,6 @@ def test_splits_by_row_are_refused(cv, y):
         GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
 
 
-@pytest.mark.parametrize("cv", [None, 5])
-def test_a_number_of_splits_is_refused_with_advice(cv, y):
-    with pytest.raises(TypeError, match=NO_LABELS):
-        cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
-    with pytest.raises(TypeError, match=NO_LABELS):
-        GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
-
-
 @pytest.mark.parametrize("cv", [StratifiedKFold(5), StratifiedGroupKFold(5)], ids=repr)
 @pytest.mark.filterwarnings("ignore:The groups parameter is ignored", "ignore:The number of unique classes is greater")
 def test_splits_that_look_for_classes_find_one_per_row(cv, y):
@@ -330,13 +318,6 @@ def test_searches_pass(search, y):
     assert search.score(X, y) == 14
 
 
-def test_pipelines_pass(y):
-    pipeline = make_pipeline(StandardScaler(), Reader())
-    assert pipeline.fit(X, y).score(X, y) == 13
-    search = GridSearchCV(pipeline, {"reader__strength": [1.0, 2.0]}, cv=GroupKFold(3), error_score="raise")
-    assert search.fit(X, y, groups=IDS).best_params_ == {"reader__strength": 2.0}
-
-
 def test_a_search_inside_a_validation_needs_groups_twice(y):
     search = GridSearchCV(Reader(), GRID, cv=GroupKFold(2), error_score="raise")
     arguments: dict[str, Any] = {"groups": IDS, "cv": GroupKFold(3), "error_score": "raise"}
@@ -346,13 +327,6 @@ def test_a_search_inside_a_validation_needs_groups_twice(y):
     with config_context(enable_metadata_routing=True):
         routed = cross_validate(search, X, y, cv=GroupKFold(3), error_score="raise", params={"groups": IDS})
     assert routed["test_score"].tolist() == [6, 6, 6]
-
-
-def test_other_validations_pass(y):
-    by_group: dict[str, Any] = {"groups": IDS, "cv": GroupKFold(3)}
-    assert cross_val_predict(Reader(), X, y, **by_group).tolist() == [0] * 60
-    curve = validation_curve(Reader(), X, y, param_name="strength", param_range=[1.0], error_score="raise", **by_group)
-    assert curve[1].tolist() == [[5, 5, 5]]
 
 
 @pytest.mark.parametrize(
@@ -386,12 +360,6 @@ def test_what_numbers_the_rows_of_a_target_before_fit_is_no_target(run: Callable
         run(y)
 
 
-@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "f1_macro"])
-def test_scores_by_name_are_refused_with_advice(scoring, y):
-    with pytest.raises(TypeError, match=NO_LABELS):
-        cross_val_score(Reader(), X, y, groups=IDS, cv=GroupKFold(3), scoring=scoring, error_score="raise")
-
-
 def test_parts_of_a_target_say_so_too_and_its_fields_are_arrays(y):
     for same in (y[[3, 4]], np.take(y, [1, 2]), pickle.loads(pickle.dumps(y)), y.copy()):
         assert is_target(same)
@@ -399,13 +367,3 @@ def test_parts_of_a_target_say_so_too_and_its_fields_are_arrays(y):
             type_of_target(same)
     assert type_of_target(y["group"]) == "multiclass"
     assert type(read_target(y)[1]) is np.ndarray
-
-
-def test_a_permutation_test_changes_no_observation(y):
-    class Unordered(Reader):
-        def fit(self, X: np.ndarray, y: np.ndarray) -> Reader:
-            assert read_target(y)[1].tolist() == OBSERVED[y["z"].ndim][np.unique(y["group"])].tolist()
-            return self
-
-    score, permuted, _ = permutation_test_score(Unordered(), X, y, groups=IDS, cv=GroupKFold(3), n_permutations=3)
-    assert permuted.tolist() == [score] * 3

@@ -2,8 +2,8 @@
 
     python tests/helpers/killed_fits.py FOLDER 7
 
-A process imports everything once and forks a child for every attempt, which kills itself at a place of a write. The same
-fit is then run to its end, and its results are compared with those of a fit that was never killed.
+A process imports everything once and forks a child for every attempt, which kills itself at a place of a write. The
+same fit is then run to its end, and its results are compared with those of a fit that was never killed.
 """
 
 from __future__ import annotations

@@ -61,13 +61,15 @@ def rows_on(X: Rows, device: torch.device | str) -> Rows:
 
 
 class RowSubset:
-    """Some or all rows of a source, as a source that can be read in consecutive parts like a tensor."""
+    """Some or all rows of a source, perhaps transformed when they are read, in consecutive parts like a tensor."""
 
-    def __init__(self, source: RowSource, rows: Tensor | None = None) -> None:
-        self.source = source
+    def __init__(
+        self, source: RowSource, rows: Tensor | None = None, function: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        self.source, self.function, self.device = source, function, source.device
         self.rows = torch.arange(len(source), device=source.device) if rows is None else rows.to(source.device)
-        self.device, self.dtype = source.device, source.dtype
-        self.shape = (len(self.rows), *row_shape(source))
+        self.dtype = source.dtype if function is None else torch.float32
+        self.shape = (len(self.rows), *row_shape(self))
         self.rows_of_block = getattr(source, "rows_of_block", None)
 
     def __len__(self) -> int:
@@ -75,11 +77,12 @@ class RowSubset:
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return rows by their numbers in the subset."""
-        return gather_rows(self.source, self.rows[rows])
+        gathered = gather_rows(self.source, self.rows[rows])
+        return gathered if self.function is None else self.function(gathered)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield consecutive parts of the rows."""
-        return (gather_rows(self.source, part) for part in self.rows.split(size))
+        return (self.gather(part) for part in torch.arange(len(self), device=self.device).split(size))
 
 
 def select_rows(X: Rows, rows: Tensor) -> Tensor | RowSubset:
@@ -87,26 +90,9 @@ def select_rows(X: Rows, rows: Tensor) -> Tensor | RowSubset:
     return gather_rows(X, rows) if isinstance(X, Tensor) else RowSubset(X, rows)
 
 
-class TransformedRows:
-    """Rows in float32 that a function makes of those of a source when they are read."""
-
-    dtype = torch.float32
-
-    def __init__(self, source: RowSource, function: Callable[[Tensor], Tensor]) -> None:
-        self.source, self.function, self.device = source, function, source.device
-        self.rows_of_block = getattr(source, "rows_of_block", None)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def gather(self, rows: Tensor) -> Tensor:
-        """Return rows by their numbers."""
-        return self.function(self.source.gather(rows))
-
-
 def transform_rows(X: Rows, function: Callable[[Tensor], Tensor]) -> Rows:
     """Apply a function to rows, to those of a source when they are read."""
-    return function(X) if isinstance(X, Tensor) else TransformedRows(X, function)
+    return function(X) if isinstance(X, Tensor) else RowSubset(X, function=function)
 
 
 def row_shape(X: Rows) -> tuple[int, ...]:
