@@ -15,6 +15,7 @@ from unbag._kernels.count_paths import sum_paths
 from unbag._kernels.count_states import infer_weighted_states
 from unbag._kernels.lattice import safe_total
 from unbag._kernels.logspace import log_softmax
+from unbag._kernels.moment_matching import normal_log_likelihood
 from unbag._kernels.segments import Segments
 from unbag._kernels.subsets import infer_subsets
 from unbag._kernels.weighted_counts import infer_weighted_counts
@@ -26,8 +27,8 @@ from unbag.aggregates.label_proportions import LabelProportions
 from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
-from unbag.noise import Noise, read_noise
-from unbag.published import HIGH, LOW, MISSING, between, exact, log_weight, noisy, rounded
+from unbag.noise import KINDS, Noise, read_noise
+from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE, between, exact, log_weight, noisy, rounded
 
 Method = Literal["auto", "exact", "normal"]
 
@@ -161,6 +162,19 @@ class PublishedCounts(Aggregate):
             for group, method in zip(which.tolist(), exact_plan.methods, strict=True):
                 plan.methods[group] = method
         return plan
+
+    def smooth_log_likelihood(self, logits: Tensor, segments: Segments, z: Tensor) -> Tensor:
+        """Approximate counts by normal variables where each one is exact, has noise, or is not known at all."""
+        noisy, known = z[..., NOISE] > 0, z[..., LOW] == z[..., HIGH]
+        vacuous = ~noisy & (z[..., LOW] <= 0) & (z[..., HIGH] >= segments.sizes[:, None])
+        if not bool((noisy | known | vacuous).all()) or bool((z[..., MISSING] > 0).any()):
+            return super().smooth_log_likelihood(logits, segments, z)
+        variance = torch.zeros_like(z[..., SCALE])
+        for kind in KINDS.values():
+            of_kind = z[..., NOISE] == kind.code
+            variance[of_kind] = kind.variance(z[..., SCALE][of_kind])
+        counts = torch.where(noisy, z[..., VALUE], z[..., LOW])
+        return normal_log_likelihood(logits, segments, counts, variance.to(logits), ~vacuous)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         missing = n_missing(z)

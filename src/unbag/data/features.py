@@ -11,11 +11,22 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
 
 from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
 from unbag.data.columns import Table, as_categories, is_array, is_missing, read_arrays, whole_numbers
+from unbag.data.sparse_rows import SparseRows
 
 MAX_CATEGORIES = 1000
+"""Texts of a column up to which they are categories, even if each is in few rows."""
+MIN_ROWS_PER_CATEGORY = 10
+"""Mean number of rows of each text, of more than that, from which they are categories rather than ids."""
+WIDE_CATEGORY = 100
+"""Categories of a column beyond which its indicators are worth storing as sparse rows."""
+MAX_DENSE_BYTES = 2**26
+"""Size of a dense table beyond which rows with such a column are sparse."""
 LARGEST = float(np.finfo(np.float32).max)
 
 NUMERIC_TEXT = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
@@ -144,14 +155,37 @@ class Preparation:
         The tally counts values that training rows did not have. ``first_row`` is the number of rows of the file before
         those of the table.
         """
-        tally = tally or Tally()
         X = np.zeros((len(table), len(self.encoded_names)), self.dtype)
-        start = 0
-        for feature in self.features:
-            end = start + len(feature.encoded_names)
-            _encode(feature, table, X[:, start:end], tally, first_row)
-            start = end
+        for start, values in self._encode_features(table, tally, first_row):
+            if values.ndim == 2:
+                X[:, start : start + values.shape[1]] = values
+            else:
+                known = np.flatnonzero(values >= 0)
+                X[known, start + values[known]] = 1
         return X
+
+    def encode_rows(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> Tensor | SparseRows:
+        """Return the rows of a table: sparse if a column has many categories, and the dense matrix would be large."""
+        shape = len(table), len(self.encoded_names)
+        wide = any(len(feature.values) > WIDE_CATEGORY for feature in self.features)
+        if not wide or shape[0] * shape[1] * self.dtype.itemsize <= MAX_DENSE_BYTES:
+            return torch.from_numpy(self.encode(table, tally, first_row))
+        parts = []
+        for start, values in self._encode_features(table, tally, first_row):
+            width = values.shape[1] if values.ndim == 2 else 1
+            rows, columns = np.repeat(np.arange(shape[0]), width), np.tile(np.arange(width), shape[0])
+            if values.ndim == 1:
+                rows, columns = np.flatnonzero(values >= 0), values[values >= 0]
+            parts.append((rows, columns + start, values.ravel() if values.ndim == 2 else np.ones(len(rows))))
+        rows, columns, numbers = map(np.concatenate, zip(*parts, strict=True))
+        return SparseRows(csr_array((numbers, (rows, columns)), shape=shape))
+
+    def _encode_features(self, table: Table, tally: Tally | None, first_row: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the first column of each feature, and its values; see :func:`_encode`."""
+        tally, start = tally or Tally(), 0
+        for feature in self.features:
+            yield start, _encode(feature, table, tally, first_row)
+            start += len(feature.encoded_names)
 
 
 def fit_preparation(table: Table, names: Sequence[str], rows: np.ndarray | None = None) -> Preparation:
@@ -191,7 +225,7 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
     elif pa.types.is_null(column.type) or bool(is_missing(column).all()):
         yield Problem("error", f"the column has no values at all; {leave_out}", table.file, None, name)
     elif kind_of(column) == "category":
-        if (distinct := pc.count_distinct(column).as_py()) > MAX_CATEGORIES:
+        if (distinct := pc.count_distinct(column).as_py()) > max(MAX_CATEGORIES, len(column) / MIN_ROWS_PER_CATEGORY):
             example = column.drop_null()[0].as_py()
             message = f"the column holds {distinct:,} different texts, for example {example!r}: ids or free text"
             text = Problem("error", f"{message}, not categories; {leave_out}", table.file, None, name)
@@ -262,24 +296,21 @@ def _fit(table: Table, name: str, rows: np.ndarray | None) -> Feature:
     return Feature(name, kind, has_missing=bool(is_missing(column).any()))
 
 
-def _encode(feature: Feature, table: Table, out: np.ndarray, tally: Tally, first_row: int) -> None:
-    """Write the columns of a feature."""
+def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.ndarray:
+    """Return the numbers of a feature, ``(rows, width)``, or of each row its category, ``(rows,)``, -1 if unknown."""
     column = table.column(feature.name)
 
     def fail_in_row(row: int, message: str) -> TableError:
         return fail(message, table.file, first_row + row + 1, feature.name)
 
     if feature.kind == "array":
-        out[:] = read_arrays(column, feature.width, table.file, first_row, feature.name)
-        return
+        return read_arrays(column, feature.width, table.file, first_row, feature.name)
     if is_array(column.type) and column.null_count == len(column):
         column = pa.nulls(len(column), pa.string())
     if feature.kind == "category" and not is_array(column.type):
         number = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(feature.values, pa.string())))
-        known = number >= 0
-        out[np.flatnonzero(known), number[known]] = 1
-        tally.unknown += Counter({feature.name: int((~known).sum())})
-        return
+        tally.unknown += Counter({feature.name: int((number < 0).sum())})
+        return number
     if feature.kind == "date" and pa.types.is_string(column.type):
         column = _parse_dates(column)
     is_date = kind_of(column) == "date"
@@ -297,9 +328,9 @@ def _encode(feature: Feature, table: Table, out: np.ndarray, tally: Tally, first
     if (too_large := np.abs(numbers) > LARGEST).any():
         row = int(too_large.argmax())
         raise fail_in_row(row, f"{numbers[row]} is infinite or too large; correct it, or leave it empty")
-    out[:, 0] = numbers
     if not feature.has_missing:
         tally.filled += Counter({feature.name: int(np.isnan(numbers).sum())})
+    return numbers[:, None]
 
 
 def _parse_dates(text: pa.Array) -> pa.Array:

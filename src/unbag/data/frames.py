@@ -20,7 +20,8 @@ from unbag._utils.problems import NAMED
 from unbag.data.columns import Table, plain_types
 from unbag.data.features import Preparation, Tally, feature_problems, find_number_texts, fit_preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import gather_rows
+from unbag.data.row_source import gather_rows, select_rows
+from unbag.data.sparse_rows import SparseRows
 
 X_FILE = Path("X")
 """Name of the table in messages; its rows are counted from 1."""
@@ -41,7 +42,8 @@ class EncodedRows:
 
     def take(self, which: np.ndarray) -> EncodedRows:
         """Return selected rows, in memory."""
-        return EncodedRows(gather_rows(self.rows, torch.from_numpy(which)), self.preparation)
+        take = select_rows if isinstance(self.rows, SparseRows) else gather_rows
+        return EncodedRows(take(self.rows, torch.from_numpy(which)), self.preparation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ def _describe_unreadable(X: Any, error: Exception) -> str:
     return f"X cannot be read: {error}; convert each column to numbers or to text"
 
 
-def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups], *, checked: bool) -> Tensor:
+def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups], *, checked: bool) -> Tensor | SparseRows:
     """Fit the encoding of a table to the rows in groups, and return all rows encoded.
 
     Columns that cannot be features raise an error, unless they were checked before.
@@ -100,12 +102,12 @@ def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups], *,
             warnings.warn(str(problem), UnbagWarning, stacklevel=4)
     members = np.unique(np.concatenate([g.members.numpy(force=True) for g in groups]))
     estimator.preparation_ = fit_preparation(table, table.names, members)
-    rows = torch.from_numpy(estimator.preparation_.encode(table))
+    rows = estimator.preparation_.encode_rows(table)
     estimator.input_shape_ = tuple(rows.shape[1:])
     return rows
 
 
-def encode_frame(estimator: Any, X: Any) -> Tensor:
+def encode_frame(estimator: Any, X: Any) -> Tensor | SparseRows:
     """Encode new rows; an array is a table with the columns of fit."""
     names, tally = estimator.preparation_.names, Tally()
     if (table := read_frame(X)) is None:
@@ -114,7 +116,7 @@ def encode_frame(estimator: Any, X: Any) -> Tensor:
     else:
         validate_data(estimator, X, reset=False, skip_check_array=True)
         data = table.data.rename_columns(names)  # scikit-learn has accepted other names, by order
-    rows = torch.from_numpy(estimator.preparation_.encode(Table(X_FILE, data), tally))
+    rows = estimator.preparation_.encode_rows(Table(X_FILE, data), tally)
     for problem in tally.as_problems(str(X_FILE)):
         warnings.warn(str(problem), UnbagWarning, stacklevel=5)
     return rows

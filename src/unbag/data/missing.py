@@ -8,6 +8,8 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
+from unbag.data.sparse_rows import SparseRows, Table
+
 
 def find_missing(parts: Iterable[Tensor]) -> Tensor:
     """Return the numbers of the columns with a missing value, from consecutive parts of a table; none for images."""
@@ -15,7 +17,7 @@ def find_missing(parts: Iterable[Tensor]) -> Tensor:
     return torch.stack(flags).any(0).nonzero().flatten().cpu() if flags else torch.empty(0, dtype=torch.int64)
 
 
-def fill_missing(X: Tensor, columns: Tensor) -> Tensor:
+def fill_missing(X: Table, columns: Tensor) -> Table:
     """Replace missing values by 0, the mean of a scaled column, and append indicator columns.
 
     Parameters
@@ -25,6 +27,8 @@ def fill_missing(X: Tensor, columns: Tensor) -> Tensor:
     columns
         Columns that get an indicator: those with missing values in the training data, from :func:`find_missing`.
     """
+    if isinstance(X, SparseRows):
+        return X.fill_missing(columns)
     missing = X.isnan()
     if not len(columns):  # rows without missing values are not copied; an exported graph cannot depend on values
         return X.masked_fill(missing, 0) if torch.compiler.is_compiling() or bool(missing.any()) else X

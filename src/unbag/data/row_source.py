@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from unbag._utils.checks import describe
+from unbag.data.sparse_rows import SparseRows
 
 Views = Callable[[Tensor], Tensor]
 """From the rows of a step, ``(n, ...)``, of all replicas, to the inputs of the model, ``(n, ...)``: augmentation."""
@@ -85,18 +86,22 @@ class RowSubset:
         return (self.gather(part) for part in torch.arange(len(self), device=self.device).split(size))
 
 
-def select_rows(X: Rows, rows: Tensor) -> Tensor | RowSubset:
-    """Return some rows; those of a source are read later."""
+def select_rows(X: Rows, rows: Tensor) -> Tensor | SparseRows | RowSubset:
+    """Return some rows; those of a source outside of memory are read later."""
+    if isinstance(X, SparseRows):
+        return X.take(rows)
     return gather_rows(X, rows) if isinstance(X, Tensor) else RowSubset(X, rows)
 
 
-def transform_rows(X: Rows, function: Callable[[Tensor], Tensor]) -> Rows:
-    """Apply a function to rows, to those of a source when they are read."""
-    return function(X) if isinstance(X, Tensor) else RowSubset(X, function=function)
+def transform_rows(X: Rows, function: Callable[[Any], Any]) -> Rows:
+    """Apply a function to rows, to those of a source outside of memory when they are read."""
+    return function(X) if isinstance(X, Tensor | SparseRows) else RowSubset(X, function=function)
 
 
 def row_shape(X: Rows) -> tuple[int, ...]:
     """Return the shape of a row."""
+    if isinstance(X, SparseRows):
+        return X.shape[1:]
     first = X[:1] if isinstance(X, Tensor) else gather_rows(X, torch.zeros(1, dtype=torch.int64, device=X.device))
     return tuple(first.shape[1:])
 

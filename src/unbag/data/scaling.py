@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from unbag._utils.checks import describe, format_indices
 from unbag._utils.parts import join
 from unbag.data.row_source import RowSubset
+from unbag.data.sparse_rows import SparseRows
 
 ScalingName = Literal["none", "standard", "table"]
 
@@ -54,14 +56,14 @@ class Scaling(nn.Module):
         return (x - self.shift).mul_(self.factor).to(self.factor.dtype)
 
 
-def fit_scaling(X: Tensor | RowSubset, scaling: ScalingName = "standard") -> Scaling:
+def fit_scaling(X: Tensor | SparseRows | RowSubset, scaling: ScalingName = "standard") -> Scaling:
     """Fit the scaling of a table or of images to training rows.
 
     Parameters
     ----------
     X
         A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``, or validated rows on
-        disk. NaN in a table is ignored.
+        disk. NaN in a table is ignored. Columns of a sparse table are not centred if most of their values are zero.
     scaling
         ``"standard"`` gives each column, or each channel, mean 0 and standard deviation 1, and makes a constant column
         zero. ``"table"`` uses one mean and one standard deviation for all columns. ``"none"`` keeps rows unchanged.
@@ -77,15 +79,20 @@ def fit_scaling(X: Tensor | RowSubset, scaling: ScalingName = "standard") -> Sca
     """
     if scaling not in get_args(ScalingName):
         raise ValueError(f"scaling must be one of {', '.join(get_args(ScalingName))}; got {scaling!r}")
-    if not isinstance(X, Tensor | RowSubset) or len(X.shape) < 2 or math.prod(X.shape) == 0:
+    if not isinstance(X, Tensor | SparseRows | RowSubset) or len(X.shape) < 2 or math.prod(X.shape) == 0:
         raise TypeError(f"X must be a tensor of at least one row and one column, got {describe(X)}")
     if isinstance(X, Tensor):
         check_finite(X.masked_fill(X.isnan(), 0) if X.ndim == 2 and bool(X.isnan().any()) else X)
+    elif isinstance(X, SparseRows):
+        check_finite(X)
     shape = scaling_shape(X.shape[1:])
     channels = shape[0]
     if scaling == "none":
         return Scaling(torch.zeros(shape, device=X.device), torch.ones(shape, device=X.device))
-    mean, deviation = _compute_moments(X, 1 if scaling == "table" else channels)
+    if isinstance(X, SparseRows):
+        mean, deviation = _compute_sparse_moments(X, together=scaling == "table")
+    else:
+        mean, deviation = _compute_moments(X, 1 if scaling == "table" else channels)
     # A column far from zero has to be centred in the precision of its values.
     shift, factor = mean.to(X.dtype if X.dtype == torch.float64 else torch.float32), (1 / deviation).float()
     return Scaling(shift.expand(channels).reshape(shape).clone(), factor.expand(channels).reshape(shape).clone())
@@ -103,10 +110,10 @@ def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
     return (channels,) + (1,) * (len(row_shape) - 1)
 
 
-def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool = False) -> None:
+def check_finite(X: Tensor | SparseRows, names: Sequence[str] | None = None, *, missing: bool = False) -> None:
     """Raise an error that names the columns of a table, or the images, with values that float32 cannot represent.
 
-    With ``missing``, for models that accept NaN and float64, only infinity is an error.
+    With ``missing``, for models that accept NaN and float64, only infinity is an error. NaN in sparse rows is none.
 
     Examples
     --------
@@ -120,6 +127,14 @@ def check_finite(X: Tensor, names: Sequence[str] | None = None, *, missing: bool
         kind, where = ("column", bad.any(0)) if bad.ndim == 2 else ("image", bad.flatten(1).any(1))
         return format_indices(kind, where, str if names is None else lambda place: f"{place} ({names[place]})")
 
+    if isinstance(X, SparseRows):
+        large = X.flag_columns(lambda values: np.abs(values) > np.finfo(np.float32).max)[None]  # NaN is missing
+        if bool(large.any()):
+            raise ValueError(
+                f"X contains infinity, or values too large for float32, in {list_places(large)}; write NaN for missing "
+                "values, or use a larger unit of measurement"
+            )
+        return
     if missing:
         if bool((infinite := X.isinf()).any()):
             raise ValueError(f"X contains infinity in {list_places(infinite)}; write NaN for missing values")
@@ -148,6 +163,28 @@ def _compute_moments(X: Tensor | RowSubset, columns: int) -> tuple[Tensor, Tenso
     # Division by a deviation that consists of rounding errors would make them as large as other columns.
     rounding = MAX_ROUNDING * torch.maximum(high.abs(), low.abs()).double()
     return mean, deviation.where(((high - low).double() > rounding) & (deviation > MIN_DEVIATION), math.inf)
+
+
+def _compute_sparse_moments(X: SparseRows, *, together: bool) -> tuple[Tensor, Tensor]:
+    """Compute shift and deviation of each column, or of all columns together, in float64.
+
+    A column of numbers is centred if most of its values are stored; otherwise few of them would remain zero. The
+    deviation of other columns is the root mean square of values that are not zero: 1 for indicators, so that a ridge
+    penalty shrinks rare categories more than frequent ones.
+    """
+    n, mean, variance = X.moments(without_zeros=True)
+    squares = variance + mean**2
+    if together:
+        deviation = np.full(X.shape[1], (n @ squares / max(n.sum(), 1)) ** 0.5)
+        return torch.zeros(X.shape[1], dtype=torch.float64), torch.from_numpy(deviation)
+    indicator = np.sqrt(variance) <= MAX_ROUNDING * np.abs(mean)
+    centred = (np.bincount(X.matrix.indices, minlength=X.shape[1]) > len(X) / 2) & ~indicator
+    _, mean, variance = X.moments()
+    low, high = (limit(axis=0).toarray() for limit in (X.matrix.nanmin, X.matrix.nanmax))
+    varying = (high - low > MAX_ROUNDING * np.maximum(np.abs(high), np.abs(low))) & ~np.isnan(high)
+    deviation = np.sqrt(np.where(centred, variance, squares))
+    deviation[~varying | (deviation <= MIN_DEVIATION)] = math.inf
+    return torch.from_numpy(np.where(centred, mean, 0)), torch.from_numpy(deviation)
 
 
 def _summarise(values: Tensor) -> Tensor:

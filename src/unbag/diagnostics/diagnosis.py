@@ -26,12 +26,12 @@ def read_table(X: Any) -> Tensor:
 
 
 def diagnose_rows(context: Context, X: Rows) -> list[Finding]:
-    """Run the checks of rows, of an excerpt if these are on disk; labels of rows alone have none."""
+    """Run the checks of rows, of an excerpt if these are sparse or on disk; labels of rows alone have none."""
     if all(context.labels) and context.labels:
         return []
     table, sets = excerpt(X, context.sets)
     whole = len(table) == len(X)
-    n_groups = sum(len(s.groups) for s in context.sets)
+    n_groups = context.n_groups or sum(len(s.groups) for s in context.sets)
     subjects = context.subjects if whole else None
     return run_checks("rows", replace(context, X=table.double(), sets=sets, n_groups=n_groups, subjects=subjects))
 

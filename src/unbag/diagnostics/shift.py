@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+from torch import Tensor
 
 from unbag._utils.findings import Finding
 from unbag.data.groups import Groups
+from unbag.data.sparse_rows import SparseRows
 
 # Fewer than one false alarm in so many clean tables; and never below five standard errors.
 CHANCE = 0.01
@@ -33,9 +35,11 @@ class Moments:
     variance: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray) -> Moments:
-        """Return those of a table."""
-        X = np.asarray(X, dtype=np.float64)
+    def of(cls, X: np.ndarray | Tensor | SparseRows) -> Moments:
+        """Compute those of a table."""
+        if isinstance(X, SparseRows):
+            return cls(*X.moments())
+        X = np.asarray(X.cpu() if isinstance(X, Tensor) else X, dtype=np.float64)
         known = ~np.isnan(X)
         n = known.sum(0)
         mean = np.where(known, X, 0).sum(0) / np.maximum(n, 1)

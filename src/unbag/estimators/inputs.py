@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -26,6 +27,7 @@ from unbag.data.frames import EncodedRows, encode_frame
 from unbag.data.groups import Groups
 from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
 from unbag.data.scaling import check_finite
+from unbag.data.sparse_rows import SparseRows
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_by_answer, weights_of_groups
 from unbag.learners.base import ROWS_AT_ONCE, is_network, name_of
@@ -105,7 +107,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         estimator.preparation_ = None
     if isinstance(X, EncodedRows):
         return _read_encoded(estimator, X, reset=reset)
-    if isinstance(X, RowSource) and not isinstance(X, Tensor):
+    if isinstance(X, RowSource) and not isinstance(X, Tensor | SparseRows):
         return _read_source(estimator, X, reset=reset)
     if estimator.preparation_ is not None:
         return encode_frame(estimator, X)
@@ -113,13 +115,16 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
     raise_if_masked(X, "X")
     try:
-        array = validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, allow_nd=True)
+        array = validate_data(
+            estimator, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, allow_nd=True
+        )
         precise = np.result_type(array.dtype, np.float32).itemsize > 4
-        array = np.require(array, np.float64 if precise else np.float32, ["C", "W"])
+        dtype = np.float64 if precise else np.float32
+        array = array.astype(dtype) if issparse(array) else np.require(array, dtype, ["C", "W"])
     except (TypeError, ValueError):
         _raise_if_text(X)
         raise
-    rows = torch.from_numpy(array)
+    rows = SparseRows(array) if issparse(array) else torch.from_numpy(array)
     _validate_shape(estimator, rows, reset=reset)
     check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=rows.ndim == 2)
     return rows
@@ -134,7 +139,7 @@ def _validate_shape(estimator: Any, rows: Rows, *, reset: bool) -> None:
 
 
 def _read_encoded(estimator: Any, X: EncodedRows, *, reset: bool) -> Rows:
-    rows = X.rows if isinstance(X.rows, Tensor) else _read_source(estimator, X.rows, reset=reset)
+    rows = X.rows if isinstance(X.rows, Tensor | SparseRows) else _read_source(estimator, X.rows, reset=reset)
     _validate_shape(estimator, rows, reset=reset)
     if reset:
         estimator.preparation_, estimator.n_features_in_ = X.preparation, len(X.preparation.names)

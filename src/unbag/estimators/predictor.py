@@ -25,8 +25,9 @@ from unbag.aggregates.symmetry import Symmetry
 from unbag.data.bags import is_list_of_bags, join_bags
 from unbag.data.features import Preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, select_rows
+from unbag.data.row_source import Rows, gather_rows, select_rows, transform_rows
 from unbag.data.scaling import Scaling
+from unbag.data.sparse_rows import SparseRows
 from unbag.data.targets import is_target
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.ensemble import Estimate, Mixture, Performance
@@ -78,7 +79,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
         return tags
 
     def predict_proba(self, X: Any) -> Any:
@@ -150,8 +151,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             raise TypeError("groups is missing: pass unbag.Groups or an id for each row, or X as a list of arrays")
         if self.bag_model_ is not None:
             bags = self._read_observations([1] * len(groups) if z is None else z, groups, len(log_probs))[0]
-            rows = self._read_rows(X)
-            assert isinstance(rows, Tensor)
+            rows = gather_rows(self._read_rows(X), torch.arange(len(log_probs)))
             return self.bag_model_.predict(scale(self.scaling_, rows), log_probs, bags)
         if z is not None:
             sets = self._read_observations(z, groups, len(log_probs))
@@ -232,7 +232,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         rows = self._read_rows(X)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        moments = reduce(add, (Moments.of(part.numpy(force=True)) for part in split_rows(rows, MAX_ROWS)))
+        parts = [rows] if isinstance(rows, SparseRows) else split_rows(rows, MAX_ROWS)
+        moments = reduce(add, map(Moments.of, parts))
         return [*find_shift(self.feature_statistics_, moments, self._column_names())]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -322,7 +323,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Return the log-probabilities of chosen rows, by the models of one fold or of all."""
         predict = self.mixture_.log_probs if fold is None else partial(self.mixture_.fold_log_probs, fold=fold)
         rows = rows if which is None else select_rows(rows, which)
-        log_probs = (predict(scale(self.scaling_, part)) for part in split_rows(rows, MAX_ROWS))
+        parts = rows.split(MAX_ROWS) if isinstance(rows, SparseRows) else split_rows(rows, MAX_ROWS)
+        log_probs = (predict(transform_rows(part, partial(scale, self.scaling_))) for part in parts)
         return join((part.double().log_softmax(1) for part in log_probs), len(rows))[:, self.class_order_]
 
     def _has_several_sets(self) -> bool:

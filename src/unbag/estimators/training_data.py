@@ -18,6 +18,7 @@ from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, row_shape, select_rows, transform_rows
 from unbag.data.scaling import Scaling, fit_scaling
+from unbag.data.sparse_rows import SparseRows, Table
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
 from unbag.estimators.class_matching import match_classes
@@ -133,8 +134,10 @@ def _align_classes(first: Tensor, second: Tensor, symmetry: Symmetry) -> np.ndar
     return match_classes((first.T @ second).numpy(), symmetry)
 
 
-def scale(scaling: Scaling, rows: Tensor) -> Tensor:
+def scale(scaling: Scaling, rows: Table) -> Table:
     """Scale rows and clip outliers."""
+    if isinstance(rows, SparseRows):
+        return rows.scale(scaling.shift, scaling.factor, MAX_DEVIATIONS)
     return scaling(rows).float().clamp_(-MAX_DEVIATIONS, MAX_DEVIATIONS)
 
 

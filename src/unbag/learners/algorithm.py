@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, Views, row_shape, rows_on, transform_rows
+from unbag.data.row_source import Rows, RowSubset, Views, row_shape, rows_on, transform_rows
+from unbag.data.sparse_rows import SparseRows
 from unbag.learners.architectures import MakeModel
 from unbag.learners.base import split_rows
 from unbag.learners.network import Architecture, NetworkModel
@@ -139,7 +140,8 @@ class _UntilTimeIsUp:
 
 def _move(problem: Problem, missing: Tensor, device: str) -> tuple[Rows, list[Observations]]:
     """Return rows without missing values, and the observations, on a device."""
-    rows = transform_rows(rows_on(problem.X, device), partial(fill_missing, columns=missing))
+    X = RowSubset(problem.X) if isinstance(problem.X, SparseRows) else problem.X  # dense when it is read
+    rows = transform_rows(rows_on(X, device), partial(fill_missing, columns=missing))
     return rows, [s.to(device) for s in problem.sets]
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unbag.data.missing import fill_missing, find_missing
 from unbag.data.row_source import gather_rows
+from unbag.data.sparse_rows import SparseRows, Table
 from unbag.learners.base import split_rows
 from unbag.learners.problem import Problem
 
@@ -58,11 +60,13 @@ class Columns(FeatureMap):
     @classmethod
     def fit(cls, problem: Problem, seed: int = 0) -> Columns:
         """Find the columns with missing values."""
+        if isinstance(problem.X, SparseRows):
+            return cls(problem.X.flag_columns(np.isnan).nonzero().flatten())
         return cls(find_missing(part.flatten(1) for part in split_rows(problem.X)))
 
-    def __call__(self, X: Tensor) -> Tensor:
-        """Return the columns and indicators."""
-        return fill_missing(X.flatten(1), self.missing)
+    def __call__(self, X: Table) -> Table:
+        """Return the columns and indicators, sparse for sparse rows."""
+        return fill_missing(X if isinstance(X, SparseRows) else X.flatten(1), self.missing)
 
 
 @register_feature_map

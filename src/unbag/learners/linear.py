@@ -12,8 +12,9 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from unbag.data.row_source import Rows
+from unbag.data.sparse_rows import SparseRows
 from unbag.learners.base import map_rows, register_model, split_rows
-from unbag.learners.features import FEATURE_MAPS, FeatureMap, MakeFeatures
+from unbag.learners.features import FEATURE_MAPS, Columns, FeatureMap, MakeFeatures
 from unbag.learners.modules import Features, make_linear
 from unbag.learners.problem import Problem, Watch
 
@@ -21,7 +22,8 @@ MAX_CACHED_VALUES = 2**27
 """Features beyond which they are computed again in each pass rather than kept: 512 MiB."""
 HISTORY_SIZE = 12
 MIN_RELATIVE_DECREASE = 1e-4
-"""Of the loss in an iteration; the penalty of the next model matters more than the last digits of this one."""
+"""Decrease of the loss in an iteration, relative to the gain over a constant model, below which it is the last: where
+noise is most of the loss, a part of the loss itself would end the search at the start."""
 
 SYMMETRY_BREAKING = 0.1
 """Standard deviation of random initial weights: where observations leave classes unnamed, equal weights are a saddle
@@ -41,7 +43,9 @@ class LinearModel:
 
     def outputs(self, X: Rows) -> Tensor:
         """Return the outputs for rows."""
-        return map_rows(lambda part: torch.addmm(self.weight[-1], self.features(part), self.weight[:-1]), X)
+        if isinstance(X, SparseRows) and isinstance(self.features, Columns):
+            return _multiply(self.features(X), self.weight)
+        return map_rows(lambda part: _multiply(self.features(part), self.weight), X)
 
     def to_module(self) -> nn.Module:
         """Return the model as a module from rows to outputs."""
@@ -87,17 +91,35 @@ class Linear:
         weight[-1] = problem.constant_outputs
         targets = problem.targets(start)
 
-        def risk(outputs: Tensor) -> Tensor:
-            return problem.labels.risk(outputs, targets).sum()
+        constant = problem.constant_outputs.expand(len(problem.rows), -1)
 
-        def negative_log_likelihood(outputs: Tensor) -> Tensor:
-            return -problem.smooth_log_likelihood(outputs)
+        def risk(outputs: Tensor) -> Tensor:
+            return problem.labels.risk(outputs, targets).sum() - constant_risk
+
+        def loss(outputs: Tensor) -> Tensor:
+            return constant_log_likelihood - problem.smooth_log_likelihood(outputs)
+
+        constant_risk = problem.labels.risk(constant, targets).sum()
+        constant_log_likelihood = problem.smooth_log_likelihood(constant)
 
         weight = design.minimise(risk, weight, self.ridges[0], self.max_iter, problem.watch)
         weight = _break_symmetry(weight, seed)
         for ridge in self.ridges:
-            weight = design.minimise(negative_log_likelihood, weight, ridge, self.max_iter, problem.watch)
+            weight = design.minimise(loss, weight, ridge, self.max_iter, problem.watch)
             yield LinearModel(features, design.weight_of_features(weight))
+
+
+def _multiply(inputs: Tensor | SparseRows, weight: Tensor) -> Tensor:
+    """Return the outputs for inputs."""
+    if isinstance(inputs, SparseRows):
+        return (inputs @ weight[:-1]).add_(weight[-1])
+    # Products with the transposed weights take a third to an eighth of the time of those with tall matrices.
+    return (weight[:-1].T.contiguous() @ inputs.T).T + weight[-1]
+
+
+def _multiply_transposed(inputs: Tensor | SparseRows, slope: Tensor) -> Tensor:
+    """Return the gradient of weights, without the intercept, from that of outputs."""
+    return inputs.T @ slope if isinstance(inputs, SparseRows) else (slope.T.contiguous() @ inputs).T
 
 
 def _break_symmetry(weight: Tensor, seed: int) -> Tensor:
@@ -119,8 +141,11 @@ class _Design:
     def __init__(self, features: FeatureMap, X: Rows) -> None:
         self.features, self.X = features, X
         self.n_inputs = features(next(split_rows(X, 1))).shape[1]
-        self.basis = self.kept = None
-        if len(X) * self.n_inputs <= MAX_CACHED_VALUES:
+        self.basis = None
+        self.kept: list[Tensor] | list[SparseRows] | None = None
+        if isinstance(X, SparseRows) and isinstance(features, Columns):
+            self.kept = [features(X)]
+        elif len(X) * self.n_inputs <= MAX_CACHED_VALUES:
             inputs = torch.cat([features(part) for part in split_rows(X)])
             if self.n_inputs > 2 * len(X):
                 self.basis, coordinates = torch.linalg.qr(inputs.T)  # (features, rows), (rows, rows)
@@ -131,7 +156,7 @@ class _Design:
         """Return the weights of features, and the intercept, from those of inputs."""
         return weight if self.basis is None else torch.cat([self.basis @ weight[:-1], weight[-1:]])
 
-    def parts(self) -> Iterable[Tensor]:
+    def parts(self) -> Iterable[Tensor] | Iterable[SparseRows]:
         """Return the inputs of consecutive rows."""
         return self.kept or (self.features(part) for part in split_rows(self.X))
 
@@ -149,9 +174,7 @@ class _Design:
 
         def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
             current = torch.from_numpy(values).float().view(weight.shape)
-            # Products with the transposed weights take a third to an eighth of the time of those with tall matrices.
-            transposed = current[:-1].T.contiguous()
-            outputs = torch.cat([(transposed @ part.T).T + current[-1] for part in self.parts()])
+            outputs = torch.cat([_multiply(part, current) for part in self.parts()])
             outputs.requires_grad_()
             value = loss(outputs)
             value.backward()
@@ -161,7 +184,7 @@ class _Design:
             assert outputs.grad is not None
             for part in self.parts():
                 slope = outputs.grad[row : row + len(part)]
-                gradient[:-1] += (slope.T.contiguous() @ part).T
+                gradient[:-1] += _multiply_transposed(part, slope)
                 gradient[-1] += slope.sum(0)
                 row += len(part)
             penalty = 0.5 * ridge * float(current[:-1].double().square().sum())

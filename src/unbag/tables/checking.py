@@ -15,7 +15,7 @@ from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, is_array, is_missing
 from unbag.data.features import feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
-from unbag.diagnostics import Context, run_checks
+from unbag.diagnostics import Context, diagnose_rows
 from unbag.tables.disk import encode_in_memory, sample_groups
 from unbag.tables.ids import codes_of
 from unbag.tables.leaks import Candidate, measured_columns
@@ -112,11 +112,11 @@ def _examine_rows(loaded: LoadedTables, sample: LoadedTables) -> list[Problem]:
     context = Context(
         [table.checked.counting() for table in sample.observed if table.checked is not None],
         loaded.classes,
-        X=encode_in_memory(sample).rows.double(),
         n_groups=sum(len(table.groups) for table in loaded.observed if table.groups is not None),
         subjects=None if sample.subjects is None else torch.from_numpy(sample.subjects),
     )
-    return as_problems([f for f in run_checks("rows", context) if f.fatal or f.kind not in OF_COLUMNS])
+    findings = diagnose_rows(context, encode_in_memory(sample).rows)
+    return as_problems([f for f in findings if f.fatal or f.kind not in OF_COLUMNS])
 
 
 def _examine_observations(loaded: LoadedTables) -> Iterator[Problem]:

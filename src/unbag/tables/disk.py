@@ -63,7 +63,7 @@ class ColumnTable(Table):
 def encode_in_memory(loaded: LoadedTables) -> EncodedRows:
     """Encode the rows of a plan by what the rows in groups show."""
     preparation = fit_preparation(loaded.instances, loaded.columns.features, loaded.member_rows)
-    return EncodedRows(torch.from_numpy(preparation.encode(loaded.instances)), preparation)
+    return EncodedRows(preparation.encode_rows(loaded.instances), preparation)
 
 
 def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, LoadedTables, np.ndarray]:

@@ -18,6 +18,7 @@ from unbag.data.columns import Table
 from unbag.data.features import Preparation, Tally
 from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
+from unbag.data.row_source import gather_rows
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
 from unbag.tables.files import ROWS_AT_ONCE, CsvFile, TableFile, open_table, parse_text
@@ -101,11 +102,11 @@ class FittedRun:
                     column = piece.column(name).combine_chunks()
                     values = parse_text(column, kinds[name], file.path, name, seen.rows)
                     table = table.set_column(place, name, values)
-            X = self.preparation.encode(Table(file.path, table), seen.tally, seen.rows)
+            X = self.preparation.encode_rows(Table(file.path, table), seen.tally, seen.rows)
             moments = Moments.of(X)
             seen.moments = moments if seen.moments is None else seen.moments + moments
             seen.rows += len(X)
-            yield piece.select(kept), EncodedRows(torch.from_numpy(X), self.preparation)
+            yield piece.select(kept), EncodedRows(X, self.preparation)
         if not seen.rows:
             raise fail("there are no rows, only names of columns", str(file.path))
 
@@ -150,7 +151,7 @@ def read_rows(fitted: FittedRun, file: TableFile, keys: Sequence[str]) -> Rows:
         log_probs = fitted.clf.predict_log_proba(X)
         buffer += log_probs.tobytes()
         kept.append(texts)
-        features += [] if fitted.clf.bag_model_ is None else [X.rows]
+        features += [] if fitted.clf.bag_model_ is None else [gather_rows(X.rows, torch.arange(len(X)))]
     whole = np.frombuffer(buffer, log_probs.dtype).reshape(seen.rows, -1)
     encoded = EncodedRows(torch.cat(features), fitted.preparation) if features else None
     return Rows(Table(file.path, pa.concat_tables(kept)), whole, encoded, seen)

@@ -57,6 +57,7 @@ def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
     """
     numbers, sets = renumber_rows([s.counting() for s in observations])
     rows = X if isinstance(X, Tensor) and len(numbers) == len(X) else select_rows(X, numbers)
+    assert isinstance(rows, Tensor | RowSubset)
     return _HeldOutLikelihood(rows, sets)
 
 
