@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 import unbag
-from unbag import Groups, ImpossibleObservation, PairwiseSimilarity
+from unbag import Groups, ImpossibleObservation, LabelProportions, PairwiseSimilarity
 from unbag.objectives.losses import LOSSES, gce
 from unbag.objectives.risks import NegativeLogLikelihood, UnbiasedRisk
 
@@ -485,3 +485,24 @@ def test_the_checks_of_the_aggregate_come_through(weights, logits, groups, error
     z = [1] * len(groups)
     with pytest.raises(error, match=message):
         UnbiasedRisk(PairwiseSimilarity())(logits, groups, z, weights=weights)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of the compiler
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("loss", [UnbiasedRisk(LabelProportions()), NegativeLogLikelihood(LabelProportions())])
+def test_compiled_steps_have_equal_gradients(loss, backend):
+    groups = Groups.from_sizes([3, 5, 40])
+    X, model = torch.randn(48, 2), torch.nn.Linear(2, 3)
+    z = loss.aggregate.observe(torch.arange(48) % 3, groups, 3)
+
+    def step(X):
+        return loss(model(X), groups, z)
+
+    values, gradients = [], []
+    for function in (step, torch.compile(step, backend=backend)):
+        model.zero_grad()
+        values.append(function(X))
+        values[-1].backward()
+        gradients.append(model.weight.grad.clone())
+    torch.testing.assert_close(values[0], values[1])
+    torch.testing.assert_close(gradients[0], gradients[1])

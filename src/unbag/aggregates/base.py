@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NamedTuple, get_args
+from functools import wraps
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -30,6 +32,24 @@ Impossible = Literal["-inf", "raise"]
 
 MOST_MEMBERSHIPS = 2**17
 """Memberships that are computed at once; larger batches are divided between groups."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def exclude_from_compilation(function: F) -> F:
+    """Make ``torch.compile`` run a function as it is, because it validates values and chooses methods by them.
+
+    ``torch.compiler.disable`` as a decorator would import the compiler, which takes a second.
+    """
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast(F, run)
 
 
 class Evidence(NamedTuple):
@@ -112,6 +132,7 @@ class Aggregate(Traits, ABC):
         yes = self.check(torch.ones(len(groups), dtype=torch.int64, device=groups.device), groups, n_classes)
         return self.e_step(log_probs, groups.segments, yes)[0].exp()
 
+    @exclude_from_compilation
     def evidence(
         self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
     ) -> Evidence:
@@ -369,8 +390,8 @@ def raise_if_not_converged(evidence: Evidence, groups: Groups, aggregate: Aggreg
     """Raise an error that names the groups with a log-likelihood of NaN, if there are any."""
     if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
         raise ArithmeticError(
-            f"the likelihood of {format_indices('group', lost, groups.name)} could not be computed: {aggregate!r} did "
-            "not converge; look for logits beyond 10,000"
+            f"the likelihood of {format_indices('group', lost, groups.name)} could not be computed: the approximation of "
+            f"{aggregate!r} did not converge; look for logits beyond 10,000, or use method='exact' with more max_states"
         )
 
 

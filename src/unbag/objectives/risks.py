@@ -9,7 +9,14 @@ from torch import Tensor, nn
 
 from unbag._kernels.logspace import class_major, log_softmax
 from unbag._utils.checks import as_tensor, check_choice, describe
-from unbag.aggregates.base import Aggregate, Impossible, full_precision, member_logits, raise_if_impossible
+from unbag.aggregates.base import (
+    Aggregate,
+    Impossible,
+    exclude_from_compilation,
+    full_precision,
+    member_logits,
+    raise_if_impossible,
+)
 from unbag.aggregates.noisy import Noisy
 from unbag.data.groups import Groups
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
@@ -96,6 +103,7 @@ class UnbiasedRisk(_GroupObjective):
         super().__init__(aggregate, reduction=reduction, impossible=impossible)
         self.loss = _check_loss(loss)
 
+    @exclude_from_compilation
     def forward(
         self,
         logits: Tensor,
@@ -191,6 +199,7 @@ class NegativeLogLikelihood(_GroupObjective):
     tensor(0.6931)
     """
 
+    @exclude_from_compilation
     def forward(
         self, logits: Tensor, groups: Groups, z: Any, *, group_weights: Any = None, sample_weight: Any = None
     ) -> Tensor:
@@ -241,6 +250,7 @@ class NoisyLikelihood(nn.Module):
         """The learned error rate."""
         return float(self.log_odds.detach().sigmoid()) / 2
 
+    @exclude_from_compilation
     def forward(self, logits: Tensor, groups: Groups, z: Any) -> Tensor:
         """Return the mean over groups, differentiable in the logits and the rate; observations are 0 or 1."""
         noisy = Noisy(self.aggregate, self.rate)
