@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unbag import Groups, LabelProportions
 from unbag._kernels import blocks, tilts
-from unbag._kernels.assignments import can_be_assigned
+from unbag._kernels.blocks import can_be_assigned
 from unbag.aggregates.count_methods import ERROR_TIMES_SIZE
 
 NEVER = -math.inf

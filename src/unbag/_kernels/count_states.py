@@ -15,37 +15,36 @@ from unbag._kernels.lattice import Accept, Lattice, forward_backward
 from unbag._kernels.segments import Segments
 
 
-class CountBox(NamedTuple):
-    """All count vectors up to a largest count for each column."""
+class CountLattice(NamedTuple):
+    """All count vectors with a sum of at most m, up to a largest count for each column."""
 
     lattice: Lattice
-    outcomes: dict[int, Tensor]  # the outcome of a state is its number in its level
-    strides: Tensor  # (columns,), to compute the number of a count vector in the box
-    number_in_level: Tensor  # (states of the box,)
+    counts: dict[int, Tensor]  # (states of the level, columns)
+    codes: dict[int, Tensor]  # (states of the level,), which identify count vectors: the sum of counts times ``code``
+    code: Tensor  # (columns,)
 
 
 @lru_cache(maxsize=256)
-def make_count_box(largest: tuple[int, ...], device: torch.device) -> CountBox:
-    """Arrange the count vectors of a box by their sum."""
-    shape = np.array(largest) + 1
-    n_states = int(shape.prod())
-    counts = np.indices(tuple(shape)).reshape(len(shape), n_states)  # (columns, states)
-    strides = np.append(shape[:0:-1].cumprod()[::-1], 1).astype(np.int64)
-    level = counts.sum(0)
-    widths = np.bincount(level)
-    by_level = np.argsort(level, kind="stable")
-    number_in_level = np.empty(n_states, dtype=np.int64)
-    number_in_level[by_level] = np.arange(n_states) - np.repeat(widths.cumsum() - widths, widths)
-    full = counts == np.array(largest)[:, None]
-    following = np.minimum(np.arange(n_states) + strides[:, None], n_states - 1)  # clipped only where full
-    moves = np.where(full, np.append(widths, 0)[level + 1], number_in_level[following]).T[by_level]  # (states, columns)
-    levels = torch.from_numpy(np.ascontiguousarray(moves)).to(device).split(widths.tolist())
-    return CountBox(
-        Lattice(levels[:-1], widths.tolist()),
-        {level: torch.arange(width, device=device) for level, width in enumerate(widths)},
-        torch.from_numpy(strides).to(device),
-        torch.from_numpy(number_in_level).to(device),
-    )
+def make_count_lattice(largest: tuple[int, ...], m: int, device: torch.device) -> CountLattice:
+    """Arrange the count vectors by their sum."""
+    k = len(largest)
+    # Random codes of 62 bits differ for all count vectors.
+    code = np.random.default_rng(0).integers(2**62, size=k)
+    levels, moves = [np.zeros((1, k), dtype=np.int64)], []
+    for _ in range(m):
+        allowed = levels[-1] < largest  # (states, columns)
+        state, column = allowed.nonzero()
+        reached = levels[-1][state]
+        reached[np.arange(len(column)), column] += 1
+        _, first, number = np.unique(reached @ code, return_index=True, return_inverse=True)
+        table = np.full(allowed.shape, len(first))
+        table[allowed] = number
+        levels.append(reached[first])
+        moves.append(torch.from_numpy(table).to(device))
+    counts = {level: torch.from_numpy(states).to(device) for level, states in enumerate(levels)}
+    codes = {level: torch.from_numpy(states @ code).to(device) for level, states in enumerate(levels)}
+    lattice = Lattice(moves, [len(states) for states in levels])
+    return CountLattice(lattice, counts, codes, torch.from_numpy(code).to(device))
 
 
 def infer_counts(
@@ -71,37 +70,12 @@ def infer_counts(
     infer
         The forward-backward pass.
     """
-    box = make_count_box(largest, log_probs.device)
-    log_weights = log_probs.gather(1, segments.expand(columns)).double()
-    log_weights = log_weights.masked_fill_(segments.expand(counts == 0), float("-inf"))
-    wanted = box.number_in_level[(counts * box.strides).sum(1)]
-    log_total, shares = infer(log_weights, segments, box.lattice, Accept(box.outcomes, wanted))
-    posterior = torch.zeros_like(log_probs, dtype=torch.float64).scatter_add_(1, segments.expand(columns), shares)
-    return log_total, posterior
-
-
-class CountSimplex(NamedTuple):
-    """All count vectors with a sum of at most m, up to a largest count for each column."""
-
-    lattice: Lattice
-    counts: dict[int, Tensor]  # (states of the level, columns)
-
-
-@lru_cache(maxsize=64)
-def make_count_simplex(largest: tuple[int, ...], m: int, device: torch.device) -> CountSimplex:
-    """Arrange the count vectors by their sum."""
-    k = len(largest)
-    levels, moves = [np.zeros((1, k), dtype=np.int64)], []
-    for _ in range(m):
-        following = levels[-1][:, None] + np.eye(k, dtype=np.int64)  # (states, moves, columns)
-        allowed = (following <= largest).all(2)
-        distinct, number = np.unique(following[allowed], axis=0, return_inverse=True)
-        table = np.full(allowed.shape, len(distinct))
-        table[allowed] = number.ravel()
-        levels.append(distinct)
-        moves.append(torch.from_numpy(table).to(device))
-    counts = {level: torch.from_numpy(states).to(device) for level, states in enumerate(levels)}
-    return CountSimplex(Lattice(moves, [len(states) for states in levels]), counts)
+    vectors = make_count_lattice(largest, min(sum(largest), segments.max_size), log_probs.device)
+    classes = segments.expand(columns)
+    log_weights = log_probs.gather(1, classes).double().masked_fill_(segments.expand(counts == 0), float("-inf"))
+    accept = Accept(vectors.codes, (counts * vectors.code).sum(1))
+    log_total, shares = infer(log_weights, segments, vectors.lattice, accept)
+    return log_total, torch.zeros_like(log_probs, dtype=torch.float64).scatter_add_(1, classes, shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +98,8 @@ def infer_weighted_states(
     ``columns`` are the classes that may occur in each group, (groups, columns), ``log_weights`` those of the counts of
     these columns, and ``largest`` upper bounds of the counts with a weight.
     """
-    simplex = make_count_simplex(largest, segments.max_size, log_probs.device)
+    vectors = make_count_lattice(largest, segments.max_size, log_probs.device)
     classes = segments.expand(columns)
-    accept = WeighCounts(simplex.counts, log_weights)
-    log_total, shares = forward_backward(log_probs.gather(1, classes), segments, simplex.lattice, accept)
+    accept = WeighCounts(vectors.counts, log_weights)
+    log_total, shares = forward_backward(log_probs.gather(1, classes), segments, vectors.lattice, accept)
     return log_total, torch.zeros_like(log_probs, dtype=torch.float64).scatter_(1, classes, shares)
