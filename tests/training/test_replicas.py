@@ -128,9 +128,7 @@ def test_patience_of_one_does_not_wait_for_another():
 def test_models_that_learn_from_all_rows_of_a_step_are_trained_one_in_a_call(norm):
     X, labels = table(40, 2)
     make_model = partial(network, 2, partial(norm, 6))
-    with pytest.raises(
-        ValueError, match=r"batch norm .* for a single seed in a single process; call train once"
-    ):
+    with pytest.raises(ValueError, match=r"batch norm .* for a single seed in a single process; call train once"):
         train(make_model, X, [bags(labels)], SETTINGS, seeds=[0, 1])
     first, second = (train(make_model, X, [bags(labels)], SETTINGS, seeds=[0]) for _ in range(2))
     assert_identical(first, second)
