@@ -391,7 +391,8 @@ def raise_if_not_converged(evidence: Evidence, groups: Groups, aggregate: Aggreg
     if bool((lost := evidence.log_likelihood.detach().isnan()).any()):
         raise ArithmeticError(
             f"the likelihood of {format_indices('group', lost, groups.name)} could not be computed: the approximation "
-            f"of {aggregate!r} did not converge; look for logits beyond 10,000, or use method='exact' with more max_states"
+            f"of {aggregate!r} did not converge; look for logits beyond 10,000, or use method='exact' with larger "
+            "max_states"
         )
 
 
