@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import warnings
 from math import comb, log2
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
 
 from unbag import (
     Aggregate,
+    AggregateClassifier,
     AtLeast,
     CountOf,
     Finding,
@@ -25,6 +29,7 @@ from unbag import (
     PairwiseSimilarity,
     TripletComparison,
     diagnose,
+    target,
 )
 
 PAIRS = Groups.from_tuples([[0, 1], [1, 2], [2, 3], [0, 3]])
@@ -291,3 +296,15 @@ def test_an_aggregate_of_ones_own():
 
     assert diagnose(FirstLabel(), BAGS, [0, 1, 0], 2) == []
     assert kinds(diagnose(FirstLabel(), BAGS, [1, 1, 1], 2)) == ["one_class_explains_all"]
+
+
+@pytest.mark.parametrize(("n_groups", "rough"), [(30, True), (60, False)])
+def test_estimates_of_few_groups_are_rough(n_groups, rough):
+    X, y = make_blobs(20 * n_groups, centers=[[0, 0], [9, 0]], random_state=0)
+    ids = np.arange(20 * n_groups) // 20
+    counts = [np.bincount(y[ids == group], minlength=2) for group in range(n_groups)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = AggregateClassifier(model="linear", random_state=0).fit(X, target(ids, counts))
+    assert clf.estimated_accuracy_.high - clf.estimated_accuracy_.low < 0.02
+    assert ("rough_estimate" in [finding.kind for finding in clf.diagnosis_]) == rough

@@ -107,6 +107,11 @@ def test_the_papers_mean_is_met_by_welch():
     assert welch(ours, statistics.mean(theirs), statistics.stdev(theirs)) == "better"
     assert welch(theirs, statistics.mean(ours), statistics.stdev(ours)) == "worse"
     assert welch(ours, 95.4, 0.5) == "level"
+    for shift in np.arange(0, 3, 0.005):
+        moved = [value + shift for value in theirs]
+        p = stats.ttest_ind(ours, moved, equal_var=False).pvalue
+        expected = "level" if p >= 0.05 else "better" if statistics.mean(ours) > statistics.mean(moved) else "worse"
+        assert welch(ours, statistics.mean(moved), statistics.stdev(moved)) == expected
     assert welch(ours, 95.4, None) is None
     assert welch(ours[:1], 95.4, 0.5) is None
     assert welch([100.0, 100.0], 100.0, 0.0) == "level"
