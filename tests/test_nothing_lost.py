@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from table_files import PEOPLE, WARDS, call, write, write_parquet
 
-from unbag._utils.files import locked, raise_if_input
+from unbag._utils.files import locked
 from unbag.persistence.run_folder import Run
 
 QUICK = ["--epochs", 2, "--model", "linear", "--scaling", "standard"]
@@ -92,16 +92,6 @@ def test_a_run_is_not_written_over_by_what_is_made_of_it(run, folder):
     assert call("report", "run").exit_code == 0
     assert call("report", "run").exit_code == 0  # over its own
     assert call("predict", "run", "people.csv", "--out", "run/predicted.csv").exit_code == 0
-
-
-def test_the_summary_of_a_demonstration_is_not_written_over(run, folder):
-    (folder / "demo").mkdir()
-    shutil.copy(run / "summary.json", folder / "demo")
-    refused(call("report", "demo", "--out", "demo/summary.json"), "read; name another file to write")
-
-
-def test_a_file_that_is_not_there_yet_is_no_input(tmp_path):
-    raise_if_input(tmp_path / "new.csv", [tmp_path / "other.csv", tmp_path / "new.csv"])
 
 
 # -------------------------------------------------------------------------------------------- what --force removes

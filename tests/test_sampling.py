@@ -17,7 +17,6 @@ from unbag import (
     AggregateClassifier,
     Groups,
     LabelProportions,
-    MultipleInstance,
     OrdinalRank,
     PairwiseSimilarity,
     TripletComparison,
@@ -105,11 +104,6 @@ def test_rates_that_cannot_be(sampling, z, said):
         weights_by_answer(sampling, torch.tensor(z))
 
 
-def test_labels_are_not_sampled_by_answer():
-    with pytest.raises(ValueError, match="y holds labels; pass sample_weight"):
-        AggregateClassifier(model="linear", sampling={0: 1, 1: 1}).fit(np.eye(4), [0, 1, 0, 1])
-
-
 # Before a fit
 
 
@@ -159,11 +153,6 @@ def test_groups_that_share_a_row_are_few():
     star = Groups.from_tuples([[0, other] for other in range(1, 2000)])
     z = (np.arange(1999) % 50 == 0).astype(int)
     assert all(one.kind != "unlikely_answers" for one in diagnose(PairwiseSimilarity(), star, z, K))
-
-
-def test_bags_may_be_positive_as_often_as_they_like():
-    z = np.arange(300) % 20 != 0
-    assert diagnose(MultipleInstance(), Groups.from_sizes([5] * 300), z, 2) == []
 
 
 # After a fit

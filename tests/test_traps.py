@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
-from table_files import call, write
+from table_files import call
 
 import unbag
 from unbag import (
@@ -69,39 +69,7 @@ def false_alarms(kind, find):
     return sum(kind in kinds(find(seed)) for seed in SEEDS)
 
 
-# Before a fit, by observations alone; what is found in others is tested in test_diagnosis.py.
-
-
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    [
-        ("unnamed_classes", {}),
-        ("same_observations", {"apart": 0, "size": 50}),  # drawn at random from one pool
-        ("missing_classes", {"k": 3}),
-    ],
-)
-def test_clean_counts_raise_no_alarm(kind, how):
-    def find(seed):
-        _, y, groups = made(seed, **how)
-        k = how.get("k", 2)
-        return diagnose(LabelProportions(), groups, counts_of(y, groups, k), k)
-
-    assert false_alarms(kind, find) == 0
-
-
-def test_all_bags_positive():
-    X, _, groups = made(0)
-    with pytest.raises(ValueError, match=r"nothing to learn from these observations: .* explains all 60 observations"):
-        AggregateClassifier("multiple_instance").fit(X, [1] * 60, groups=groups)
-
-    def find(seed):
-        bags = np.random.default_rng(seed).random(60) < 0.7
-        return diagnose(MultipleInstance(), groups, bags, 2)
-
-    assert false_alarms("one_class_explains_all", find) == 0
-
-
-# Before a fit, by rows.
+# Before a fit, by rows; what is found in observations is tested in test_diagnosis.py.
 
 
 def look_at(X, y, groups, k=2, aggregate=None):
@@ -132,41 +100,6 @@ def copied(X, groups, share=0.3, seed=0):
     which = rng.choice(np.arange(len(X) // 2, len(X)), int(share * len(X) / 2), replace=False)
     X[which] = X[rng.choice(len(X) // 2, len(which))]
     return X
-
-
-COARSE = {
-    "measured": lambda X: X,
-    "rounded": lambda X: X.round(1),
-    "yes or no": lambda X: (X > 0).astype(float),
-    "few values": lambda X: X.round().clip(-1, 1),
-    "one of four": lambda X: np.eye(4)[X.argmax(1)],
-    "a number and a word": lambda X: np.concatenate([X[:, :1].round(1), np.eye(3)[X[:, 1:].argmax(1)]], 1),
-    "one number": lambda X: X[:, :1].round(1),
-    "a number and a constant": lambda X: np.stack([X[:, 0].round(2), np.ones(len(X))], 1),
-}
-
-
-@pytest.mark.parametrize("how", ["measured", "rounded"])
-def test_copies_across_groups(how):
-    X, y, groups = made(0, columns=8)
-    message = the("copies", look_at(copied(COARSE[how](X), groups), y, groups))
-    n = int(re.match(r"(\d+) of 1,200 rows \(\d+%\) have an exact copy in another group", message)[1])
-    assert n > 180
-
-
-@pytest.mark.parametrize("how", COARSE)
-def test_rows_that_agree_by_chance_are_no_copies(how):
-    def twin(seed):
-        X, y, groups = made(seed)
-        return look_at(COARSE[how](X), y, groups)
-
-    assert false_alarms("copies", twin) == 0
-
-
-def test_copies_inside_a_group_are_no_copies_across():
-    X, y, groups = made(0)
-    X[1::2] = X[::2]
-    assert "copies" not in kinds(look_at(X, y, groups))
 
 
 def test_the_id_of_the_group_among_the_features():
@@ -381,27 +314,6 @@ def test_groups_shifted_against_new_rows():
         assert [*find_shift(describe_features(X, [groups]), Moments.of(new))] == []
 
 
-def test_moments_add_up():
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    X[3:9, 1] = np.nan
-    X[:20, 2] = np.nan
-    parts, whole = Moments.of(X[:20]) + Moments.of(X[20:]), Moments.of(X)
-    np.testing.assert_array_equal(whole.n, [50, 44, 30])
-    np.testing.assert_allclose(parts.mean, np.nanmean(X, 0))
-    np.testing.assert_allclose(parts.variance, np.nanvar(X, 0))
-    np.testing.assert_allclose(whole.variance, np.nanvar(X, 0))
-
-
-def test_a_classifier_knows_shifted_rows_after_it_was_saved(tmp_path):
-    X, y, groups = made(0, size=5)
-    clf = AggregateClassifier(model="linear")
-    warned(clf, X, counts_of(y, groups), groups)
-    clf.save(tmp_path / "saved")
-    clf = unbag.load(tmp_path / "saved")
-    assert clf.check_shift(made(1, size=5)[0]) == []
-    assert "4 of 4 columns" in the("shift", clf.check_shift(made(1, size=5)[0] + 5))
-
-
 # On the command line.
 
 
@@ -487,21 +399,6 @@ def test_a_hundred_thousand_columns():
     assert np.isfinite(clf.predict_proba(X)).all()
 
 
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [({"a": ["1"] * 12}, "rows cannot be distinguished"), ({"b": [""] * 12}, "the column has no values at all")],
-)
-def test_the_command_line_says_so_too(columns, sentence, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    people = {"ward": [f"w{row // 3}" for row in range(12)], **columns}
-    lines = [",".join(people), *map(",".join, zip(*people.values(), strict=True))]
-    write(tmp_path / "people.csv", "\n".join(lines) + "\n")
-    write(tmp_path / "wards.csv", "ward,ill,well\nw0,1,2\nw1,0,3\nw2,3,0\nw3,2,1\n")
-    told = call("fit", "people.csv", "wards.csv", "--out", "run", "--model", "linear")
-    assert told.exit_code == 2
-    assert sentence in " ".join(told.output.split())
-
-
 def test_two_hundred_classes():
     X, _, groups = made(0, n_groups=30, size=8)
     y = np.arange(240) % 200
@@ -509,3 +406,14 @@ def test_two_hundred_classes():
     said = warned(clf, X, counts_of(y, groups, 200), groups)
     assert "of 30 groups vary in 24 of the 199 directions that 200 classes need" in said
     assert clf.predict_proba(X).shape == (240, 200)
+
+
+def test_moments_add_up():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[3:9, 1] = np.nan
+    X[:20, 2] = np.nan
+    parts, whole = Moments.of(X[:20]) + Moments.of(X[20:]), Moments.of(X)
+    np.testing.assert_array_equal(whole.n, [50, 44, 30])
+    np.testing.assert_allclose(parts.mean, np.nanmean(X, 0))
+    np.testing.assert_allclose(parts.variance, np.nanvar(X, 0))
+    np.testing.assert_allclose(whole.variance, np.nanvar(X, 0))

@@ -160,7 +160,7 @@ def test_the_overview_describes_data_and_quality():
     assert "because none was held out" in overview_of(summary_of("labels"))
     pairs = summary_of("pairwise_similarity")
     assert "do not name the classes" in overview_of(pairs)
-    assert "% of their rows in other pairs" in " ".join(sections_of(pairs)["limitations"].text)
+    assert "% of their rows in other pairs" in overview_of(pairs)
     assert "were matched with the labels" in " ".join(sections_of(pairs)["labels"].text)
     weighted = changed("label_proportions", sets__0__weights=[0.5, 2.0], sets__0__error_rate=0.08)
     assert "with weights from 0.500 to 2" in overview_of(weighted)

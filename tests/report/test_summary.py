@@ -202,12 +202,3 @@ def test_the_size_does_not_grow_with_the_number_of_groups():
     summary = summarise(clf, X, y, title="", inputs={})
     assert len(json.dumps(summary)) < 100_000
     assert len(summary["training"]["history"]) <= 501
-
-
-def test_code_among_the_settings_is_described_by_its_name():
-    X, labels = blobs(60)
-    clf = fit(unbag.AggregateClassifier(**FAST), X, labels)
-    clf.set_params(model=lambda: torch.nn.Linear(3, 3), random_state=np.random.RandomState(0))
-    settings = json.loads(json.dumps(summarise(clf, X, labels, title="", inputs={})["settings"]))
-    assert settings["model"] == "<lambda>"
-    assert settings["random_state"].startswith("RandomState")

@@ -84,8 +84,14 @@ def in_rows(
         yield Problem(severity, f"the same in {more:,} more {'row' if more == 1 else 'rows'}", file, None, column)
 
 
-def list_some(names: Iterable[Any]) -> str:
-    """List a few names, and how many more there are."""
+def list_some(names: Iterable[Any], most: int = NAMED, form: Callable[[Any], str] = repr) -> str:
+    """List a few names, and how many more there are.
+
+    Examples
+    --------
+    >>> list_some("abc", 3), list_some("abc", 2, str)
+    ("'a', 'b', 'c'", 'a, b and 1 more')
+    """
     names = list(names)
-    shown = ", ".join(map(repr, names[:NAMED]))
-    return f"{shown} and {len(names) - NAMED:,} more" if len(names) > NAMED else shown
+    shown = ", ".join(map(form, names[:most]))
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from unbag._kernels.segments import Segments
 from unbag._utils.findings import Finding, UnbagWarning
+from unbag._utils.problems import list_some
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import has_counts
 from unbag.diagnostics.observations import find_classes
-from unbag.diagnostics.registry import Context, list_classes, register_check
+from unbag.diagnostics.registry import MAX_LISTED, Context, register_check
 from unbag.learners.constant import fit_null_model
 from unbag.published import HIGH, LOW, SCALE, estimate
 
@@ -160,12 +161,12 @@ def check_predicted_classes(context: Context) -> Iterator[Finding]:
             never &= find_classes(s)
     if names := [repr(context.classes[n]) for n in never.nonzero().flatten().tolist()]:
         verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+        share, shown = float(probs.mean(0)[never].sum()), list_some(names, MAX_LISTED, str)
         yield Finding(
             "never_predicted",
-            f"{list_classes(names)} {verb} never predicted: {float(probs.mean(0)[never].sum()):.2%} of the rows are "
-            f"expected to be of {them}, but in each of {len(probs):,} rows another class is more likely; rank rows by "
-            "predict_proba, or choose a threshold for it, and judge the model by sensitivity and precision in place of "
-            "accuracy",
+            f"{shown} {verb} never predicted: {share:.2%} of the rows are expected to be of {them}, but in each of "
+            f"{len(probs):,} rows another class is more likely; rank rows by predict_proba, or choose a threshold for "
+            "it, and judge the model by sensitivity and precision in place of accuracy",
         )
 
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from unbag._utils.findings import Finding
+from unbag._utils.problems import list_some
 from unbag.aggregates.counts import n_missing
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import count_differences, find_symmetry, has_counts, is_uncertain
 from unbag.data.groups import Groups
-from unbag.diagnostics.registry import MAX_LISTED, Context, list_classes, register_check
+from unbag.diagnostics.registry import MAX_LISTED, Context, register_check
 from unbag.diagnostics.sampling import find_unlikely_answers
 from unbag.published import HIGH, NOISE
 
@@ -179,7 +180,7 @@ def _find_little_information(s: Observations) -> Iterator[Finding]:
 def _find_missing_classes(context: Context, s: Observations) -> Iterator[Finding]:
     missing = ~find_classes(s)
     if bool(missing.any()):
-        names = list_classes([str(context.classes[n]) for n in missing.nonzero().flatten().tolist()])
+        names = list_some((context.classes[n] for n in missing.nonzero().flatten().tolist()), MAX_LISTED, str)
         yield Finding(
             "missing_classes",
             f"none of the {len(s.groups)} groups has a member of class {names}; the model can only learn the "

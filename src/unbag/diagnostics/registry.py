@@ -23,6 +23,7 @@ from unbag.aggregates.symmetry import Symmetry, find_symmetry
 Stage = Literal["observations", "rows", "fit"]
 STAGES = ("observations", "rows", "fit")
 MAX_LISTED = 5
+"""Number of names in a message at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +130,6 @@ def raise_if_fatal(findings: Sequence[Finding], n_sets: int) -> None:
     """Raise an error if nothing can be learned; with several sets, one may contain what another lacks."""
     if n_sets == 1 and (fatal := [finding.message for finding in findings if finding.fatal]):
         raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
-
-
-def list_classes(names: list[str]) -> str:
-    """Return class names for a message, the first few of them."""
-    shown = ", ".join(names[:MAX_LISTED])
-    return f"{shown} and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else shown
 
 
 def _key(check: Check) -> str:

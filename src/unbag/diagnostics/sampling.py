@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from unbag._utils.findings import Finding
+from unbag._utils.problems import list_some
 from unbag.aggregates import Aggregate
 from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
 from unbag.data.weights import is_uniform_sampling
-from unbag.diagnostics.registry import Context, list_classes, register_check
+from unbag.diagnostics.registry import MAX_LISTED, Context, register_check
 from unbag.learners.constant import fit_null_model
 
 MAX_ERRORS, MAX_POSSIBLE_ERRORS = 4.0, 6.0
@@ -88,7 +89,7 @@ def check_unused_classes(context: Context) -> Iterator[Finding]:
     due = torch.full((k,), 1 / k, dtype=torch.float64) if context.class_shares is None else context.class_shares
     unused = (used < UNUSED * due).nonzero().flatten().tolist()
     if unused:
-        shown = list_classes([str(context.classes[n]) for n in unused])
+        shown = list_some((context.classes[n] for n in unused), MAX_LISTED, str)
         rarest = int((used / due).argmin())
         known = "of classes of similar size" if context.class_shares is None else "known"
         yield Finding(

@@ -126,7 +126,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _parse_head(raw: bytes) -> Content:
-    head = parse_object(raw, "ascii")
+    head = parse_object(raw)
     if head.keys() != {"format", "sha256", "content"} or type(head["format"]) is not int:
         raise ValueError("it must have format, sha256 and content; save the classifier again")
     if head["format"] > FORMAT:
@@ -179,7 +179,7 @@ def _parse_arrays(raw: bytes, file: ArrayFile, *, may_be_infinite: bool) -> Arra
 def _raise_if_not_replaceable(path: Path) -> None:
     """Raise an error for a file that is no saved classifier, of this or an earlier version."""
     try:
-        right = {"format", "sha256", "content"} <= {*parse_object(read_regular(path, MAX_JSON_BYTES), "ascii")}
+        right = {"format", "sha256", "content"} <= {*parse_object(read_regular(path, MAX_JSON_BYTES))}
     except FileNotFoundError:
         return
     except ValueError:

@@ -117,18 +117,6 @@ def count(n: int, singular: str, plural: str | None = None) -> str:
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 
-def listed(words: Sequence[str], most: int) -> str:
-    """Join words, and count those beyond a maximum.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2)
-    ('a, b, c', 'a, b and 1 more')
-    """
-    shown = ", ".join(words[:most])
-    return shown if len(words) <= most else f"{shown} and {len(words) - most:,} more"
-
-
 def wording(described: Mapping[str, Any]) -> Wording:
     """Return the words for the groups of a set in a summary."""
     return Wording(**described["wording"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from unbag._utils.problems import list_some
 from unbag.ensemble.performance import DOMINANT
-from unbag.report.elements import Section, count, interval, listed, number, percent, wording
+from unbag.report.elements import Section, count, interval, number, percent, wording
 from unbag.report.next_steps import Step, suggest_steps
 
 LIMITATIONS = "Limitations and warnings"
@@ -69,7 +70,7 @@ def _describe_data(summary: dict[str, Any]) -> list[str]:
     data = summary["data"]
     sentences = [
         f"A classifier of single rows with {count(len(data['classes']), 'class', 'classes')} "
-        f"({listed(data['classes'], 6)}), fitted to {count(data['features'], 'feature')}."
+        f"({list_some(data['classes'], 6, str)}), fitted to {count(data['features'], 'feature')}."
     ]
     for s in summary["sets"]:
         words, low, high = wording(s), s["sizes"]["min"], s["sizes"]["max"]
@@ -81,7 +82,7 @@ def _describe_data(summary: dict[str, Any]) -> list[str]:
 
 def _describe_quality(summary: dict[str, Any], *, failed: bool) -> list[str]:
     labels = summary["labels"]
-    sentences = describe_estimate(summary)
+    sentences = [*describe_estimate(summary), *map(describe_scored, summary["sets"])]
     sentences += [f"{f['message'][:1].upper()}{f['message'][1:]}." for f in _find(summary, "never_predicted")]
     for s in summary["sets"]:
         words, judged = wording(s), "held-out " if s["judged"]["held_out"] else ""
@@ -91,14 +92,14 @@ def _describe_quality(summary: dict[str, Any], *, failed: bool) -> list[str]:
         if poor := [g["group"] for g in s["worst"] if (g["deviation"] or 0) > MIN_DEVIATION]:
             sentences.append(
                 f"The counts of {count(len(poor), words.group, words.groups)} differ most from the expected ones: "
-                f"{listed(poor, MAX_NAMED)}."
+                f"{list_some(poor, MAX_NAMED, str)}."
             )
     return [*sentences, describe_labels(labels) if labels else "No labels of rows were available to measure accuracy."]
 
 
 def describe_unknown(summary: dict[str, Any]) -> list[str]:
     """Describe what neither rows nor observations show."""
-    sentences = [describe_scored(s) for s in summary["sets"]]
+    sentences = []
     if (symmetry := summary["data"]["symmetry"]) in [*UNNAMED]:  # a list of interchangeable classes has a finding
         sentences.append(UNNAMED[symmetry])
     grouped = [s for s in summary["sets"] if s["sizes"]["max"] > 1]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from unbag._utils.pages.tables import Cell, Table
-from unbag.report.elements import Section, count, interval, listed, number, percent, wording
-from unbag.report.overview import describe_gain, describe_labels, describe_scored, find_most_frequent, make_limitations
+from unbag._utils.problems import list_some
+from unbag.report.elements import Section, count, interval, number, percent, wording
+from unbag.report.overview import describe_gain, describe_labels, find_most_frequent, make_limitations
 
 MAX_LISTED = 30
 UNCERTAIN = 0.6
@@ -26,7 +27,7 @@ def make_sections(summary: dict[str, Any]) -> list[Section]:
 
 def describe_quality(summary: dict[str, Any]) -> Section:
     """Show the estimated figures of the model, and the accuracy of predictions that need no model."""
-    section = Section("quality", "Quality", [describe_scored(s) for s in summary["sets"]])
+    section = Section("quality", "Quality")
     if accuracies := _find_accuracies(summary):
         columns = {"prediction": "name", "accuracy (95 % interval)": "accuracy%|"}
         section.add_table("Accuracy", accuracies, columns)
@@ -275,8 +276,8 @@ def describe_data(summary: dict[str, Any]) -> Section:
         "rows": number(about["rows"]),
         "rows in groups": number(about["rows_in_groups"]),
         "features": number(about["features"]) if len(shape) == 1 else f"images of {' by '.join(map(str, shape))}",
-        "names of features": listed(about["feature_names"], MAX_LISTED),
-        "classes": listed(about["classes"], MAX_LISTED),
+        "names of features": list_some(about["feature_names"], MAX_LISTED, str),
+        "classes": list_some(about["classes"], MAX_LISTED, str),
     }
     section.add_facts("Rows, features and classes", described | summary["inputs"])
     return section
