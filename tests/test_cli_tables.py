@@ -229,7 +229,8 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):
         ("also = [{file = 'pairs.csv', kind = 'x'}]", "there is no setting 'kind'; choose from file, aggregate"),
         ("relation = '=='", "--relation must be one of < > <= >= and not '=='"),
         ("model = 'trees'\nepochs = 3", "--epochs is a setting of networks, but --model trees is no network"),
-        ("method = 'magic'", "method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
+        ("jobs = 0\nmodel = 'linear'", "--jobs must be a whole number other than 0"),
+        ("method = 'magic'", "--method must be one of 'auto', 'uum', 'likelihood', got 'magic'"),
     ],
 )
 def test_settings_that_are_wrong(content, sentence, tmp_path, files):

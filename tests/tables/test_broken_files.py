@@ -135,6 +135,8 @@ BROKEN = {
     "a group without rows": (both(groups=WARDS + "w9,1,1\n"), [], r"row 5, .* 'w9' has no .*csv; .*unmatched"),
     "rows of an unknown group": (both(groups=WARDS.replace("w3,2,1\n", "")), [], r"row 10, .* 'w3' .3 rows. is not in"),
     "rows without group": (both(instances=PEOPLE.replace("p01,w0", "p01,")), [], r"people\.csv, column ward: 1 row is"),
+    "the files in the wrong order": (lambda f: (wards(f), people(f)), [],
+        r"people\.csv: 12 rows name only 4 groups in column ward; name the file of instances first"),
     "a group twice": (both(groups=WARDS + "w1,0,3\n"), [], r"wards\.csv, row 5, column ward: group 'w1' has a row"),
     "a group without id": (both(groups=WARDS + ",0,3\n"), [], r"wards\.csv, row 5, column ward: the id is missing"),
     "proportions that do not fit": (both(groups="ward,ill,well\nw0,0.3333,0.6667\nw1,0.5,0.5\nw2,1,0\nw3,0,1\n"), [],

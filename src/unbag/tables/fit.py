@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,8 @@ from unbag.tables.checking import OF_COLUMNS, as_problems, examine, require_expl
 from unbag.tables.disk import encode_in_memory, encode_on_disk
 from unbag.tables.ids import find, label_texts
 from unbag.tables.load import LoadedTables, load_tables
-from unbag.tables.options import Plan
-from unbag.tables.plan import FILES, PLAN, SOURCE, check_keys, make_plan
+from unbag.tables.options import RENAMED, Plan
+from unbag.tables.plan import FILES, NETWORK, PLAN, SOURCE, TRAINING, check_keys, make_plan
 from unbag.training import Observations
 
 
@@ -192,7 +194,8 @@ def fit_tables(
         on_read(loaded)
         with run.training(plan.as_dict(), inputs, resumed=resumed), warnings.catch_warnings():
             warnings.simplefilter("ignore", UnbagWarning)  # they are among the problems
-            clf.fit(X, data.y, data.groups, subjects=data.subjects)
+            with _options_named():
+                clf.fit(X, data.y, data.groups, subjects=data.subjects)
         if plan.names is not None:
             _name_classes(clf, X, loaded, plan.names, position)
         clf.set_params(verbose=0, **({} if clf.training is None else {"training__checkpoint": None}))
@@ -214,6 +217,19 @@ def fit_tables(
         run.finish(plan.as_dict(), inputs)
     problems += [Problem("warning", message) for message in describe_failures(summary)]
     return FitReport(run, summary, problems, resumed and plan.training.network is not None)
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """Name the option of the command line in errors about a parameter of the estimator."""
+    try:
+        yield
+    except ValueError as error:
+        match = re.match(r"(\w+)(=| must )", str(error))
+        name = match and RENAMED.get(match[1], match[1])
+        if match is None or name not in {**TRAINING, **NETWORK}:
+            raise
+        raise fail(f"--{name.replace('_', '-')}{str(error)[match.end(1) :]}") from error
 
 
 def describe_inputs(loaded: LoadedTables) -> dict[str, Any]:

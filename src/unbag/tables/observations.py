@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from unbag._utils.problems import Problem, TableError, failing, in_rows, list_some, raise_errors
+from unbag._utils.problems import Problem, TableError, fail, failing, in_rows, list_some, raise_errors
 from unbag.aggregates import Aggregate, Noisy
 from unbag.aggregates.registry import make_aggregate, parameters
 from unbag.data.columns import Table, is_missing
@@ -130,6 +130,10 @@ class ObservationReader:
         group, of_instances = str(self.columns.group), str(self.of_instances.group)
         of_rows, (of_groups,), notes = shared_keys(instances, of_instances, table, [group], loose=plan.tidy)
         again, nowhere = repeated(of_groups), is_missing(of_rows)
+        if 2 * again.sum() > len(table):  # every other error would be a consequence
+            found = f"{len(table):,} rows name only {len(table) - int(again.sum()):,} groups in column {group}"
+            advice = "name the file of instances first and the file of groups second, or keep one row per group"
+            raise fail(f"{found}; {advice}", table.file)
         message = "group {!r} has a row already; keep one row per group"
         self.problems += [*notes, *missing_keys(table, group)]
         self.problems += in_rows(again, lambda row: message.format(of_groups[row].as_py()), table.file, group)
@@ -205,7 +209,8 @@ class ObservationReader:
         """Return whether labels of whole groups are names of classes, of which the second is positive."""
         if not self.columns.kind.pooled or not pa.types.is_string(self.table.column(str(self.columns.observed)).type):
             return False
-        return bool((find(label_texts(self.table, str(self.columns.observed)), pa.array(self.classes)) >= 0).any())
+        names = pa.array([name for name in self.classes if name.lower() not in (*NO, *YES)], pa.string())
+        return bool((find(label_texts(self.table, str(self.columns.observed)), names) >= 0).any())
 
     def _read_error_rates(self, aggregate: Aggregate) -> tuple[Aggregate, np.ndarray | None]:
         """Return an aggregate of answers that may be wrong, and the rates of a column."""

@@ -27,6 +27,8 @@ SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 """Suffixes of spreadsheets."""
 DATE_ORDERS = ("day-first", "month-first")
 
+RENAMED = {"n_jobs": "jobs", "random_state": "seed"}
+"""Parameters of the estimator whose option has another name."""
 REMOVED = {"ensemble": "models of several folds and restarts are always averaged; leave it out"}
 """Options of earlier versions, and what replaces them."""
 
@@ -196,10 +198,8 @@ class Training:
         from unbag.estimators import CrossFitting, NetworkTraining  # noqa: PLC0415 (slow to import)
 
         settings = asdict(self)
-        network, renamed = (
-            settings.pop("network"),
-            {"n_jobs": settings.pop("jobs"), "random_state": settings.pop("seed")},
-        )
+        network = settings.pop("network")
+        renamed = {parameter: settings.pop(name) for parameter, name in RENAMED.items()}
         folds = {name: settings.pop(name) for name in ("n_folds", "validation_fraction", "n_restarts")}
         training = None if network is None else NetworkTraining(**network, checkpoint=checkpoint)
         return {**settings, **renamed, "training": training, "validation": CrossFitting(**folds)}
