@@ -42,11 +42,11 @@ def without_trees(clf):
 def assert_equal(clf, X):
     rows = torch.tensor(X)
     module, expected = clf.to_torch(), torch.from_numpy(clf.predict_log_proba(X)).float()
-    torch.testing.assert_close(module(rows).detach(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(module(rows), expected, rtol=1e-5, atol=1e-5)
     assert not module.training
     exported = torch.export.export(module, (rows[:5],), dynamic_shapes=({0: torch.export.Dim("rows")},)).module()
     for n in (len(X), 3):
-        torch.testing.assert_close(exported(rows[:n]).detach(), expected[:n], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(exported(rows[:n]), expected[:n], rtol=1e-5, atol=1e-5)
     return module
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from unbag import FromFold, Groups, LabelProportions
 from unbag.training import Observations
-from unbag.training.checkpoint import Unidentifiable, identify
+from unbag.training.checkpoint import identify
 
 
 def double(x):
@@ -98,7 +98,7 @@ def nested():
 
 @pytest.mark.parametrize("value", [lambda x: x, partial(double, lambda x: x), threading.Lock(), nested()])
 def test_other_objects_are_refused(value):
-    with pytest.raises(Unidentifiable, match=r"the score cannot be recognised when the run is resumed .* run_id"):
+    with pytest.raises(TypeError, match=r"the score cannot be recognised when the run is resumed .* run_id"):
         identify(value, "score")
 
 

@@ -266,11 +266,11 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         >>> X, groups = np.arange(8.0).reshape(8, 1), unbag.Groups.from_sizes([2] * 4)
         >>> clf = unbag.AggregateClassifier(model="linear", validation=unbag.CrossFitting(None), random_state=0)
         >>> module = clf.fit(X, [[2, 0], [1, 1], [1, 1], [0, 2]], groups=groups).to_torch()
-        >>> bool(np.allclose(module(torch.tensor(X)).exp().detach(), clf.predict_proba(X), atol=1e-6))
+        >>> bool(np.allclose(module(torch.tensor(X)).exp(), clf.predict_proba(X), atol=1e-6))
         True
         """
         check_is_fitted(self, "mixture_")
-        return ClassifierModule(self.scaling_, self.mixture_, self.class_order_).eval()
+        return ClassifierModule(self.scaling_, self.mixture_, self.class_order_).eval().requires_grad_(False)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder as JSON and safetensors, which :func:`unbag.load` reads.

@@ -72,12 +72,10 @@ class Clusters(FeatureMap):
     def __call__(self, X: Tensor) -> Tensor:
         """Return an indicator for each cluster of each clustering."""
         rows = fill_missing(X.flatten(1), self.missing)
-        parts = (
-            [rows] if torch.compiler.is_compiling() else rows.split(1024)
-        )  # an exported graph has any number of rows
-        # A mode of its own choice would depend on the number of rows, which an exported graph does not know.
-        mode = "use_mm_for_euclid_dist"
-        nearest = torch.cat([torch.cdist(part, self.reference, compute_mode=mode).argmin(1) for part in parts])
+        if torch.compiler.is_compiling():  # an exported graph is for any number of rows, and for other runtimes
+            nearest = (self.reference.square().sum(1) - 2 * rows @ self.reference.T).argmin(1)
+        else:
+            nearest = torch.cat([torch.cdist(part, self.reference).argmin(1) for part in rows.split(1024)])
         return rows.new_zeros(rows.shape[0], self.n_features).scatter_(1, self.labels[nearest], 1.0)
 
     @cached_property

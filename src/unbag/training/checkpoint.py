@@ -170,10 +170,6 @@ def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
     return value
 
 
-class Unidentifiable(TypeError):
-    """An object has no name and no content by which it could be recognised when a run is resumed."""
-
-
 def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
     """Return a short text that is the same in every process for equal values.
 
@@ -186,7 +182,7 @@ def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
     try:
         content = _write(value, skip_unknown=skip_unknown)
     except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
-        raise Unidentifiable(
+        raise TypeError(
             f"the {name} cannot be recognised when the run is resumed from its checkpoint: {error}; define functions "
             "and classes at the top of a module, give Checkpoint a run_id that changes whenever they do, or leave "
             "checkpoint= out"
