@@ -92,10 +92,10 @@ def draw_case(seed: int) -> Case:
 
 
 def compare(seed: int, max_states: int = 2**18) -> Comparison | None:
-    """Compare the posterior of a random group with its reference; None if its counts are not approximated."""
+    """Compare the posterior of a random group with its reference; None if its counts are exact or not approximated."""
     case, aggregate = draw_case(seed), PublishedCounts()
     groups = Groups.from_sizes([len(case.logits)])
-    if aggregate.plan(groups, case.z).exact:
+    if aggregate.plan(groups, case.z).methods != ["normal"]:
         return None
     start = time.process_time()
     found = aggregate.evidence(case.logits, groups, case.z)
