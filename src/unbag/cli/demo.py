@@ -28,23 +28,9 @@ HELD_OUT = 0.1
 def run(
     seed: int = 0, epochs: int = 200, *, time_limit: float | None = None, report: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Learn to read digits in four ways, three of which receive no labels.
+    """Learn to read digits in four ways, three of which receive no labels, and ``report`` the result of each.
 
-    Parameters
-    ----------
-    seed
-        Seed of the split, the groups and the models.
-    epochs
-        Maximum number of passes over the groups, of the methods that need it.
-    time_limit
-        Limit in seconds of the default fit.
-    report
-        Called with the result of each method.
-
-    Returns
-    -------
-    dict
-        The summary of the default fit, with the ``comparison`` of all methods.
+    Returns the summary of the default fit, which ends after ``time_limit`` seconds, with the ``comparison`` of all.
     """
     images, digits = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(images, digits, test_size=N_TEST, stratify=digits, random_state=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from unbag._utils.problems import NAMED, Problem, TableError, fail, in_rows, lis
 from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.data.columns import Table
 from unbag.published import WHOLE
-from unbag.tables.cells import BOUNDS, MARKS, NUMBER, SUPPRESSED, UNREADABLE, Cells, list_texts, read_cells
+from unbag.tables.cells import BOUNDS, MARKS, NUMBER, SUPPRESSED, UNREADABLE, list_texts, read_cells
 from unbag.tables.options import UNITS, Plan, Source
 from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, make_noise
 from unbag.tables.roles import SourceColumns
@@ -81,56 +81,41 @@ def aggregate_of_counts(aggregate: Aggregate, z: np.ndarray) -> Aggregate:
     return PublishedCounts() if z.ndim == 3 and aggregate.outcome == "class_counts" else aggregate
 
 
-@dataclass(frozen=True, eq=False)
 class CountTable:
-    """The columns of counts in a file, read with one decimal mark."""
+    """The columns of counts in a file, read with one decimal mark.
 
-    table: Table
-    columns: SourceColumns
-    source: Source
-    sizes: np.ndarray
-    """Number of rows of each group, (rows of the file,); groups without rows are ignored."""
-    mark: str
+    ``sizes`` is the number of rows of each group, (rows of the file,); groups without rows are ignored.
+    """
 
-    @cached_property
-    def cells(self) -> dict[str, Cells]:
-        """All columns of numbers: classes, sizes, scales."""
-        names = (*self.columns.classes, *([self.columns.size] if self.columns.size else []), *self.columns.scales)
-        return {name: read_cells(self.table.column(name), self.mark) for name in names}
+    def __init__(
+        self, table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, mark: str
+    ) -> None:  # fmt: skip
+        self.table, self.columns, self.source, self.sizes, self.mark = table, columns, source, sizes, mark
+        names = (*columns.classes, *([columns.size] if columns.size else []), *columns.scales)
+        self.cells = {name: read_cells(table.column(name), mark) for name in names}
+        self.kind, low, self.percent = map(self.stack, ("kind", "low", "percent"))
+        numeric = self.kind == NUMBER
+        self.numbers = np.where(numeric, low, 0.0)  # (rows, classes)
+        self.noisy = numeric & (source.noise is not None)
+        self.full = (sizes > 0) & numeric.all(1)  # the groups with a number for every class
+        considered = self.numbers[numeric & (sizes > 0)[:, None]]
+        self.is_whole = bool((considered == np.rint(considered)).all())
+        self.totals = sizes.astype(float)  # members of each group according to the file, or else its rows
+        if columns.size is not None:
+            size = self.cells[columns.size]
+            self.totals = np.where(size.kind == NUMBER, size.low, sizes)
+        self.unit = self._infer_unit()
+        self.step = self.step_of(str(self.unit))  # numbers are rounded to multiples of this, in their unit; 0: exact
 
     def stack(self, name: str) -> np.ndarray:
         """Return a field of the cells of all classes, (rows, classes)."""
         return np.stack([getattr(self.cells[column], name) for column in self.columns.classes], 1)
 
-    @cached_property
-    def kind(self) -> np.ndarray:
-        """Kind of each cell, (rows, classes)."""
-        return self.stack("kind")
-
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        """Numbers in cells, (rows, classes); 0 where there is none."""
-        return np.where(self.kind == NUMBER, self.stack("low"), 0.0)
-
-    @cached_property
-    def full(self) -> np.ndarray:
-        """Which groups have a number for every class, (rows,)."""
-        return (self.sizes > 0) & (self.kind == NUMBER).all(1)
-
-    @cached_property
-    def totals(self) -> np.ndarray:
-        """Number of members of each group according to the file, or else its number of rows, (rows,)."""
-        if self.columns.size is None:
-            return self.sizes.astype(float)
-        size = self.cells[self.columns.size]
-        return np.where(size.kind == NUMBER, size.low, self.sizes)
-
-    @cached_property
-    def unit(self) -> str | None:
-        """Unit of the numbers of classes; None if it cannot be inferred."""
+    def _infer_unit(self) -> str | None:
+        """Return the unit of the numbers of classes; None if it cannot be inferred."""
         if self.source.unit is not None:
             return self.source.unit
-        if bool(self.stack("percent").any()):
+        if self.percent.any():
             return "percentages"
         if self.source.noise is not None:
             return "counts"
@@ -139,12 +124,6 @@ class CountTable:
         if fits[best] > 0.5:
             return best
         return "counts" if self.is_whole else None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all numbers of classes are whole."""
-        numbers = self.numbers[(self.kind == NUMBER) & (self.sizes > 0)[:, None]]
-        return bool((numbers == np.rint(numbers)).all())
 
     @property
     def has_whole_noise(self) -> bool:
@@ -180,15 +159,10 @@ class CountTable:
             ratio = (self.totals / np.maximum(self.sizes, 1))[self.sizes > 0]
             fit += float(((ratio > 0.1) & (ratio < 10)).mean())
         noisy = self.source.noise is not None
-        counted = self.source.unit in (None, "counts") and not self.stack("percent").any() and self.is_whole
+        counted = self.source.unit in (None, "counts") and not self.percent.any() and self.is_whole
         counted = counted and (self.has_whole_noise if noisy else True)
         counted = counted and (missing_members or noisy or bool((self.numbers <= self.totals[:, None]).all()))
         return -unreadable, fit if fit > 0.5 else 0.0, counted
-
-    @property
-    def step(self) -> float:
-        """Numbers are rounded to multiples of this, in their unit; 0: they are exact."""
-        return self.step_of(str(self.unit))
 
     def step_of(self, unit: str) -> float:
         """Return the step of rounding if numbers are of a unit: that of the options, or the last place they show."""
@@ -261,7 +235,7 @@ def _check_unit(counts: CountTable) -> Iterator[Problem]:
             message = f"a column of counts must contain numbers, got {column.type}, for example {example!r}"
             advice = "if it does not count a class, name the columns of counts with --classes"
             yield Problem("error", f"{message}; {advice}", file, None, name)
-    percent, message = counts.stack("percent"), ""
+    percent, message = counts.percent, ""
     signs = percent[nonzero := (counts.kind == NUMBER) & (counts.numbers != 0)]  # 0 is 0 with a sign and without one
     if not readable:
         return
@@ -334,7 +308,7 @@ class _Constraints:
         self._check_sums(totals)
         low, high = self._bounds(totals)
         missing, good = totals - counts.sizes, self.errors.good
-        noisy = (counts.kind == NUMBER) & good[:, None] & (counts.source.noise is not None)
+        noisy = counts.noisy & good[:, None]
         low[~good], high[~good], missing[~good] = 0, 0, 0
         if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
             self._warn_of_rounding()
@@ -442,7 +416,7 @@ class _Constraints:
 
     def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of counts that add up to the totals; groups without such counts get an error."""
-        counts, add, noisy = self.counts, self.errors.add, (self.counts.kind == NUMBER) & bool(self.counts.source.noise)
+        counts, add, noisy = self.counts, self.errors.add, self.counts.noisy
         low, high = counts.bounds(totals)
         low, high = np.where(noisy, 0.0, low), np.where(noisy, inf, high)
         for place, name in enumerate(counts.columns.classes):

@@ -69,10 +69,7 @@ def encode_in_memory(loaded: LoadedTables) -> EncodedRows:
 def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, LoadedTables, np.ndarray]:
     """Write the encoded rows of a plan to a folder, or find them there.
 
-    Returns
-    -------
-    tuple
-        The rows on disk, the data with row numbers by position on disk, and the position of each row of the table.
+    Returns the rows on disk, the data with row numbers by position on disk, and the position of each row of the table.
     """
     order = _order_by_group(loaded)
     position = np.argsort(order, kind="stable")
