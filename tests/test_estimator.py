@@ -332,7 +332,8 @@ def test_the_history_has_the_epochs_of_the_first_fold():
     assert len(classifier.history_) == 30
     assert {"epoch", "phase", "loss", "score", "seconds"} == set(classifier.history_[0])
     (candidate,) = classifier.candidates_
-    assert candidate["score"] == pytest.approx(max(entry["score"] for entry in classifier.history_), abs=1e-6)
+    # The score of a candidate is that at its best temperature.
+    assert candidate["score"] >= max(entry["score"] for entry in classifier.history_) - 1e-6
 
 
 def test_patience_stops_early():

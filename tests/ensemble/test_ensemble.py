@@ -17,11 +17,21 @@ import torch
 from known_paths import Path, Scaled, make_problem
 from rich.console import Console
 
-from unbag import AggregateClassifier, CrossFitting, Groups, PairwiseSimilarity
+from unbag import AggregateClassifier, CrossFitting, Groups, LabelProportions, PairwiseSimilarity
 from unbag._utils.findings import UnbagWarning
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.labels import Categorical
-from unbag.ensemble import ProgressBar, Schedule, estimate_accuracy, fit_candidates, fit_ensemble, fit_mixture
+from unbag.ensemble import (
+    Candidate,
+    Mixture,
+    ProgressBar,
+    Schedule,
+    accuracy,
+    estimate_accuracy,
+    fit_candidates,
+    fit_ensemble,
+    fit_mixture,
+)
 from unbag.learners import Problem
 from unbag.training import Observations
 
@@ -243,7 +253,14 @@ def test_models_with_exchanged_classes_are_aligned_before_they_are_averaged():
     assert len({tuple(order) for order in candidate.orders}) == 2
 
 
-def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enumeration():
+def mixture_of(problem, out_of_fold):
+    """Return a mixture with the out-of-fold predictions of a candidate that is never used."""
+    known = Candidate("known", problem.labels, [], [], 0, 1, 0.0, out_of_fold, 0.0)
+    return Mixture(problem.labels, [known], *torch.ones(3, 1), out_of_fold, 0.0)
+
+
+def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enumeration(monkeypatch):
+    monkeypatch.setattr(accuracy, "LOG_SHARPNESS", (0.0,))
     problem, _ = make_problem(12, size=3)
     log_probs = torch.randn(36, 2, generator=torch.Generator().manual_seed(1)).log_softmax(1).double()
     total = 0.0
@@ -256,17 +273,52 @@ def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enu
         for place, row in enumerate(rows):
             predicted = int(log_probs[row].argmax())
             total += sum(w for y, w in weight.items() if y[place] == predicted) / sum(weight.values())
-    estimate = estimate_accuracy(problem, log_probs, torch.arange(36) // 9)
+    estimate = estimate_accuracy(problem, mixture_of(problem, log_probs), [log_probs], torch.zeros(36).long())
     assert estimate.value == pytest.approx(total / 36, abs=1e-9)
     assert estimate.low < estimate.value < estimate.high
 
 
+def test_an_estimate_corrects_the_temperature_and_adds_what_the_mean_of_models_gains():
+    problem, labels = make_problem(400, size=16, sharpness=2.0)
+    X, generator = problem.X, torch.Generator().manual_seed(2)
+    noisy = [(4 * (X + 0.5 * torch.randn(X.shape, generator=generator))).log_softmax(1) for _ in range(4)]
+    folds = torch.arange(6400) // 16 % 4
+    out_of_fold = torch.stack(noisy)[folds, torch.arange(6400)]
+    estimate = estimate_accuracy(problem, mixture_of(problem, out_of_fold), noisy, folds)
+    alone = np.mean([(n.argmax(1) == labels).double().mean().item() for n in noisy])
+    together = (torch.stack(noisy).exp().mean(0).argmax(1) == labels).double().mean().item()
+    assert together - alone > 0.02
+    assert abs(estimate.value - together) < 0.015
+    assert estimate.low < together < estimate.high
+    confidence = out_of_fold.amax(1).exp().mean().item()
+    assert confidence - alone > 0.05
+
+
+def test_groups_of_similar_rows_have_an_estimate_for_new_groups_too():
+    generator = torch.Generator().manual_seed(3)
+    of_groups = torch.randint(0, 2, (30,), generator=generator)
+    groups = Groups.from_sizes([60] * 30)
+    labels = of_groups.repeat_interleave(60)
+    z = LabelProportions().observe(labels, groups, 2)
+    problem = Problem.create(torch.zeros(1800, 1), [Observations(LabelProportions(), groups, z, 2)], Categorical(2))
+    seen = (torch.nn.functional.one_hot(labels, 2) * 0.9 + 0.05).log()
+    folds = torch.arange(1800) // 60 % 5
+    wrong = torch.isin(torch.arange(30), torch.randperm(30, generator=generator)[:9]).repeat_interleave(60)
+    out_of_fold = torch.where(wrong[:, None], seen.flip(1), seen)
+    estimate = estimate_accuracy(problem, mixture_of(problem, out_of_fold), [seen] * 5, folds)
+    assert estimate.new_groups.value == pytest.approx(0.7, abs=0.01)
+    assert estimate.value > 0.9
+    assert estimate.low < 0.98
+
+
 def test_no_accuracy_is_estimated_from_few_groups():
     problem, _ = make_problem(10)
-    assert estimate_accuracy(problem, torch.zeros(40, 2).log_softmax(1), torch.arange(40) // 10) is None
+    log_probs = torch.zeros(40, 2).log_softmax(1)
+    assert estimate_accuracy(problem, mixture_of(problem, log_probs), [log_probs], torch.arange(40) // 40) is None
 
 
-def test_rows_that_were_seen_in_other_groups_do_not_count_in_the_estimate():
+def test_rows_that_were_seen_in_other_groups_do_not_count_in_the_estimate(monkeypatch):
+    monkeypatch.setattr(accuracy, "LOG_SHARPNESS", (0.0,))
     X = torch.zeros(40, 2)
     labels = torch.zeros(40, dtype=torch.int64)
     pairs = Groups.from_tuples([[row, row + 20] for row in range(20)] + [[row, row + 1] for row in range(5)])
@@ -276,9 +328,20 @@ def test_rows_that_were_seen_in_other_groups_do_not_count_in_the_estimate():
     log_probs = torch.tensor([[0.9, 0.1]]).log().repeat(50, 1)
     seen = problem.members < 6
     log_probs[seen] = torch.tensor([0.5, 0.5]).log()
-    estimate = estimate_accuracy(problem, log_probs, folds)
+    by_fold = [torch.tensor([[0.9, 0.1]]).log().repeat(40, 1)] * 2
+    estimate = estimate_accuracy(problem, mixture_of(problem, log_probs), by_fold, folds)
     certain = 0.9 * 0.9 / (0.9 * 0.9 + 0.1 * 0.1)
-    assert estimate.value == pytest.approx((6 * 0.9 + 28 * certain) / 34)
+    new = estimate.new_groups or estimate
+    assert new.value == pytest.approx((6 * 0.9 + 28 * certain) / 34, abs=1e-6)
+
+
+def test_a_mixture_is_calibrated_to_an_accuracy():
+    problem, _ = make_problem(60)
+    mixture = fit_ensemble(problem, Schedule(((Path("only", (3.0,)),),)))
+    for accuracy_of_rows in (0.8, 0.88):
+        calibrated = mixture.calibrate(problem.X, accuracy_of_rows)
+        assert calibrated.log_probs(problem.X).amax(1).exp().mean().item() == pytest.approx(accuracy_of_rows, abs=0.002)
+        assert torch.equal(calibrated.fold_log_probs(problem.X, 0), mixture.fold_log_probs(problem.X, 0))
 
 
 def test_a_start_is_no_candidate_but_later_learners_begin_with_it():

@@ -2,10 +2,13 @@
 
 ``python tests/helpers/makespan.py`` fits the default to some problems with one job at a time, and prints the time with
 1, 2, 4 and 8 workers as a share of that with one: of the jobs alone, and with all that surrounds them.
+``--clock 1 2 8`` measures whole fits with these numbers of jobs by the clock instead, for a machine that is not busy,
+and compares their results.
 """
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import math
 import time
@@ -91,10 +94,44 @@ def simulate(problem: Any, schedule: Any, results: dict[Any, tuple[Any, float]],
     return replay, scheduler.fit_candidates(problem, schedule, make_workers=lambda *_: replay)
 
 
+PROBLEMS = ((2, 4, 300), (3, 16, 200), (3, 64, 120), (10, 16, 200), (2, 256, 16), (12, 64, 100))
+"""Classes, rows of a group, and groups."""
+
+
+def draw(k: int, size: int, n_groups: int) -> tuple[np.ndarray, np.ndarray, unbag.Groups]:
+    """Draw rows, their counts and groups."""
+    X, y = make_classification(
+        size * n_groups, 16, n_informative=8, n_classes=k, class_sep=1.2, random_state=0, n_clusters_per_class=2
+    )
+    groups = unbag.Groups.from_sizes([size] * n_groups)
+    return X, unbag.LabelProportions().observe(y, groups, k).numpy(), groups
+
+
+def measure(numbers_of_jobs: list[int]) -> None:
+    """Print how long fits take by the clock, and whether their results are equal to the bit."""
+    print("classes size groups   seconds with", *numbers_of_jobs, "jobs, and as a share of the first")
+    for problem in PROBLEMS:
+        X, z, groups = draw(*problem)
+        seconds, found = [], []
+        for n_jobs in numbers_of_jobs:
+            begun = time.perf_counter()
+            clf = unbag.AggregateClassifier(n_jobs=n_jobs, random_state=0).fit(X, z, groups=groups)
+            seconds.append(time.perf_counter() - begun)
+            found.append(clf.predict_proba(X))
+        same = all(np.array_equal(found[0], probabilities) for probabilities in found)
+        figures = " ".join(f"{s:6.1f}" for s in seconds) + "   " + " ".join(f"{s / seconds[0]:5.2f}" for s in seconds)
+        print("{:7} {:4} {:6}".format(*problem), figures, "equal" if same else "DIFFERENT", flush=True)
+
+
 def main() -> None:
     """Print makespans of some default fits."""
-    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clock", type=int, nargs="+")
     warnings.simplefilter("ignore")
+    if numbers := parser.parse_args().clock:
+        measure(numbers)
+        return
+    torch.set_num_threads(1)
     kept: list[tuple[Any, Any, Recorder]] = []
     fit_candidates = scheduler.fit_candidates
 
@@ -111,11 +148,8 @@ def main() -> None:
 
     unbag.ensemble.mixture.fit_candidates = record
     print("classes size groups   seconds  jobs    with 2   4     8 workers    and the rest: 2   4     8")
-    for k, size, n_groups in ((2, 4, 300), (3, 16, 200), (3, 64, 120), (10, 16, 200), (2, 256, 16), (12, 64, 100)):
-        n = size * n_groups
-        X, y = make_classification(n, 16, n_informative=8, n_classes=k, class_sep=1.2, random_state=0)
-        groups = unbag.Groups.from_sizes([size] * n_groups)
-        z = unbag.LabelProportions().observe(y, groups, k)
+    for k, size, n_groups in PROBLEMS:
+        X, z, groups = draw(k, size, n_groups)
         kept.clear()
         begun = time.process_time()
         unbag.AggregateClassifier(n_jobs=1, random_state=0).fit(X, z, groups=groups)
@@ -124,11 +158,8 @@ def main() -> None:
         jobs = sum(seconds for _, seconds in recorder.results.values())
         spans = np.array([simulate(problem, schedule, recorder.results, w)[0].now for w in (2, 4, 8)])
         shares = [*(spans / jobs), *((spans + total - jobs) / total)]
-        print(
-            f"{k:7} {size:4} {n_groups:6} {total:9.1f} {jobs / total:5.0%}   ",
-            *(f"{s:6.2f}" for s in shares),
-            flush=True,
-        )
+        figures = " ".join(f"{share:6.2f}" for share in shares)
+        print(f"{k:7} {size:4} {n_groups:6} {total:9.1f} {jobs / total:5.0%}    {figures}", flush=True)
 
 
 if __name__ == "__main__":

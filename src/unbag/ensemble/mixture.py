@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ PRIOR_GROUPS = 1.0
 SHARPNESS_STD = 0.5
 """Standard deviation of the prior of the logarithm of each inverse temperature."""
 MAX_LOG_SHARPNESS = 1.5
+MAX_LOG_CORRECTION = 1.0
+N_BISECTIONS = 12
 MIN_WEIGHT = 0.02
 """Candidates with a smaller weight are dropped: they cost time at prediction and change nothing."""
 MAX_ITERATIONS = 40
@@ -35,7 +38,8 @@ class Mixture:
     labels: Categorical
     candidates: list[Candidate]
     weights: Tensor  # (candidates,), sum to one
-    sharpness: Tensor  # (candidates,), inverse temperatures
+    fold_sharpness: Tensor  # (candidates,), inverse temperatures of the models of single folds
+    sharpness: Tensor  # (candidates,), of the mean over folds
     out_of_fold: Tensor
     """Log-probabilities of each membership by models that did not see its group, shape ``(memberships, outputs)``."""
     score: float
@@ -52,11 +56,29 @@ class Mixture:
 
     def fold_log_probs(self, X: Rows, fold: int) -> Tensor:
         """Return the log-probabilities by the models of one fold alone, shape ``(rows, classes)``."""
-        return self.mix(torch.stack([c.fold_outputs(X, fold) for c in self.candidates]))
+        outputs = torch.stack([c.fold_outputs(X, fold) for c in self.candidates])
+        return self.labels.mix(outputs, self.weights.log(), self.fold_sharpness)
 
     def mix(self, outputs: Tensor) -> Tensor:
         """Return the log-probabilities of the mixture from the outputs of all candidates, stacked."""
         return self.labels.mix(outputs, self.weights.log(), self.sharpness)
+
+    def calibrate(self, X: Rows, accuracy: float) -> Mixture:
+        """Return a mixture whose mean confidence in some rows is its estimated accuracy.
+
+        Temperatures are fitted to models of single folds. Their mean is more accurate and less confident.
+        """
+        outputs = torch.stack([c.outputs(X) for c in self.candidates])
+
+        def confidence(log_factor: float) -> float:
+            mixed = replace(self, sharpness=self.fold_sharpness * math.exp(log_factor)).mix(outputs)
+            return float(mixed.amax(1).double().exp().mean())
+
+        low, high = -MAX_LOG_CORRECTION, MAX_LOG_CORRECTION
+        for _ in range(N_BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if confidence(middle) < accuracy else (low, middle)
+        return replace(self, sharpness=self.fold_sharpness * math.exp((low + high) / 2))
 
 
 def fit_ensemble(
@@ -75,7 +97,7 @@ def fit_ensemble(
         Candidates that were fitted elsewhere.
     """
     candidates = fit_candidates(problem, schedule, align)
-    return fit_mixture([*further, *candidates], problem, lambda: schedule.clock() > schedule.deadline)
+    return fit_mixture([*further, *candidates], problem, schedule.is_over)
 
 
 def fit_mixture(
@@ -96,8 +118,8 @@ def fit_mixture(
     judged = problem.unroll(candidates[0].out_of_fold.isfinite().all(1))
     if judged is None:  # nothing was held out
         weights = torch.full((len(candidates),), 1 / len(candidates))
-        missing = candidates[0].out_of_fold
-        return Mixture(labels, list(candidates), weights, torch.ones(len(candidates)), missing, float("nan"))
+        missing, ones = candidates[0].out_of_fold, torch.ones(len(candidates))
+        return Mixture(labels, list(candidates), weights, ones, ones, missing, float("nan"))
     outputs = torch.stack([labels.log_probs(c.out_of_fold[judged.rows]) for c in candidates])
     n = len(candidates)
     group_weights = judged.group_weights
@@ -126,4 +148,4 @@ def fit_mixture(
     mixed = labels.mix(outputs[kept], weights.log(), sharpness)
     out_of_fold[judged.rows] = mixed
     chosen = [candidates[k] for k in kept.tolist()]
-    return Mixture(labels, chosen, weights, sharpness, out_of_fold, judged.score(mixed))
+    return Mixture(labels, chosen, weights, sharpness, sharpness, out_of_fold, judged.score(mixed))

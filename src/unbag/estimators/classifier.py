@@ -18,9 +18,10 @@ from unbag._utils.checks import check_device
 from unbag._utils.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
-from unbag.diagnostics import diagnose_rows, raise_if_fatal, run_checks
+from unbag.data.row_source import select_rows
+from unbag.diagnostics import Context, diagnose_rows, raise_if_fatal, run_checks
 from unbag.diagnostics.fitted import DivergenceWarning
-from unbag.ensemble import Mixture, estimate_accuracy, estimate_performance, fit_ensemble
+from unbag.ensemble import Mixture, Schedule, estimate_accuracy, estimate_performance, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_matching import match_classes
 from unbag.estimators.config import resolve
@@ -30,6 +31,7 @@ from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
 from unbag.learners import Problem
 
+MAX_ROWS_TO_CALIBRATE = 10_000
 SILENT = ("unnamed_classes", "constant_columns", "never_predicted")
 """Kinds of findings that are recorded without a warning."""
 
@@ -97,7 +99,8 @@ class AggregateClassifier(Predictor):
     history_ : list of dict
         Held-out score of each step of the candidate with the largest weight.
     estimated_accuracy_ : Estimate or None
-        Estimated accuracy on rows of new groups, with an interval. None where it is not identifiable.
+        Estimated accuracy on new rows like those of the groups: ``value``, and a 95 % interval, ``low`` to ``high``.
+        ``new_groups`` is the same on rows of new groups, where it differs. None where it is not identifiable.
     estimated_performance_ : Performance or None
         Estimated ``log_loss`` and, for each of ``classes``, ``sensitivity``, ``precision`` and ``auc``, with intervals.
         They say more than accuracy where one class has 90 % of the rows or more.
@@ -196,25 +199,44 @@ class AggregateClassifier(Predictor):
         check_device(self.device)
         seed, begun = first_seed(self.random_state), time.monotonic()
         data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
+        context = self._diagnose_data(data)
+        self.scaling_ = data.fit_scaling(self.scaling)
+        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed, begun=begun)
+        predict = lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold  # noqa: E731
+        problem = fit_error_rates(data.problem(self.scaling_), predict)
+        self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
+        by_fold = self._set_estimates(data, problem, schedule)
+        self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
+        seconds = time.monotonic() - begun
+        self._diagnose_fit(replace(context, **describe_fit(self, data, problem, by_fold, seconds)))
+        return self
+
+    def _diagnose_data(self, data: TrainingData) -> Context:
+        """Check observations and rows, and return what checks of the fit receive as well."""
         context = describe_data(data, self._column_names())
         findings = run_checks("observations", context) + diagnose_rows(context, data.rows)
         raise_if_fatal(findings, len(data.raw_sets))
         self.diagnosis_ = self._report(findings)
-        self.scaling_ = data.fit_scaling(self.scaling)
-        problem = data.problem(self.scaling_)
-        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed, begun=begun)
-        problem = fit_error_rates(problem, lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold)
-        self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
-        self._set_folds(data, problem, folds := schedule.assign_folds(problem, self.mixture_.n_folds))
-        self.estimated_accuracy_ = estimate_accuracy(problem, self.mixture_.out_of_fold, folds)
-        performance = estimate_performance(problem, self.mixture_.out_of_fold, folds)
-        self.estimated_performance_ = performance and performance.reorder(self.class_order_.tolist())
-        self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
-        fitted = describe_fit(self, data, problem, context.sets, time.monotonic() - begun)
-        self.diagnosis_ += self._report(run_checks("fit", replace(context, **fitted)))
+        return context
+
+    def _diagnose_fit(self, context: Context) -> None:
+        """Check the fit, and withdraw estimates that findings make meaningless."""
+        self.diagnosis_ += self._report(run_checks("fit", context))
         if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
             self.estimated_accuracy_ = self.estimated_performance_ = None
-        return self
+
+    def _set_estimates(self, data: TrainingData, problem: Problem, schedule: Schedule) -> list[Tensor]:
+        """Estimate how good predictions are, and calibrate them; return the predictions of each fold."""
+        mixture, folds = self.mixture_, schedule.assign_folds(problem, self.mixture_.n_folds)
+        self._set_folds(data, problem, folds)
+        by_fold = [mixture.fold_log_probs(problem.X, fold) for fold in range(mixture.n_folds)]
+        self.estimated_accuracy_ = estimate_accuracy(problem, mixture, by_fold, folds, schedule.is_over)
+        performance = estimate_performance(problem, mixture.out_of_fold, folds)
+        self.estimated_performance_ = performance and performance.reorder(self.class_order_.tolist())
+        if self.estimated_accuracy_ is not None:
+            rows = torch.linspace(0, len(problem.X) - 1, min(len(problem.X), MAX_ROWS_TO_CALIBRATE)).long()
+            self.mixture_ = mixture.calibrate(select_rows(problem.X, rows), self.estimated_accuracy_.value)
+        return by_fold
 
     def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:
         """Store what prediction needs, and what describes the fit."""
@@ -267,5 +289,5 @@ class AggregateClassifier(Predictor):
         for finding in findings:
             if finding.kind not in SILENT:
                 category = DivergenceWarning if finding.kind == "worse_than_constant" else UnbagWarning
-                warnings.warn(finding.message, category, stacklevel=3)
+                warnings.warn(finding.message, category, stacklevel=4)
         return list(findings)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from unbag.diagnostics import Context
 from unbag.diagnostics.sampling import choose_rows
@@ -32,11 +33,13 @@ def describe_data(data: TrainingData, columns: Sequence[str] | None) -> Context:
     )
 
 
-def describe_fit(clf: Any, data: TrainingData, problem: Problem, sets: Sequence[Any], seconds: float) -> dict[str, Any]:
+def describe_fit(
+    clf: Any, data: TrainingData, problem: Problem, by_fold: Sequence[Tensor], seconds: float
+) -> dict[str, Any]:
     """Return what checks of a fit receive in addition."""
-    mixture, n, estimate = clf.mixture_, len(sets), clf.estimated_accuracy_
-    folds = range(mixture.n_folds if mixture.n_folds > 1 else 0)
-    by_fold = [mixture.fold_log_probs(problem.X, fold)[:, clf.class_order_] for fold in folds]
+    mixture, estimate, sets = clf.mixture_, clf.estimated_accuracy_, [s.counting() for s in data.caller_sets]
+    n = len(sets)
+    by_fold = [log_probs[:, clf.class_order_] for log_probs in by_fold] if len(by_fold) > 1 else []
     members = zip(data.caller_sets, clf.member_folds_, strict=True)
     return {
         "log_probs": problem.per_set(mixture.out_of_fold[:, clf.class_order_])[:n],

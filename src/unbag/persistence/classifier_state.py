@@ -36,6 +36,8 @@ COPIED = (
 """Attributes, without the underscore at their end, that the JSON file holds as they are."""
 CANDIDATE = ("name", "step", "n_steps", "score", "seconds", "orders")
 """The same of a candidate of a mixture."""
+OF_MIXTURE = ("weights", "fold_sharpness", "sharpness")
+"""Arrays of a mixture, with an entry for each candidate."""
 FEATURES = TypeAdapter(tuple[Feature, ...])
 """Writes columns without the entries that are usual, as there may be hundreds of thousands of columns."""
 SETTINGS = {cls.__name__: cls for cls in (NetworkTraining, CrossFitting)}
@@ -108,7 +110,7 @@ def describe(classifier: Predictor) -> tuple[dict[str, Any], Arrays, Code]:
 
 def _describe_mixture(mixture: Mixture, owner: str, arrays: Arrays) -> dict[str, Any]:
     """Return plain values, and add the arrays of the mixture and of its models."""
-    arrays[owner] = {"weights": mixture.weights, "sharpness": mixture.sharpness}
+    arrays[owner] = {name: getattr(mixture, name) for name in OF_MIXTURE}
     candidates = []
     for i, c in enumerate(mixture.candidates):
         models = []
@@ -209,10 +211,17 @@ def _restore_mixture(
             models.append(restored)
         orders, score = [np.array(order) for order in c.orders], math.nan if c.score is None else c.score
         candidates.append(Candidate(c.name, labels, models, orders, c.step, c.n_steps, score, unknown, c.seconds))
-    weights, sharpness = (_pop_floats(arrays[owner], name, (len(candidates),)) for name in ("weights", "sharpness"))
-    if float(weights.min()) < 0 or abs(float(weights.sum()) - 1) > 1e-3 or float(sharpness.min()) <= 0:
+    if "sharpness" in arrays[owner]:  # models that were saved earlier have no others
+        arrays[owner].setdefault("fold_sharpness", arrays[owner]["sharpness"])
+    weights, by_fold, whole = (_pop_floats(arrays[owner], name, (len(candidates),)) for name in OF_MIXTURE)
+    if (
+        float(weights.min()) < 0
+        or abs(float(weights.sum()) - 1) > 1e-3
+        or float(torch.cat([by_fold, whole]).min()) <= 0
+    ):
         raise ValueError(f"weights of {owner} must add up to 1, and its inverse temperatures must be positive")
-    return Mixture(labels, candidates, weights, sharpness, unknown, math.nan if saved.score is None else saved.score)
+    score = math.nan if saved.score is None else saved.score
+    return Mixture(labels, candidates, weights, by_fold, whole, unknown, score)
 
 
 def _restore_scaling(arrays: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
