@@ -238,6 +238,8 @@ def test_a_statement_of_a_table_that_has_changed_is_refused(counts, tmp_path):
     renamed = write(tmp_path / "renamed.csv", content)
     assert read_published(renamed) == {"rounded_to": 5}  # of the same content, in the same folder
     (tmp_path / "elsewhere").mkdir()
+    os.mkfifo(tmp_path / "elsewhere" / "pipe.published.toml")  # is not waited for
+    write(tmp_path / "elsewhere" / "damaged.published.toml", "[")
     (tmp_path / "elsewhere" / "link.csv").symlink_to(renamed)
     assert read_published(tmp_path / "elsewhere" / "link.csv") == {"rounded_to": 5}
     assert read_published(write(tmp_path / "elsewhere" / "copy.csv", content)) == {}

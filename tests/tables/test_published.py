@@ -409,13 +409,11 @@ def test_classes_that_cannot_occur_are_named(tmp_path):
     assert [finding.kind for finding in findings] == ["missing_classes"]
 
 
-def test_the_page_on_official_statistics_shows_what_check_prints(tmp_path, monkeypatch):
+def test_the_table_of_the_page_on_official_statistics_is_read_as_it_says(tmp_path, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "official_statistics.md"
     monkeypatch.chdir(tmp_path)
     (line,) = find_blocks(page)
     run_block(page, line)
-    text = page.read_text(encoding="utf-8")
-    assert (tmp_path / "municipalities.csv").read_text().splitlines()[:5] == text.split("```text\n")[1].splitlines()[:5]
     result = succeed("check", "people.csv", "municipalities.csv", width=80)
     for read_as in ("percentage, rounded to 1", "size of the group, thousands separators", "'*'"):
         assert read_as in result.stdout

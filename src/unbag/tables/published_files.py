@@ -16,7 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from unbag._utils.files import draft_file, full_disk_named, remove_drafts, sha256, sync, write_atomic
+from unbag._utils.files import draft_file, full_disk_named, read_regular, remove_drafts, sha256, sync, write_atomic
 from unbag._utils.problems import TableError, fail, failing
 from unbag.noise import KINDS, Gaussian, Noise, read_noise
 from unbag.tables.options import Source
@@ -25,6 +25,7 @@ KEYS = ("unit", "decimal", "noise", "noise_scale", "rounded_to", "suppressed_bel
 """File options that a statement may contain."""
 MIN_SCALE, MAX_SCALE = 1e-6, 1e9
 """Noise of a smaller scale changes no count, and noise of a larger scale leaves no information in any."""
+MAX_TOML_BYTES = 2**20
 DIGEST, REPLACED = "sha256", "replaced"
 
 
@@ -110,7 +111,7 @@ def _find_copied(counts: Path) -> dict[str, Any]:
     if paths and counts.is_file():
         digest = sha256(counts)
         for path in paths:
-            with suppress(TableError):  # statements of other tables may be damaged
+            with suppress(TableError, OSError):  # statements of other tables may be damaged
                 if (statement := _find_statement(_load(path), digest)) is not None:
                     return _options(statement)
     return {}
@@ -133,10 +134,10 @@ def _format(statement: dict[str, Any]) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(read_regular(path, MAX_TOML_BYTES).decode())
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; check the name") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise fail(f"the file is not valid TOML: {error}", str(path)) from error
 
 
