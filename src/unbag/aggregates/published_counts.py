@@ -38,6 +38,10 @@ MAX_PATHS, MAX_SAMPLED = 2**11, 0.3
 """States of the sum over probable counts, and the share of them that a sample may represent; see :func:`sum_paths`.
 
 The error of the posterior is about a tenth of that share."""
+MAX_UNCERTAIN = 15.0
+"""Expected errors of the most probable labels of a group above which belief propagation is accurate.
+
+Its posterior differed by more than 0.03 only below 12, in 253 random groups; the sum takes 5 to 50 times as long."""
 MAX_RESIDUAL = 0.05
 """Difference of beliefs above which belief propagation has not converged."""
 STATES_IN_TRAINING = 2**12
@@ -212,8 +216,9 @@ class PublishedCounts(Aggregate):
         total, posterior, residual, tilt = infer_counts_by_messages(log_probs, segments, weights)
         bounds = segments.offsets.tolist()
         converged = (residual <= MAX_RESIDUAL).tolist()
+        n_uncertain = segments.sum(1 - posterior.amax(1)).tolist()
         for group in range(len(segments)):
-            if self._omit_paths and converged[group]:
+            if converged[group] and (self._omit_paths or n_uncertain[group] > MAX_UNCERTAIN):
                 continue
             rows = slice(bounds[group], bounds[group + 1])
             summed = sum_paths(log_probs[rows], weights[group], tilt[group], MAX_PATHS, MAX_SAMPLED)
