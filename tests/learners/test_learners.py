@@ -12,7 +12,18 @@ from unbag import Groups, LabelProportions, OrdinalTriplet, PairwiseSimilarity
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.labels import Categorical
 from unbag.estimators.class_matching import match_classes
-from unbag.learners import MODELS, Boosting, Clusters, ClusterShares, Columns, Fourier, Linear, Network, Problem
+from unbag.learners import (
+    MODELS,
+    Boosting,
+    Clusters,
+    ClusterShares,
+    Columns,
+    Fourier,
+    Linear,
+    Matching,
+    Network,
+    Problem,
+)
 from unbag.training import Observations
 
 LEARNERS = {
@@ -20,6 +31,7 @@ LEARNERS = {
     "clusters": (Linear("clusters", Clusters.fit, ridges=(3, 0.3), once=True), 2),
     "kernel": (Linear("kernel", lambda p, seed: Fourier.fit(p, seed, scale=0.8, n_waves=100), ridges=(10, 1)), 2),
     "network": (Network(min_updates=20, overrelaxation=0.0), 6),
+    "matching": (Matching(), 6),
     "trees": (Boosting(overrelaxation=0.0), 3),
 }
 

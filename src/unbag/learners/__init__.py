@@ -12,6 +12,7 @@ from unbag.learners.clusters import Clusters as Clusters
 from unbag.learners.features import Columns as Columns
 from unbag.learners.features import Fourier as Fourier
 from unbag.learners.linear import Linear as Linear
+from unbag.learners.matching import Matching as Matching
 from unbag.learners.network import Architecture as Architecture
 from unbag.learners.network import Network as Network
 from unbag.learners.problem import Evidence as Evidence

@@ -80,7 +80,7 @@ class Fourier(FeatureMap):
     phase: Tensor  # (waves,)
 
     @classmethod
-    def fit(cls, problem: Problem, seed: int, *, scale: float, n_waves: int = 600) -> Fourier:
+    def fit(cls, problem: Problem, seed: int, *, scale: float, n_waves: int = 400) -> Fourier:
         """Draw frequencies and phases; ``scale`` is the width of the kernel relative to the median distance."""
         generator = torch.Generator().manual_seed(seed)
         columns = Columns.fit(problem)

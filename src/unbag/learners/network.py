@@ -145,17 +145,14 @@ class Network:
         weights, averaged = ([*net.parameters()] for net in (module, average))
         optimiser = torch.optim.AdamW(weights, self.learning_rate, weight_decay=self.weight_decay, fused=True)
         drawing = random.in_place if may_draw(module, self.loss) else nullcontext
-        batches = _draw_batches(len(problem.rows), self.batch_size, torch.Generator().manual_seed(seed))
-        n_updates = max(self.min_updates, math.ceil(len(problem.rows) / self.batch_size))
-        outputs = start
+        batches, outputs = self._draw_batches(problem, torch.Generator().manual_seed(seed)), start
         for _ in range(self.n_steps):
-            targets = problem.targets(outputs, self.overrelaxation)  # E-step
+            targets = self._targets(problem, outputs)  # E-step
             with drawing():
-                for batch in islice(batches, n_updates):  # M-step
+                for batch in islice(batches, self._n_updates(problem)):  # M-step
                     if problem.watch.seconds_left() <= 0:
                         break
-                    rows = gather_rows(X, batch.to(X.device))
-                    risk = self._risk(problem, module(rows), targets[batch].to(rows.device))
+                    risk = self._risk(problem, module, X, batch, targets)
                     optimiser.zero_grad()
                     risk.backward()
                     optimiser.step()
@@ -168,13 +165,20 @@ class Network:
             outputs = model.outputs(problem.X)
             yield model
 
-    def _risk(self, problem: Problem, outputs: Tensor, targets: Tensor) -> Tensor:
+    def _n_updates(self, problem: Problem) -> int:
+        return max(self.min_updates, math.ceil(len(problem.rows) / self.batch_size))
+
+    def _targets(self, problem: Problem, outputs: Tensor) -> Tensor:
+        """Return the expected labels of all rows."""
+        return problem.targets(outputs, self.overrelaxation)
+
+    def _draw_batches(self, problem: Problem, generator: torch.Generator) -> Iterator[Tensor]:
+        """Yield minibatches of row numbers, in a new order for each pass."""
+        while True:
+            yield from torch.randperm(len(problem.rows), generator=generator).split(self.batch_size)
+
+    def _risk(self, problem: Problem, module: nn.Module, X: Rows, batch: Tensor, targets: Tensor) -> Tensor:
+        outputs, expected = module(gather_rows(X, batch.to(X.device))), targets[batch].to(X.device)
         if self.loss is None:
-            return problem.labels.risk(outputs, targets).mean()
-        return (targets * self.loss(outputs)).sum(1).mean()
-
-
-def _draw_batches(n_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield minibatches of row numbers, in a new order for each pass."""
-    while True:
-        yield from torch.randperm(n_rows, generator=generator).split(batch_size)
+            return problem.labels.risk(outputs, expected).mean()
+        return (expected * self.loss(outputs)).sum(1).mean()

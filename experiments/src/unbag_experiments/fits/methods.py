@@ -75,7 +75,8 @@ def why_not(method: str) -> str | None:
 
 def report(classifier: Any) -> dict[str, Any]:
     """Return what a fitted estimator states about its accuracy and its models; None where it states nothing."""
-    estimate, mixture = getattr(classifier, "estimated_accuracy_", None), getattr(classifier, "mixture_", None)
+    estimate: Any = getattr(classifier, "estimated_accuracy_", None)
+    mixture: Any = getattr(classifier, "mixture_", None)
     return {
         "estimated_accuracy": None if estimate is None else float(getattr(estimate, "value", estimate)),
         "interval": [float(estimate.low), float(estimate.high)] if hasattr(estimate, "low") else None,

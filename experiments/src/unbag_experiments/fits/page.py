@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +172,7 @@ def _kind_table(chosen: Sequence[Place]) -> Table:
 def _method_table(chosen: Sequence[Place]) -> Table:
     rows = []
     for method in METHODS:
-        accuracy, times = average(chosen, lambda place, m=method: place.accuracy(m)), seconds(chosen, method)
+        accuracy, times = average(chosen, methodcaller("accuracy", method)), seconds(chosen, method)
         figures = ["-" if np.isnan(value) else f"{value:.1f}" for value in _time_figures(times)]
         rows.append((_title(method), "-" if accuracy is None else str(accuracy.n), _interval(accuracy), *figures))
     return _table("Methods", ("Method", "Cells", "Accuracy, %", "Median s", "90 %", "Most"), rows, texts=1)
