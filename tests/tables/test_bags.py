@@ -177,6 +177,8 @@ def test_files_with_labels_of_bags_as_words(tmp_path):
         LABELS.set_axis(["slide", column], axis=1).to_csv(tmp_path / "slides.csv", index=False)
         data = unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options)
         assert data.y.z.tolist() == [1, 0] * 10
+    with pytest.raises(ValueError, match="or a class of --classes, where the second is positive, got 'tumour'"):
+        unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options | {"classes": None})
     LABELS.replace("normal", "norml").to_csv(tmp_path / "slides.csv", index=False)
     with pytest.raises(ValueError, match="must be one of the classes 'normal', 'tumour', got 'norml'"):
         unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options)

@@ -195,7 +195,7 @@ class ObservationReader:
             z, left_out = counts.z, counts.left_out
         else:
             if outcome == "yes_no" and not self._has_class_names():
-                z = self._collect(_read_answers, column, "relation" in parameters(columns.kind))
+                z = self._collect(_read_answers, column, "relation" in parameters(columns.kind), columns.kind.pooled)
                 expected = "answer: 1, yes or true, and 0, no or false"
                 expected = "relation of ranks" if z is not None and z.dtype == object else expected
             elif outcome in ("yes_no", "class"):
@@ -264,10 +264,11 @@ def _find_repetitions(places: np.ndarray, z: Any, table: Table, kept: np.ndarray
         yield Problem("warning", f"{rows} once more", table.file)
 
 
-def _read_answers(table: Table, column: str, relations: bool) -> np.ndarray:
-    """Read a column of 0 and 1, or of relations."""
+def _read_answers(table: Table, column: str, relations: bool, pooled: bool) -> np.ndarray:
+    """Read a column of 0 and 1, or of relations; labels of bags, which are pooled, may also be names of classes."""
     cells = table.column(column)
     expected, allowed = "must be 0 or 1, or yes or no", pa.array([0.0, 1.0])
+    expected += ", or a class of --classes, where the second is positive" if pooled else ""
     if relations and pa.types.is_string(cells.type):
         expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
         values, allowed = pc.utf8_trim_whitespace(cells), pa.array(RELATIONS)
