@@ -27,14 +27,15 @@ SUFFIXES = (".npy", ".pt", ".safetensors", ".h5", ".hdf5")
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """The contents of a folder for ``AggregateClassifier(...).fit(bags.X, bags.y, groups=bags.groups)``."""
+    """The contents of a folder for ``AggregateClassifier(...).fit(bags.X, bags.y, groups=bags.groups)``.
+
+    ``X`` has the rows of all bags in the order of the names of their files, ``y`` a number or a text for each bag, and
+    the ids of ``groups`` are the names of the files without their ending.
+    """
 
     X: Any
-    """The rows of all bags, in the order of the names of their files."""
     y: np.ndarray
-    """The label of each bag, a number or a text, in the same order."""
     groups: Groups
-    """The bags, with the names of their files, without the ending, as ids."""
 
 
 def read_bags(
@@ -57,8 +58,8 @@ def read_bags(
     table
         A CSV or Parquet file, or a table of pandas, polars or Arrow.
     file, label
-        Columns with the names of the files, with or without their ending, and with the labels. By default, the first
-        and the second of two columns.
+        Columns with the names of the files, with or without their ending, and with the labels; of a table with two
+        columns, they are the first and the second.
     array
         Name of the array, where files contain several.
     on_disk
@@ -118,11 +119,10 @@ def _read_table(table: Any) -> Table:
 
 def _read_labels(table: Table, file: str | None, label: str | None, paths: dict[str, Path], folder: str) -> np.ndarray:
     """Return the label of each file; every file must have one row."""
-    others = [name for name in table.names if name not in (file, label)]
-    if len(others) != (file is None) + (label is None) and (file is None or label is None):
+    if file is None and label is None and len(table.names) == 2:
+        file, label = table.names
+    if file is None or label is None:
         raise fail(f"pass file= and label=, the names of two of its columns {list_some(table.names)}", table.file)
-    file = others.pop(0) if file is None else file
-    label = others.pop(0) if label is None else label
     if missing := [name for name in (file, label) if name not in table.names]:
         raise fail(f"there is no column {missing[0]!r}; its columns are {list_some(table.names)}", table.file)
     for name in (file, label):
