@@ -85,7 +85,7 @@ def estimate_accuracy(
     over single ones, and, for large groups, what models gain by having seen the group, which holds for new rows that
     are like its members.
 
-    The interval is a bootstrap over groups, in which the temperature is fitted anew, with a part for errors of the
+    The interval is a bootstrap over groups, in which the temperature is fitted again, with a part for errors of the
     models that held-out groups do not show.
 
     Parameters
