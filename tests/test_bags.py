@@ -169,6 +169,8 @@ def test_wrong_ids_are_named(rows, fitted):
     X, ids, z = rows
     with pytest.raises(ValueError, match=rf"groups must be unbag.Groups, or hold an id for each of {len(X)} rows of X"):
         make().fit(X, z, groups=ids[1:])
+    with pytest.raises(TypeError, match=r"pairs and triplets of row numbers are unbag.Groups.from_tuples\(groups\)"):
+        make("pairwise_similarity", n_classes=2).fit(X, [1, 0], groups=np.array([[0, 1], [2, 3]]))
     with pytest.raises(ValueError, match="ids has no value for row 1"):
         fitted.predict_groups(X[:2], ["a", None])
     with pytest.raises(TypeError, match=r"groups is missing: pass unbag.Groups or an id for each row"):

@@ -232,6 +232,11 @@ def read_groups(groups: Any, n_rows: int, *, several: bool = False) -> Any:
         return [read_groups(entry, n_rows) for entry in groups]
     if groups is None or isinstance(groups, Groups):
         return groups
+    if getattr(groups, "ndim", 1) == 2:
+        raise TypeError(
+            "groups must be unbag.Groups, or an id for each row; pairs and triplets of row numbers are "
+            "unbag.Groups.from_tuples(groups)"
+        )
     made = Groups.from_ids(groups)
     if made.n_rows != n_rows:
         raise ValueError(
