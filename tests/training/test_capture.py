@@ -12,8 +12,8 @@ from unbag import Groups
 from unbag.training import Settings
 from unbag.training.batches import Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
-from unbag.training.optimisation import Optimisation
 from unbag.training.replicas import Replicas, make_models
+from unbag.training.settings import Optimisation
 from unbag.training.step import Hooks, Step
 
 SEEDS = [0, 1]

@@ -21,9 +21,9 @@ from unbag.learners.network import Architecture, NetworkModel
 from unbag.learners.problem import Problem, Watch
 from unbag.training import Checkpoint, Observations, Patience, Processes, Settings, held_out_likelihood, train
 from unbag.training.checkpoint import identify
-from unbag.training.optimisation import MakeOptimiser, MakeSchedule
 from unbag.training.processes import Launcher
 from unbag.training.selection import Best, StoppingRule, never
+from unbag.training.settings import MakeOptimiser, MakeSchedule
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 

@@ -15,7 +15,6 @@ from unbag.training.data_loader import GroupCollator as GroupCollator
 from unbag.training.data_loader import GroupSampler as GroupSampler
 from unbag.training.loop import Trained as Trained
 from unbag.training.loop import train as train
-from unbag.training.optimisation import PerStep as PerStep
 from unbag.training.processes import Launcher as Launcher
 from unbag.training.processes import Processes as Processes
 from unbag.training.processes import ProcessLost as ProcessLost
@@ -27,5 +26,6 @@ from unbag.training.selection import TimeLimit as TimeLimit
 from unbag.training.selection import held_out_likelihood as held_out_likelihood
 from unbag.training.selection import labelled_accuracy as labelled_accuracy
 from unbag.training.selection import permuted_accuracy as permuted_accuracy
+from unbag.training.settings import PerStep as PerStep
 from unbag.training.settings import Settings as Settings
 from unbag.training.step import Limits as Limits

@@ -23,7 +23,6 @@ from unbag.objectives.objective import Objective
 from unbag.training.batches import Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.checkpoint import Checkpoint, TimeBudgetExceeded, identify, pack, unpack
-from unbag.training.optimisation import MakeOptimiser, MakeSchedule, Optimisation
 from unbag.training.processes import Processes
 from unbag.training.replicas import (
     Accelerate,
@@ -35,7 +34,7 @@ from unbag.training.replicas import (
     unstack,
 )
 from unbag.training.selection import Best, Patience, Score, StoppingRule, never
-from unbag.training.settings import Phase, Settings
+from unbag.training.settings import MakeOptimiser, MakeSchedule, Optimisation, Phase, Settings
 from unbag.training.step import Hooks, Limits, Step
 
 logger = logging.getLogger("unbag")

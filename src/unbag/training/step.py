@@ -31,11 +31,10 @@ from unbag.objectives.objective import (
     weighted_risk,
 )
 from unbag.training.batches import BLOCKS_AT_ONCE, Batch, Batches
-from unbag.training.optimisation import MakeOptimiser, MakeSchedule
 from unbag.training.processes import Processes
 from unbag.training.replicas import Accelerate, Replicas, mixes_rows
 from unbag.training.selection import Score, StoppingRule
-from unbag.training.settings import Phase, Settings
+from unbag.training.settings import MakeOptimiser, MakeSchedule, Phase, Settings
 
 Backward = Callable[[Tensor], None]  # adds to the gradients of the parameters, from the gradient in the outputs
 
