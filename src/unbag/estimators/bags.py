@@ -1,9 +1,10 @@
-"""Labels of bags from pooled columns, beside what the instances of a bag imply."""
+"""Labels of bags from pooled scores and columns, beside what the instances of a bag imply."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,19 +13,20 @@ from torch import Tensor
 from unbag.aggregates import LabelProportions
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.pooling import pool
+from unbag.data.pooling import SHARES, pool, pool_scores
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.ensemble import Candidate, Mixture, Schedule, fit_ensemble
-from unbag.learners import Problem
+from unbag.learners import FirstColumns, Linear, Problem
 from unbag.training import Observations
 
+RIDGES_OF_SCORES = (10, 1, 0.1)
 INSTANCES = "instances"
 """Name of the candidate that predicts a bag's label from its instances."""
 
 
 @dataclass(frozen=True, eq=False)
 class BagModel:
-    """A mixture of the label that the instances of a bag imply with models of its pooled columns."""
+    """A mixture of the label that the instances of a bag imply with models of its pooled scores and columns."""
 
     scaling: Scaling
     mixture: Mixture
@@ -39,15 +41,16 @@ class BagModel:
         bags
             The bags and the observations to ask for.
         """
-        pooled = self.scaling(pool(rows, bags.groups)).float()
-        by_instances = bag_log_probs(bags, log_probs[bags.groups.members]).float()
+        members = log_probs[bags.groups.members]
+        pooled = self.scaling(_pool(rows, members, bags)).float()
+        by_instances = bag_log_probs(bags, members).float()
         outputs = [by_instances if c.name == INSTANCES else c.outputs(pooled) for c in self.mixture.candidates]
         mixed = self.mixture.mix(torch.stack(outputs))
         return mixed.gather(1, bags.checked.long()[:, None])[:, 0].exp().double().numpy()
 
 
 def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[Problem], Schedule]) -> BagModel | None:
-    """Fit models to the pooled columns of bags, and mix them with the prediction by instances.
+    """Fit models to the pooled scores and columns of bags, and mix them with the prediction by instances.
 
     Return None for other observations and for images.
 
@@ -66,7 +69,7 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
         return None
     if len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
         return None
-    columns = pool(X, bags.groups)
+    columns = _pool(X, out_of_fold, bags)
     scaling = fit_scaling(columns, "standard")
     one_hot = torch.nn.functional.one_hot(bags.checked.long(), 2)
     labels = Observations(
@@ -76,7 +79,18 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
     by_instances = bag_log_probs(bags, out_of_fold).float()
     score = bag_problem.score(by_instances)
     instances = Candidate(INSTANCES, bag_problem.labels, [], [], 0, 1, score, by_instances, 0.0)
-    return BagModel(scaling, fit_ensemble(bag_problem, make_schedule(bag_problem), further=[instances]))
+    schedule = make_schedule(bag_problem)
+    by_scores = Linear("scores", partial(FirstColumns.fit, number=len(SHARES)), ridges=RIDGES_OF_SCORES)
+    first, *others = schedule.stages
+    schedule = replace(schedule, stages=((by_scores, *first), *others))
+    return BagModel(scaling, fit_ensemble(bag_problem, schedule, further=[instances]))
+
+
+def _pool(rows: Tensor, members: Tensor, bags: Observations) -> Tensor:
+    """Pool the log-odds of the members of bags, then their columns."""
+    return torch.cat(
+        [pool_scores((members[:, 1] - members[:, 0]).double(), bags.groups.segments), pool(rows, bags.groups)], 1
+    )
 
 
 def bag_log_probs(bags: Observations, members: Tensor) -> Tensor:

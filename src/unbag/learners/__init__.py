@@ -10,6 +10,7 @@ from unbag.learners.boosting import Boosting as Boosting
 from unbag.learners.classifiers import Classifiers as Classifiers
 from unbag.learners.clusters import Clusters as Clusters
 from unbag.learners.features import Columns as Columns
+from unbag.learners.features import FirstColumns as FirstColumns
 from unbag.learners.features import Fourier as Fourier
 from unbag.learners.linear import Linear as Linear
 from unbag.learners.matching import Matching as Matching
@@ -20,3 +21,4 @@ from unbag.learners.problem import Problem as Problem
 from unbag.learners.problem import Split as Split
 from unbag.learners.problem import Watch as Watch
 from unbag.learners.starts import ClusterShares as ClusterShares
+from unbag.learners.top_share import TopShare as TopShare

@@ -71,6 +71,24 @@ class Columns(FeatureMap):
 
 @register_feature_map
 @dataclass(frozen=True, eq=False)
+class FirstColumns(FeatureMap):
+    """The first columns alone."""
+
+    kind = "first_columns"
+    chosen: Tensor  # their numbers
+
+    @classmethod
+    def fit(cls, problem: Problem, seed: int, *, number: int) -> FirstColumns:
+        """Choose a number of columns."""
+        return cls(torch.arange(number))
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return these columns."""
+        return X[:, self.chosen]
+
+
+@register_feature_map
+@dataclass(frozen=True, eq=False)
 class Fourier(FeatureMap):
     """The columns, and random Fourier features of a Gaussian kernel (Rahimi and Recht, 2007)."""
 
