@@ -16,10 +16,11 @@ from unbag.data.labels import Categorical
 from unbag.data.pooling import SHARES, pool, pool_scores
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.ensemble import Candidate, Mixture, Schedule, fit_ensemble
-from unbag.learners import FirstColumns, Linear, Problem
+from unbag.learners import LastColumns, Linear, Problem
 from unbag.training import Observations
 
 RIDGES_OF_SCORES = (10, 1, 0.1)
+"""Penalties of the linear model of a few pooled scores."""
 INSTANCES = "instances"
 """Name of the candidate that predicts a bag's label from its instances."""
 
@@ -42,7 +43,8 @@ class BagModel:
             The bags and the observations to ask for.
         """
         members = log_probs[bags.groups.members]
-        pooled = self.scaling(_pool(rows, members, bags)).float()
+        columns = _pool(rows, members, bags)[:, : len(self.scaling.shift)]  # models saved earlier have no scores
+        pooled = self.scaling(columns).float()
         by_instances = bag_log_probs(bags, members).float()
         outputs = [by_instances if c.name == INSTANCES else c.outputs(pooled) for c in self.mixture.candidates]
         mixed = self.mixture.mix(torch.stack(outputs))
@@ -80,17 +82,16 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
     score = bag_problem.score(by_instances)
     instances = Candidate(INSTANCES, bag_problem.labels, [], [], 0, 1, score, by_instances, 0.0)
     schedule = make_schedule(bag_problem)
-    by_scores = Linear("scores", partial(FirstColumns.fit, number=len(SHARES)), ridges=RIDGES_OF_SCORES)
+    by_scores = Linear("scores", partial(LastColumns.fit, number=len(SHARES)), ridges=RIDGES_OF_SCORES)
     first, *others = schedule.stages
     schedule = replace(schedule, stages=((by_scores, *first), *others))
     return BagModel(scaling, fit_ensemble(bag_problem, schedule, further=[instances]))
 
 
 def _pool(rows: Tensor, members: Tensor, bags: Observations) -> Tensor:
-    """Pool the log-odds of the members of bags, then their columns."""
-    return torch.cat(
-        [pool_scores((members[:, 1] - members[:, 0]).double(), bags.groups.segments), pool(rows, bags.groups)], 1
-    )
+    """Pool the columns of the members of bags, then their log-odds."""
+    scores = pool_scores((members[:, 1] - members[:, 0]).double(), bags.groups.segments)
+    return torch.cat([pool(rows, bags.groups), scores], 1)
 
 
 def bag_log_probs(bags: Observations, members: Tensor) -> Tensor:

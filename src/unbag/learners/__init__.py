@@ -10,8 +10,8 @@ from unbag.learners.boosting import Boosting as Boosting
 from unbag.learners.classifiers import Classifiers as Classifiers
 from unbag.learners.clusters import Clusters as Clusters
 from unbag.learners.features import Columns as Columns
-from unbag.learners.features import FirstColumns as FirstColumns
 from unbag.learners.features import Fourier as Fourier
+from unbag.learners.features import LastColumns as LastColumns
 from unbag.learners.linear import Linear as Linear
 from unbag.learners.matching import Matching as Matching
 from unbag.learners.network import Architecture as Architecture

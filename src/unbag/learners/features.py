@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import gather_rows
+from unbag.data.row_source import gather_rows, row_shape
 from unbag.data.sparse_rows import SparseRows, Table
 from unbag.learners.base import split_rows
 from unbag.learners.problem import Problem
@@ -71,16 +71,17 @@ class Columns(FeatureMap):
 
 @register_feature_map
 @dataclass(frozen=True, eq=False)
-class FirstColumns(FeatureMap):
-    """The first columns alone."""
+class LastColumns(FeatureMap):
+    """The last columns alone."""
 
-    kind = "first_columns"
+    kind = "last_columns"
     chosen: Tensor  # their numbers
 
     @classmethod
-    def fit(cls, problem: Problem, seed: int, *, number: int) -> FirstColumns:
+    def fit(cls, problem: Problem, seed: int, *, number: int) -> LastColumns:
         """Choose a number of columns."""
-        return cls(torch.arange(number))
+        width = row_shape(problem.X)[0]
+        return cls(torch.arange(width - number, width))
 
     def __call__(self, X: Tensor) -> Tensor:
         """Return these columns."""
