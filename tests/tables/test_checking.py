@@ -85,6 +85,29 @@ def test_many_wrong_rows_are_counted(tmp_path):
     assert found[-1] == "error wards.csv, column ward: the same in 11 more rows"
 
 
+def test_each_unmatched_id_has_its_number_of_rows_and_its_suggestion(tmp_path):
+    people = PEOPLE.replace(",w0,", ",W0,").replace(",w1,", ",w1 ,").replace(",w2,", ",west,")
+    found = messages(tmp_path, people)
+    assert [problem for problem in found if problem.startswith("error people.csv")] == [
+        "error people.csv, row 1, column ward: 'W0' (3 rows) is not in column ward of wards.csv; 'W0' here may be 'w0' "
+        "there: write ids in the same way in both files, or add --tidy",
+        "error people.csv, row 4, column ward: 'w1 ' (3 rows) is not in column ward of wards.csv; 'w1 ' here may be "
+        "'w1' there: write ids in the same way in both files, or add --tidy",
+        "error people.csv, row 7, column ward: 'west' (3 rows) is not in column ward of wards.csv; correct one of the "
+        "files, or skip unmatched rows with --drop-unmatched",
+    ]
+
+
+def test_rows_that_were_left_out_are_part_of_the_advice_on_missing_members(tmp_path):
+    found = messages(tmp_path, PEOPLE.replace("p00,w0,", "p00,W0,"), drop_unmatched=True)
+    warning, error = sorted(found, key=lambda message: not message.startswith("warning"))[:2]
+    assert "1 row is left out" in warning
+    assert "'W0' here may be 'w0' there" in warning
+    assert "the counts of group 'w0' add up to 3, but it has 2 rows" in error
+    advice = "1 row was left out by --drop-unmatched and may belong here; if not, add --missing-members"
+    assert advice in error
+
+
 def test_relations_are_answers_to_one_question(tmp_path):
     people, ranks = write(tmp_path / "people.csv", PEOPLE), write(tmp_path / "ranks.csv", RANKS)
     one = load_tables(make_plan({"instances": people, "groups": ranks, "n_classes": 3})).observed[0]

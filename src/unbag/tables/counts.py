@@ -406,13 +406,10 @@ class _Constraints:
 
     def _advise_on_missing(self) -> str:
         """Return advice on groups that count more members than they have rows."""
-        advice = "if the others have no row, add --missing-members"
         if not self.n_dropped:
-            return advice
-        rows = _count(self.n_dropped, "row")
-        return (
-            f"{rows} with an unknown id were left out by --drop-unmatched and may belong here; otherwise {advice[3:]}"
-        )
+            return "if the others have no row, add --missing-members"
+        rows = "1 row was" if self.n_dropped == 1 else f"{self.n_dropped:,} rows were"
+        return f"{rows} left out by --drop-unmatched and may belong here; if not, add --missing-members"
 
     def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of counts that add up to the totals; groups without such counts get an error."""
