@@ -212,7 +212,7 @@ def test_without_held_out_groups_a_path_has_a_fixed_length():
 
 
 def test_a_mixture_prefers_the_better_candidate_and_corrects_its_temperature():
-    problem, _ = make_problem(1500, sharpness=2.0)
+    problem, _ = make_problem(4500, sharpness=2.0)
     candidates = fit_candidates(
         problem, Schedule(((Path("sharp", (8.0,)), Path("wrong", (-1.0,))),), min_relative_gain=0)
     )
