@@ -247,8 +247,8 @@ def test_figures_by_class_replace_the_accuracy_where_one_class_has_nearly_all_ro
         "Estimated log loss: 0.800 (0.700 to 0.900).",
     ):
         assert sentence in text
-    common["share"], finding = 0.8, {"kind": "never_predicted", "message": "'rare' is never predicted", "fatal": False}
-    text = overview_of(changed("label_proportions", estimated_performance=figures, diagnosis=[finding]))
+    common["share"] = 0.8
+    text = overview_of(changed("label_proportions", estimated_performance=figures, diagnosis=[NEVER]))
     assert "Estimated accuracy" in text
     assert "'rare' is never predicted." in text
 
@@ -258,6 +258,9 @@ def test_groups_that_fit_poorly_are_named():
     assert [g["deviation"] for g in worst] == sorted((g["deviation"] for g in worst), reverse=True)
     poor = [g["group"] for g in worst if g["deviation"] > 3]
     assert f"differ most from the expected ones: {', '.join(poor)}." in overview_of(summary_of("label_proportions"))
+
+
+NEVER = {"kind": "never_predicted", "message": "'rare' is never predicted", "fatal": False}
 
 
 def test_next_steps_follow_the_findings_and_have_commands():
@@ -273,6 +276,8 @@ def test_next_steps_follow_the_findings_and_have_commands():
         f"unbag fit {files} --time-limit 3600 --out NEW_RUN",
     ]
     assert exclude[2] == f"unbag fit {files} --label COLUMN --out NEW_RUN"
+    (threshold, *_) = suggest_steps(changed("label_proportions", diagnosis=[NEVER]))
+    assert threshold.sentence.startswith("Choose a threshold")
     assert suggest("multiple_instance", "near_duplicates")[0] == "clf.fit(X, z, groups=groups, subjects=subjects)"
     assert all(len(suggest(kind)) == len(set(suggest(kind))) == 3 for kind in RUNS)
 

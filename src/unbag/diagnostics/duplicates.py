@@ -15,6 +15,7 @@ from unbag.diagnostics.registry import Context, register_check
 
 MIN_COPIES = 0.01
 """Share of the rows below which copies change no figure."""
+FIRST_ROWS = 1000
 MAX_DEVIATIONS, MAX_FACTOR = 5, 10
 """A number of chance events exceeds its expectation by at most this number of standard deviations and, because
 the expectation is rough where values are few, by this factor."""
@@ -31,11 +32,13 @@ PARTS = (1, 4, 16)
 MIN_ROWS = 3 * MAX_COPIES
 MIN_OBJECTS, OBJECTS_PER_CLASS = 8, 3
 """Rows with near-duplicates must be so many different ones, and so many for each class: classes are no duplicates."""
+MANY_OBJECTS = 20
+"""Of fewer different rows, and in columns with few values, the gap must be larger."""
 MIN_VALUES = 20
 """Columns with fewer values have no scale."""
 MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT = 2.0, 1.5
 """Of all rows; 1 is expected, and it is the same for any number of neighbours."""
-MIN_GAP = 1.6
+MIN_GAP, MIN_UNSURE_GAP = 1.45, 1.6
 """Distance to the next row less that to the last of j near-duplicates, in parts of the j-th of the latter; on a curved
 surface distances grow faster, but without a gap."""
 MIN_EXPONENT = 12.0
@@ -61,8 +64,8 @@ def _find_copies(context: Context, groups: Groups) -> Iterator[Finding]:
     """
     X, members = context.table.numpy(), groups.members.numpy()
     unit = (groups.segment if context.subjects is None else context.subjects[groups.members]).numpy()
-    varied = [j for j in range(X.shape[1]) if (X[:, j] != X[0, j]).any()]
-    order = sorted(varied, key=lambda j: -len(np.unique(X[:1000, j])))
+    n_values = _count_values(X)
+    order = np.argsort(-n_values, kind="stable")[: (n_values > 1).sum()]
     if len(order) < 2:
         return
     halves = np.stack([_hash_rows(X[:, order[first::2]])[members] for first in (0, 1)], 1)  # (memberships, 2)
@@ -80,6 +83,12 @@ def _find_copies(context: Context, groups: Groups) -> Iterator[Finding]:
             f"at most {by_chance:,.0f}: held-out groups do not show how well new rows are predicted; keep the copies "
             "of a row in one group, pass subjects=, or remove them",
         )
+
+
+def _count_values(X: np.ndarray) -> np.ndarray:
+    """Return the number of different values of each column in the first rows."""
+    some = np.sort(X[:FIRST_ROWS], axis=0)  # missing values at the end
+    return 1 + ((some[1:] != some[:-1]) & ~np.isnan(some[:-1])).sum(0)
 
 
 def _hash_rows(X: np.ndarray) -> np.ndarray:
@@ -189,7 +198,8 @@ def _compare_neighbors(
         return None
     clear = exponent[:, last] > 3
     ratio = exp(float(np.median(steps[clear, last]))) if clear.any() else 1.0
-    if ratio <= 1 + MIN_GAP / (last + 1) or (step and clear.mean() < MIN_COARSE_SHARE):
+    gap = MIN_GAP if n >= MANY_OBJECTS * (last + 1) and not step else MIN_UNSURE_GAP
+    if ratio <= 1 + gap / (last + 1) or (step and clear.mean() < MIN_COARSE_SHARE):
         return None
     return NearDuplicates(last + 1, float(clear.mean()), ratio)
 
@@ -201,7 +211,7 @@ def _rank_columns(X: np.ndarray, random: np.random.Generator) -> tuple[np.ndarra
     others. Otherwise the step, the root mean square over columns, shows which distances are alike.
     """
     n = len(X)
-    n_values = np.array([len(np.unique(column)) for column in X.T])
+    n_values = _count_values(X)
     chosen = np.flatnonzero(n_values >= MIN_VALUES)
     if coarse := len(chosen) < 2:
         chosen = np.flatnonzero(n_values > 1)

@@ -35,7 +35,10 @@ class ClassPerformance:
 
 @dataclass(frozen=True)
 class Performance:
-    """Estimated performance on rows of new groups, with 95 % intervals."""
+    """Estimated performance on rows of new groups.
+
+    The 95 % intervals cover the choice of groups, and assume that the predicted probabilities are right.
+    """
 
     log_loss: Estimate
     classes: tuple[ClassPerformance, ...]

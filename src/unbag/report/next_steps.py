@@ -103,6 +103,8 @@ def suggest_steps(summary: dict[str, Any]) -> list[Step]:
         if not command.startswith("unbag"):
             command = f"unbag fit {{files}} {command} --out NEW_RUN"
         steps.append(Step(rule.sentence, command.replace("{files}", files)))
-    known = summary["labels"] is not None
-    by_command = {step.command: step for step in reversed(steps) if not (known and step.sentence == LABEL)}
-    return list(reversed(by_command.values()))[:MAX_STEPS]
+    by_command: dict[str, Step] = {}
+    for step in steps:
+        if step.sentence != LABEL or summary["labels"] is None:
+            by_command.setdefault(step.command, step)
+    return list(by_command.values())[:MAX_STEPS]

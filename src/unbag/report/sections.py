@@ -42,7 +42,8 @@ def describe_quality(summary: dict[str, Any]) -> Section:
         section.text.append(
             "Sensitivity is the share of the rows of a class that are predicted as such, precision the share of the "
             "rows predicted as such that are of the class. AUC is the probability that a row of the class gets a "
-            f"higher probability than another row. The log loss is {interval(performance['log_loss'], number)}."
+            f"higher probability than another row. The log loss is {interval(performance['log_loss'], number)}. "
+            "The intervals assume that the predicted probabilities are right."
         )
     return section
 
