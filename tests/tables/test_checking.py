@@ -90,9 +90,9 @@ def test_each_unmatched_id_has_its_number_of_rows_and_its_suggestion(tmp_path):
     found = messages(tmp_path, people)
     assert [problem for problem in found if problem.startswith("error people.csv")] == [
         "error people.csv, row 1, column ward: 'W0' (3 rows) is not in column ward of wards.csv; 'W0' here may be 'w0' "
-        "there: write ids in the same way in both files, or add --tidy",
+        "there: write ids in the same way in both files, or fit with --tidy",
         "error people.csv, row 4, column ward: 'w1 ' (3 rows) is not in column ward of wards.csv; 'w1 ' here may be "
-        "'w1' there: write ids in the same way in both files, or add --tidy",
+        "'w1' there: write ids in the same way in both files, or fit with --tidy",
         "error people.csv, row 7, column ward: 'west' (3 rows) is not in column ward of wards.csv; correct one of the "
         "files, or skip unmatched rows with --drop-unmatched",
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import inspect
+import re
 from typing import Annotated
 
 import typer
@@ -29,7 +31,8 @@ for command, example in (
     (tables.disaggregate, "unbag disaggregate run people.csv wards.csv --out labels.csv"),
     (tables.protect, "unbag protect wards.csv --epsilon 1 --out protected.csv"),
 ):
-    app.command(cls=Command, epilog=f"Example: {example}", rich_help_panel="Your data")(command)
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")  # paragraphs fill the width of the terminal
+    app.command(cls=Command, help=text, epilog=f"Example: {example}", rich_help_panel="Your data")(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -162,7 +162,7 @@ def find_similar(unknown: pa.Scalar, known: pa.Array) -> str | None:
     if place < 0:
         return None
     here, there = unknown.as_py(), known[place].as_py()
-    return f"{here!r} here may be {there!r} there: write ids in the same way in both files, or add --tidy"
+    return f"{here!r} here may be {there!r} there: write ids in the same way in both files, or fit with --tidy"
 
 
 def label_texts(table: Table, column: str) -> pa.Array:

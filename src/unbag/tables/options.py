@@ -95,17 +95,13 @@ class Source:
         "my_module:MyKind.",
         flag="-a",
     )
-    group: Text = column(
-        None, "Column of group ids in the file of groups, if its name differs.", name="group_in_groups"
-    )
+    group: Text = column(None, "Column of group ids in the file of groups.", name="group_in_groups")
     sheet: Text = files(None, "Sheet of the file of groups, by name or number.", name="sheet_of_groups")
     members: Names | None = column(None, "Columns of the row ids of pairs or triplets: a,b,c.")
     observed: Text = column(None, "Column of the observations.")
     size: Text = column(None, "Column of group sizes.")
     group_weight: Text = column(None, "Column of weights: 2 counts a group, pair or triplet twice, 0 leaves it out.")
-    relation: Text = column(
-        None, "What the answer 1 says about the first and the second row of a pair", choices=RELATIONS
-    )
+    relation: Text = column(None, "Relation of the first to the second row if the answer is 1", choices=RELATIONS)
     error_rate: str | StrictFloat | None = column(
         None, "Rate of wrong answers: 0.1; a column with the rate of each answer; or fit, to estimate one rate."
     )
@@ -115,21 +111,15 @@ class Source:
         "or the share of 1 among random groups, 0.04.",
     )
     unit: Text = published(None, "Unit of the columns of classes; inferred if they add up", choices=UNITS)
-    decimal: Text = published(
-        None, "Decimal separator, a point (.) or a comma (,); inferred if the file is unambiguous."
-    )
+    decimal: Text = published(None, "Decimal separator, . or , (inferred if the file is unambiguous).")
     noise: Text = published(
         None,
         "Noise on counts, with its scale: laplace:2.5, gaussian:17, geometric:2 or discrete_gaussian:17; or the "
         "name alone, with --epsilon or --noise-scale.",
     )
-    epsilon: Number = published(
-        None, "Privacy loss; with --sensitivity, it sets the scale of the noise, laplace unless --noise differs."
-    )
+    epsilon: Number = published(None, "Privacy loss; with --sensitivity, it determines the scale of the noise.")
     sensitivity: Number = published(None, SENSITIVITY)
-    noise_scale: Names = published(
-        (), "Column with the scale of the noise of each group, or one column for each class."
-    )
+    noise_scale: Names = published((), "Column of the scale of the noise of each group, or a column per class.")
     rounded_to: Number = published(None, "Counts, or shares, are rounded to multiples of this number.")
     suppressed_below: Whole = published(None, "Empty cells are counts below this number; without it, they are unknown.")
 
@@ -160,18 +150,12 @@ class NetworkOptions:
     epochs: StrictInt = network(200, "Maximum number of passes over the groups.")
     loss: str = network("cross_entropy", "Loss of the unbiased risk", choices=LOSSES)
     warm_up: WholeOrAuto = network("auto", "Epochs that maximise the likelihood before the unbiased risk is minimised.")
-    weights: str = network(
-        "auto",
-        "Label weights of the current model, or remembered from the last epoch",
-        choices=("auto", "current", "remembered"),
-    )
+    weights: str = network("auto", "Model that computes label weights", choices=("auto", "current", "remembered"))
     batch_size: StrictInt = network(128, "Groups per step.")
     learning_rate: StrictFloat = network(1e-3, "Learning rate of Adam.")
     weight_decay: StrictFloat = network(0.0, "Weight decay of Adam.")
     patience: Whole = network(30, "Epochs without a better held-out score after which training stops.")
-    devices: WholeOrAuto = network(
-        "auto", "Processes that train together; auto: as many as torchrun has started, or 1."
-    )
+    devices: WholeOrAuto = network("auto", "Processes that train together; auto: those of torchrun, or 1.")
     nodes: StrictInt = network(1, "Machines that train together, each with --devices processes.")
 
 
@@ -182,9 +166,7 @@ class Training:
     model: str = setting("auto", "Model; auto averages those that best predict held-out groups", choices=MODELS)
     method: str = setting("auto", "Objective of networks by Algorithm 1", choices=("auto", "uum", "likelihood"))
     scaling: str = setting("auto", "Scaling of columns", choices=("auto", "standard", "table", "none"))
-    n_folds: WholeOrAuto | None = setting(
-        "auto", "Folds; each group is held out once. auto: 4, or 8 with at most 40 groups."
-    )
+    n_folds: WholeOrAuto | None = setting("auto", "Folds for cross-fitting; auto: 4, or 8 with at most 40 groups.")
     validation_fraction: StrictFloat = setting(0.1, "Share of the groups that is held out, if there are no folds.")
     n_restarts: StrictInt = setting(1, "Models per learner and fold, from different random initialisations.")
     time_limit: Number = setting(None, "Seconds after which training ends with the best result so far.")
@@ -217,9 +199,7 @@ class Plan:
     id: Text = column(None, "Column of row ids.")
     group: Text = column(None, "Column of group ids in the file of instances.")
     label: Text = column(None, "Column of true classes, used for evaluation only.")
-    subject: Text = column(
-        None, "Column of the person or object that a row is about; rows of a subject are held out together."
-    )
+    subject: Text = column(None, "Column of the person or object of each row, whose rows are held out together.")
     names: Text = column(None, "Column with the class of a few rows, which name the classes of pairs and triplets.")
     labelled: Text = column(None, "Column with the class of a few rows, used for training with the groups.")
     class_shares: Names | None = column(None, "Known shares of all classes: ill=0.1,well=0.9.")
@@ -238,18 +218,10 @@ class Plan:
     tidied: Path | None = files(None, "Folder for the repaired files.")
     sheet: Text = files(None, "Sheet of the file of instances, by name or number.")
     dates: Text = files(None, "Order of day and month, for --tidy; inferred for each column", choices=DATE_ORDERS)
-    drop_unmatched: StrictBool = option(
-        False, "Leave out rows and groups without a partner in the other file, and list them."
-    )
-    drop_bad_groups: StrictBool = published(
-        False, "Leave out groups whose counts are impossible or unreadable, and list them."
-    )
+    drop_unmatched: StrictBool = option(False, "Skip rows and groups without a partner in the other file.")
+    drop_bad_groups: StrictBool = published(False, "Skip groups whose counts are impossible or unreadable.")
     missing_members: StrictBool = published(False, "Groups may count members that have no row in the file.")
-    disk: Path | None = where(
-        None,
-        "Folder for encoded rows, from which they are read piece by piece, also by later runs; without it, "
-        "RUN-rows for Parquet files larger than a tenth of the memory.",
-    )
+    disk: Path | None = where(None, "Folder for encoded rows that stay on disk (Parquet); RUN-rows for large files.")
     training: Training = Training()
 
     def for_files(self, instances: Path, sources: tuple[Source, ...]) -> Plan:
@@ -290,13 +262,7 @@ def is_spreadsheet(path: Path) -> bool:
 
 
 def numbers_by_name(words: Iterable[str], option: str, example: str) -> dict[str, float]:
-    """Parse words such as ``ill=0.1``.
-
-    Examples
-    --------
-    >>> numbers_by_name(["ill=0.1", "well=0.9"], "--class-shares", "ill=0.1,well=0.9")
-    {'ill': 0.1, 'well': 0.9}
-    """
+    """Parse words such as ``ill=0.1``."""
     numbers: dict[str, float] = {}
     for word in words:
         name, _, number = word.rpartition("=")

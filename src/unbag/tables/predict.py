@@ -189,9 +189,8 @@ def predict_part(
         )
     seen.notes += [*file.repairs, *notes]
     if not kept:
-        message = "there is no column of ids, so that rows are identified by their order"
-        advice = "name a column with --id, or copy columns with --keep"
-        seen.notes.append(Problem("note", f"{message}; {advice}", str(instances)))
+        message = "there is no column of ids: name it with --id, copy columns with --keep, or rely on the order of rows"
+        seen.notes.append(Problem("note", message, str(instances)))
     return seen
 
 
