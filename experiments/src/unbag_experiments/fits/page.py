@@ -107,12 +107,11 @@ def render(lines: Lines) -> dict[str, str]:
         to_best=_interval(average(chosen, lambda place: place.to_best)),
         worst=worst(chosen),
         release={title: _interval(_above(part, "release")) for title, part in _by_release_size(chosen).items()},
-        times=[f"{value:.0f}" for value in _time_figures(seconds(chosen, "default"))],
+        times=["-" if np.isnan(value) else f"{value:.0f}" for value in _time_figures(seconds(chosen, "default"))],
         development=[name for name, declared in SETS.items() if declared.development],
         evaluation=[name for name, declared in SETS.items() if not declared.development],
         constants={"noise": NOISE, "min_groups": MIN_GROUPS, "training_rows": MAX_TRAINING_ROWS},
         summary=_summary_table(chosen),
-        kinds=_kind_table(chosen),
         methods=_method_table(chosen),
         cells=_cell_table(chosen),
         provenance=provenance_table(provenance(lines.values())),
@@ -137,36 +136,28 @@ def _time_figures(times: np.ndarray) -> list[float]:
 
 
 def _summary_table(chosen: Sequence[Place]) -> Table:
+    parts: dict[str, Sequence[Place]] = {**scopes(chosen)}
+    for size in SIZES:
+        parts[f"groups of {size:,}"] = [place for place in chosen if place.size == size]
+    for grouping in GROUPINGS:
+        parts[grouping] = [place for place in chosen if place.grouping == grouping]
     rows = []
-    for scope, part in scopes(chosen).items():
-        near, lowest = average(part, is_near), worst(part)
+    for title, part in parts.items():
+        near, lowest, estimates = average(part, is_near), worst(part), judge_estimates(fits_of(part, "default"))
         rows.append(
             (
-                scope,
+                title,
                 str(near.n if near else 0),
                 _interval(near),
                 "-" if lowest is None else f"{lowest.to_best:+.1f}",
                 _interval(average(part, lambda place: place.to_best)),
                 *(_interval(_above(part, method)) for method in ("match", "release")),
+                _number(miscalibration(fits_of(part, "default"))),
+                *(["-"] * 2 if estimates is None else [_number(estimates.error), f"{estimates.covered:.0f}"]),
             )
         )
-    headings = ("Tables", "Cells", "Near the best, %", "Worst", "To the best", "To the match", "To 0.2.0")
-    return _table("Summary", headings, rows, texts=1)
-
-
-def _kind_table(chosen: Sequence[Place]) -> Table:
-    rows = []
-    for kind in (*SIZES, *GROUPINGS):
-        part = [place for place in chosen if kind in (place.size, place.grouping)]
-        estimates = judge_estimates(fits_of(part, "default"))
-        errors = [
-            _number(miscalibration(fits_of(part, "default"))),
-            *(["-"] * 2 if estimates is None else [_number(estimates.error), f"{estimates.covered:.0f}"]),
-        ]
-        measures = [*(_interval(_above(part, method)) for method in ("match", "release")), *errors]
-        rows.append((f"{kind:,}" if isinstance(kind, int) else kind, _interval(average(part, is_near)), *measures))
-    headings = ("Groups", "Near the best, %", "To the match", "To 0.2.0", "Confidence", "Estimate", "Covered, %")
-    return _table("By size of groups and grouping", headings, rows, texts=1)
+    headings = ("Cells", "Near the best, %", "Worst", "To the best", "To the match", "To 0.2.0")
+    return _table("Summary", ("", *headings, "Confidence", "Estimate", "Covered, %"), rows, texts=1)
 
 
 def _method_table(chosen: Sequence[Place]) -> Table:
