@@ -1,7 +1,8 @@
 """How often intervals of the estimated accuracy contain the actual accuracy, on simulated data.
 
 ``python tests/helpers/coverage.py LINES.jsonl --jobs 16 --seeds 1000 1240`` fits one classifier for each seed and
-appends a line for each to a file; seeds that the file has are left out. ``--summary`` prints figures from the file.
+appends a line for each to a file; seeds that the file has are left out. ``--summary`` prints figures from the file, and ``--page docs/trust.md``
+puts them into the page.
 Seeds below 1000 were used to develop the estimate.
 """
 
@@ -28,6 +29,7 @@ COMPOSITIONS = ("random", "sorted", "clusters")
 MODELS = ("auto", "auto", "auto", "linear", "mlp")
 SIZES = {4: (100, 400), 16: (50, 150), 64: (20, 60), 256: (12, 24)}
 N_TEST = 4000
+MARKER = "<!-- table of tests/helpers/coverage.py -->"
 
 
 class Data(NamedTuple):
@@ -143,6 +145,7 @@ def fit(plan: dict[str, Any], dump: Path | None) -> dict[str, Any]:
         "weights": {c["model"]: round(c["weight"], 3) for c in clf.candidates_},
         "seconds": round(seconds, 2),
     }
+    line |= {name: float(f"{line[name]:.4g}") for name in ("confidence", "difficulty")}
     if dump is not None:
         save_predictions(clf, data, order, dump / f"{plan['seed']}.npz")
     return line
@@ -180,10 +183,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--dump", type=Path, help="folder for predictions of each fit")
     parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--page", type=Path, help="page that receives the table")
     options = parser.parse_args()
     known = [json.loads(line) for line in options.lines.read_text().splitlines()] if options.lines.exists() else []
-    if options.summary:
-        summarise(known)
+    if options.page:
+        options.page.write_text(put_into_page(summarise(known), options.page.read_text()))
+    if options.summary or options.page:
+        print(summarise(known))
         return
     if options.dump:
         options.dump.mkdir(parents=True, exist_ok=True)
@@ -194,30 +200,39 @@ def main() -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def summarise(lines: list[dict[str, Any]]) -> None:
-    """Print coverage, width and errors, by kind, composition and size of groups."""
+def summarise(lines: list[dict[str, Any]]) -> str:
+    """Return a table of coverage, widths and errors, by kind, composition, size of groups and model."""
     sections: dict[str, list[dict[str, Any]]] = {"all": lines}
     for key in ("kind", "composition", "size", "model"):
-        for value in sorted({line[key] for line in lines}, key=str):
-            sections[f"{key} {value}"] = [line for line in lines if line[key] == value]
-    print(f"{'':22} fits  without  coverage  half-width  error<5  mean error  of confidence  bias")
+        counts = [line for line in lines if line["kind"] == "counts" or key not in ("composition", "size")]
+        for value in sorted({line[key] for line in counts}, key=str):
+            sections[f"{key} {value}"] = [line for line in counts if line[key] == value]
+    head = ["fits", "no estimate", "interval contains accuracy", "half-width", "within 5 points", "mean error"]
+    head = ["", *head, "mean error of confidence"]
+    rows = [head, ["---"] * len(head)]
     for name, chosen in sections.items():
         known = [line for line in chosen if line["estimate"]]
         if not known:
-            print(f"{name:22} {len(chosen):4} {len(chosen):8}")
+            rows.append([name, str(len(chosen)), str(len(chosen)), *["-"] * 5])
             continue
         value, low, high = np.array([line["estimate"] for line in known]).T
         accuracy = np.array([line["accuracy"][0] for line in known])
         confidence = np.array([line["confidence"] for line in known])
         noise = 1.96 * np.sqrt(accuracy * (1 - accuracy) / np.array([line["n_test"][0] for line in known]))
-        middle, half = (low + high) / 2, np.hypot((high - low) / 2, noise)
-        inside = np.abs(accuracy - middle) <= half
-        error, other = np.abs(value - accuracy), np.abs(confidence - accuracy)
-        print(
-            f"{name:22} {len(chosen):4} {len(chosen) - len(known):8} {inside.mean():9.0%} "
-            f"{100 * np.median(high - low) / 2:11.1f} {(error < 0.05).mean():8.0%} {100 * error.mean():11.1f} "
-            f"{100 * other.mean():14.1f} {100 * (value - accuracy).mean():5.1f}"
-        )
+        below, above = (value - low) ** 2 + noise**2, (high - value) ** 2 + noise**2
+        inside = (accuracy >= value - np.sqrt(below)) & (accuracy <= value + np.sqrt(above))
+        error = 100 * np.abs(value - accuracy)
+        figures = [f"{inside.mean():.0%}", f"{50 * np.median(high - low):.1f}", f"{(error < 5).mean():.0%}"]
+        figures += [f"{error.mean():.1f}", f"{100 * np.abs(confidence - accuracy).mean():.1f}"]
+        rows.append([name, str(len(chosen)), str(len(chosen) - len(known)), *figures])
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def put_into_page(table: str, page: str) -> str:
+    """Return a page with the table between its two markers."""
+    before, _, rest = page.partition(MARKER)
+    _, _, after = rest.partition(MARKER)
+    return f"{before}{MARKER}\n{table}{MARKER}{after}"
 
 
 if __name__ == "__main__":
