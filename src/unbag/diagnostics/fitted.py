@@ -24,7 +24,7 @@ from unbag.published import HIGH, LOW, SCALE, estimate
 
 FEW_TO_JUDGE = 40
 """Up to so many held-out groups, an estimate of accuracy is rough."""
-MAX_HALF_WIDTH = 0.02
+MAX_HALF_WIDTH = 0.1
 """Half-width of its interval above which an estimate of accuracy is rough."""
 MIN_VARIANCE = 1e-9
 """Expected squared deviation of the counts of a group below which rounding errors prevail."""
