@@ -72,9 +72,10 @@ class Schedule:
     progress: Progress = field(default_factory=Progress)
 
     def quick(self) -> Schedule:
-        """Return a schedule of the first stages alone, which may take a quarter of the time."""
+        """Return a schedule of the first stages alone, without a bar, which may take a quarter of the time."""
         now = self.clock()
-        return replace(self, stages=self.stages[:2], deadline=now + (self.deadline - now) / 4)
+        deadline = now + (self.deadline - now) / 4
+        return replace(self, stages=self.stages[:2], deadline=deadline, progress=Progress())
 
     def is_over(self) -> bool:
         """Return whether the time of all jobs is over."""

@@ -15,7 +15,7 @@ from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
 from unbag.data.pooling import SHARES, pool, pool_scores
 from unbag.data.scaling import Scaling, fit_scaling
-from unbag.ensemble import Candidate, Mixture, Schedule, fit_ensemble
+from unbag.ensemble import Candidate, Mixture, Progress, Schedule, fit_ensemble
 from unbag.learners import LastColumns, Linear, Problem
 from unbag.training import Observations
 
@@ -84,7 +84,8 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
     schedule = make_schedule(bag_problem)
     by_scores = Linear("scores", partial(LastColumns.fit, number=len(SHARES)), ridges=RIDGES_OF_SCORES)
     first, *others = schedule.stages
-    schedule = replace(schedule, stages=((by_scores, *first), *others))
+    # The bar of the fit is that of the instances.
+    schedule = replace(schedule, stages=((by_scores, *first), *others), progress=Progress())
     return BagModel(scaling, fit_ensemble(bag_problem, schedule, further=[instances]))
 
 
