@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import typer
 from code_blocks import find_blocks, run_block
+from estimate_coverage import put_into_page, summarise
 from typer.testing import CliRunner
 
 from unbag.aggregates.registry import AGGREGATES
@@ -116,6 +118,12 @@ def test_answers_to_questions(capsys, monkeypatch, tmp_path):
         assert capsys.readouterr().out == output, line
     questions = [part for part in page.read_text(encoding="utf-8").split("## ", 1)[1].split("\n\n") if "→" in part]
     assert len(questions) == len(blocks)
+
+
+def test_the_table_of_estimates_is_that_of_the_lines():
+    lines = [json.loads(line) for line in (DOCS / "results" / "coverage.jsonl").read_text().splitlines()]
+    page = (DOCS / "trust.md").read_text(encoding="utf-8")
+    assert put_into_page(summarise(lines), page) == page, "run tests/helpers/estimate_coverage.py with --page"
 
 
 def test_measurements_are_those_of_the_files():

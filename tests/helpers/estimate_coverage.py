@@ -1,9 +1,8 @@
 """How often intervals of the estimated accuracy contain the actual accuracy, on simulated data.
 
-``python tests/helpers/coverage.py LINES.jsonl --jobs 16 --seeds 1000 1240`` fits one classifier for each seed and
-appends a line for each to a file; seeds that the file has are left out. ``--summary`` prints figures from the file, and ``--page docs/trust.md``
-puts them into the page.
-Seeds below 1000 were used to develop the estimate.
+``tests/helpers/estimate_coverage.py LINES.jsonl --jobs 16 --seeds 1000 1240`` fits one classifier for each seed and
+appends a line for each to a file; seeds that the file has are left out. ``--summary`` prints figures from the file, and
+``--page docs/trust.md`` puts them into the page. Seeds below 1000 were used to develop the estimate.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ COMPOSITIONS = ("random", "sorted", "clusters")
 MODELS = ("auto", "auto", "auto", "linear", "mlp")
 SIZES = {4: (100, 400), 16: (50, 150), 64: (20, 60), 256: (12, 24)}
 N_TEST = 4000
-MARKER = "<!-- table of tests/helpers/coverage.py -->"
+MARKER = "<!-- table of tests/helpers/estimate_coverage.py -->"
 
 
 class Data(NamedTuple):
@@ -201,10 +200,10 @@ def main() -> None:
 
 
 def summarise(lines: list[dict[str, Any]]) -> str:
-    """Return a table of coverage, widths and errors, by kind, composition, size of groups and model."""
+    """Return a table of coverage, widths and errors, by kind, and for counts by composition and size of groups."""
     sections: dict[str, list[dict[str, Any]]] = {"all": lines}
-    for key in ("kind", "composition", "size", "model"):
-        counts = [line for line in lines if line["kind"] == "counts" or key not in ("composition", "size")]
+    for key in ("kind", "composition", "size"):
+        counts = [line for line in lines if line["kind"] == "counts" or key == "kind"]
         for value in sorted({line[key] for line in counts}, key=str):
             sections[f"{key} {value}"] = [line for line in counts if line[key] == value]
     head = ["fits", "no estimate", "interval contains accuracy", "half-width", "within 5 points", "mean error"]
