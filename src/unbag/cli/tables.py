@@ -214,11 +214,6 @@ def protect(
     counts: Annotated[Path, Argument(help="One row per group: its id, and an exact count for each class.")],
     *,
     out: OutFile,
-    group: Annotated[str | None, Option(help="Column of group ids.")] = None,
-    classes: Annotated[str | None, Option(help="Columns of counts: healthy,ill; by default all others.")] = None,
-    keep_sizes: Annotated[
-        bool, Option("--keep-sizes", help="Write exact group sizes, which are not protected.")
-    ] = False,
     force: Annotated[bool, Option("--force", help="Replace an earlier protected table.")] = False,
     as_json: Json = False,
     **options: Any,
@@ -231,11 +226,7 @@ def protect(
         from unbag.tables.protect import protect_counts  # noqa: PLC0415
 
         check_writable(out)
-        protection = Protection(**passed(options))
-        columns = tuple(split(classes)) if classes else None
-        written = protect_counts(
-            counts, out, protection, group=group, classes=columns, keep_sizes=keep_sizes, force=force
-        )
+        written = protect_counts(counts, out, Protection(**passed(options)), force=force)
         _show_written("groups", written, out, as_json)
 
 

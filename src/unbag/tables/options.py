@@ -135,12 +135,15 @@ class Source:
 
 @model(frozen=True)
 class Protection:
-    """How ``unbag protect`` protects counts."""
+    """How ``unbag protect`` protects counts, and which columns hold them."""
 
     epsilon: Number = option(None, "Add geometric noise with this privacy loss (needs the extra private).")
     sensitivity: StrictInt = option(1, SENSITIVITY)
     round_to: Whole = option(None, "Round counts to multiples of this number.")
     suppress_below: Whole = option(None, "Write counts below this number as such, without their value.")
+    group: Text = option(None, "Column of group ids.")
+    classes: Names | None = option(None, "Columns of counts: healthy,ill; by default all others.")
+    keep_sizes: StrictBool = option(False, "Write exact group sizes, which are not protected.")
 
 
 @model(frozen=True)

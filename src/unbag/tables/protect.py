@@ -22,10 +22,9 @@ from unbag.tables.roles import GROUP, SIZE, find_column
 
 
 def protect_counts(
-    counts: Path, out: Path, protection: Protection, *, group: str | None = None,
-    classes: tuple[str, ...] | None = None, keep_sizes: bool = False, force: bool = False,
-) -> tuple[int, list[Problem]]:  # fmt: skip
-    """Write a table of exact counts with noise, rounded or suppressed, and next to it what ``fit`` needs to use it.
+    counts: Path, out: Path, protection: Protection, *, force: bool = False
+) -> tuple[int, list[Problem]]:
+    """Write a table of exact counts with noise, rounded or suppressed, and beside it what ``fit`` needs to use it.
 
     Parameters
     ----------
@@ -34,14 +33,11 @@ def protect_counts(
     out
         A file that ends in .csv or .parquet.
     protection
-        How counts are protected.
-    group, classes
-        The columns of the ids and of the counts; None: found as in ``fit``, and all others.
-    keep_sizes
-        Copy a column of sizes as it is; otherwise it is left out, with a note.
+        How counts are protected, and their columns, by default as in ``fit``. Sizes are left out unless they are kept.
     force
         Replace a table that was protected before.
     """
+    classes = protection.classes or ()
     check_protection(protection)
     check_format(out)
     raise_if_input(out, [counts])
@@ -50,14 +46,14 @@ def protect_counts(
         raise fail(f"{message}epsilon allows; if the first table was never published, add --force", str(out))
     with open_table(counts) as file:
         table = file.read(as_text=file.names)
-    size = find_column(table.names, SIZE, written=None, file=table.file, option="--classes", taken=classes or ())
-    group = _find_group(table, group, [name for name in table.names if name not in (size, *(classes or ()))])
+    size = find_column(table.names, SIZE, written=None, file=table.file, option="--classes", taken=classes)
+    group = _find_group(table, protection.group, [name for name in table.names if name not in (size, *classes)])
     names = classes or tuple(name for name in table.names if name not in (group, size))
     columns, options, promise = _protect(_read_exact(table, names), protection)
     others = [name for name in table.names if name not in (group, size, *names)]
     notes = [Problem("note", "this column is left out", table.file, None, name) for name in others]
     kept = {group: table.column(group)}
-    if size is not None and keep_sizes:
+    if size is not None and protection.keep_sizes:
         promise += " Sizes are as they were."
         kept[size] = table.column(size)
     elif size is not None:
