@@ -114,18 +114,6 @@ def test_the_automatic_model_is_the_default(tmp_path, here):
     assert "Estimated accuracy on rows of new groups" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_predictions_are_those_of_the_estimator(tmp_path, here):
-    succeed("fit", "people.csv", "counts.csv", "--out", "run", *QUICK, "--seed", 3)
-    call("predict", "run", "people.csv", "--out", "predicted.parquet")
-    people, counts = table(tmp_path / "people.csv"), table(tmp_path / "counts.csv")
-    letters = np.array(people["letter"])
-    X = np.stack([people["x"], letters == "a", letters == "b"], 1).astype(float)
-    groups = unbag.Groups.from_ids(np.arange(160) // 4)
-    clf = unbag.AggregateClassifier(model="linear", validation=unbag.CrossFitting(2), random_state=3)
-    probs = clf.fit(X, np.stack([counts["0"], counts["1"]], 1), groups=groups).predict_proba(X)
-    assert np.allclose(table(tmp_path / "predicted.parquet")["p_1"], probs[:, 1])
-
-
 def test_several_files_learn_together_and_are_told_apart(tmp_path, here):
     also = ["--also", "pairwise_similarity=pairs.csv", "--also", "multiple_instance=bags.csv"]
     fitted = succeed("fit", "people.csv", "counts.csv", *also, "--out", "run", *QUICK, "--json")
@@ -294,15 +282,6 @@ def test_an_interrupted_run_is_resumed(saved, tmp_path, monkeypatch):
     assert table(tmp_path / "run.csv") == table(tmp_path / "whole.csv")
 
 
-def test_a_refused_setting_leaves_the_folder_as_it_was(run, tmp_path):
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    fit = ["fit", tmp_path / "people.csv", tmp_path / "wards.csv", "--model", "forest", "--out"]
-    refuse(*fit, run, "--force")
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    refuse(*fit, tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
 @pytest.fixture
 def run(files, tmp_path):
     succeed("fit", *files, "--out", tmp_path / "run", *QUICK)
@@ -350,18 +329,6 @@ def test_places_where_nothing_can_be_written(run, tmp_path):
     ):
         result = call("predict", run, tmp_path / "people.csv", "--out", out)
         assert (result.exit_code, sentence in result.stderr) == (2, True), result.stderr
-
-
-def test_runs_that_are_none(tmp_path, run):
-    write(tmp_path / "people.csv", PEOPLE)
-    predict = ["predict", tmp_path, tmp_path / "people.csv", "--out", tmp_path / "p.csv"]
-    assert "because run.json is missing; run unbag fit" in call(*predict).stderr
-    predict[1] = run
-    head = (run / "run.json").read_text()
-    write(run / "run.json", head[:50])
-    assert "the file is damaged, or no run of unbag" in call(*predict).stderr
-    write(run / "run.json", '{"format": 9, "status": "finished"}')
-    assert "another version of unbag" in call(*predict).stderr
 
 
 def test_a_folder_of_parts_is_predicted_as_one_table(run, tmp_path):
@@ -454,19 +421,6 @@ def test_text_in_csv_that_a_spreadsheet_would_run_is_escaped(run, tmp_path):
         kept = table(tmp_path / name) if name.endswith("parquet") else (tmp_path / name).read_text()
         assert FORMULAS[0] in (kept["id"] if name.endswith("parquet") else kept)
         assert "'=cmd" not in str(kept)
-
-
-def test_classes_and_ids_of_groups_are_escaped_in_csv(tmp_path):
-    write(tmp_path / "people.csv", PEOPLE.replace(",w", ",=w").replace(",=ward", ",ward"))
-    write(tmp_path / "wards.csv", WARDS.replace("\nw", "\n=w").replace("ill", "@ill").replace("well", "+well"))
-    files = [tmp_path / "people.csv", tmp_path / "wards.csv"]
-    succeed("fit", *files, "--out", tmp_path / "run", *QUICK)
-    succeed("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "safe.csv")
-    labels = table(tmp_path / "safe.csv")
-    assert set(labels["ward"]) == {"'=w0", "'=w1", "'=w2", "'=w3"}
-    assert set(labels["predicted"]) <= {"'@ill", "'+well"}
-    succeed("disaggregate", tmp_path / "run", *files, "--out", tmp_path / "raw.csv", "--raw-text")
-    assert set(table(tmp_path / "raw.csv")["ward"]) == {"=w0", "=w1", "=w2", "=w3"}
 
 
 def test_a_fit_that_diverges_ends_with_a_warning(tmp_path, here):

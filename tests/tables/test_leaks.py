@@ -79,18 +79,12 @@ LEAKS = {
     "words in bags": ("bags", np.where(Y, "bad", np.where(X > 0, "good", "fair")), "'bad' is in all"),
     "other words in bags": ("bags", np.where(Y, np.where(X > 1, "p", "q"), "fine"), "'fine' is not alone in all"),
     "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 observations"),
-    "the class in ranks": ("ranks", 9 - Y, "its 2 values, taken for classes, give all 60 observations"),
     "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
     "ids in any order": (
         "counts",
         SHUFFLED,
         "a different whole number in every one of 160 rows, from 0 to 159,",
-    ),
-    "ids with gaps": (
-        "pairs",
-        np.sort(RNG.choice(400, 160, replace=False))[SHUFFLED],
-        "a different whole number in every",
     ),
     "codes": ("counts", [f"K{n}" for n in SHUFFLED], "the column has a different text in every one of 160 rows"),
     "the row id": ("counts", np.arange(160), "the column is the id of the row, as in column id"),
@@ -110,8 +104,6 @@ CLEAN = {
     "nearly the class in words": ("counts", np.where(WRONG, "b", "a")),
     "nearly the class in bags": ("bags", WRONG),
     "nearly the class in pairs": ("pairs", WRONG),
-    "nearly the class in ranks": ("ranks", WRONG),
-    "nearly the class in triplets": ("triplets", WRONG),
     "words": ("bags", RNG.choice(["a", "b", "c"], 160)),
     "yes and no": ("counts", RNG.choice(["yes", "no"], 160)),
 }

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_files import PEOPLE, WARDS, call, refuse, succeed, write, write_parquet
 
-from unbag import LabelProportions, diagnose
+from unbag import LabelProportions
 from unbag._utils.files import sha256
 from unbag.data.columns import Table
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, VALUE
@@ -401,12 +401,6 @@ def test_counts_of_which_nothing_is_known_cannot_be_learned_from(tmp_path):
     write(tmp_path / "wards.csv", "ward,ill,well\nw0,*,\nw1,*,\nw2,<3,\nw3,<3,>0\n")
     result = refuse("check", tmp_path / "people.csv", tmp_path / "wards.csv")
     assert re.search("a model that .* class 1 .*explains all 4 observations", " ".join(result.stdout.split()))
-
-
-def test_classes_that_cannot_occur_are_named(tmp_path):
-    one, _ = observed(tmp_path, "ward,few,some,many\nw0,0,<3,\nw1,0,1,2\nw2,0,3,0\nw3,0,0,3\n")
-    findings = diagnose(one.aggregate, one.groups, one.z, 3)
-    assert [finding.kind for finding in findings] == ["missing_classes"]
 
 
 def test_the_table_of_the_page_on_official_statistics_is_read_as_it_says(tmp_path, monkeypatch):
