@@ -188,7 +188,7 @@ def test_directions_are_the_rank_of_the_proportions(data):
 def test_repeated_groups_count_once():
     pairs = Groups.from_tuples([[0, 1], [1, 2], [0, 1], [0, 1]])
     finding = the("few_observations", diagnose(PairwiseSimilarity(), pairs, [1, 0, 1, 1], 3))
-    assert finding.message == "2 different groups are too few to identify 3 classes"
+    assert finding.message == "2 different groups are too few to identify 3 classes; collect more"
     assert "few_observations" not in kinds(diagnose(PairwiseSimilarity(), pairs, [1, 0, 1, 1], 2))
     assert kinds(diagnose(Majority(), BAGS, [1, 0, 1], 2)) == []
     findings = diagnose(Majority(), BAGS, [1, 0, 1], 4)

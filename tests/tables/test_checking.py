@@ -66,7 +66,7 @@ def test_observations_that_tell_little(tmp_path):
     found = messages(tmp_path, groups="ward,ill,well,dead\nw0,1,2,0\nw1,0,3,0\nw2,3,0,0\nw3,2,1,0\n")
     assert found == [
         "warning wards.csv: none of the 4 groups has a member of class dead; the model can only learn the 2 of 3 "
-        "classes that occur"
+        "classes that occur; leave the others out, or add groups that contain them"
     ]
 
 

@@ -192,8 +192,8 @@ def check_estimate(context: Context) -> Iterator[Finding]:
     if n <= FEW_TO_JUDGE or high - low > 2 * MAX_HALF_WIDTH:
         yield Finding(
             "rough_estimate",
-            f"{n} held-out groups show the accuracy of predictions for new rows within about ten points; label some "
-            "rows to check by, or collect more groups",
+            f"{n} held-out groups show the accuracy of predictions for new rows only roughly, {low:.0%} to {high:.0%}; "
+            "label some rows to check it, or collect more groups",
         )
 
 
@@ -333,7 +333,7 @@ def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations
 
 
 def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str = "") -> Iterator[Finding]:
-    # Published counts hide a part of the variation: the ratio is a lower bound, and at_least says so.
+    # Published counts hide a part of the variation: the ratio is a lower bound, as at_least states.
     which = which & (deviations.square > MIN_VARIANCE)
     if not bool(which.any()):
         return

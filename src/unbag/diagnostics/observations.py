@@ -31,7 +31,9 @@ def describe_observations(s: Observations) -> Iterator[Finding]:
     """Yield what the observations of one set do not identify, apart from the names of classes."""
     aggregate, groups, n_classes = s.aggregate, s.groups, s.n_classes
     if len(groups) == 1:
-        message = f"there is only 1 group, of {groups.max_size} rows, and no other to compare it with"
+        message = (
+            f"there is only 1 group, of {groups.max_size} rows, and no other to compare it with; collect more groups"
+        )
         yield Finding("single_group", message, fatal=True)
     elif (label := find_explaining_class(s)) is not None:
         yield Finding(
@@ -134,7 +136,9 @@ def _find_same_observations(z: Tensor) -> Iterator[Finding]:
 def _find_few_groups(groups: Groups, n_classes: int) -> Iterator[Finding]:
     distinct = len(groups) if groups.uniform_size is None else len(groups.to_tuples().unique(dim=0))
     if distinct < n_classes:
-        yield Finding("few_observations", f"{distinct} different groups are too few to identify {n_classes} classes")
+        yield Finding(
+            "few_observations", f"{distinct} different groups are too few to identify {n_classes} classes; collect more"
+        )
 
 
 def _find_few_directions(counts: Tensor) -> Iterator[Finding]:
@@ -154,7 +158,7 @@ def _find_few_directions(counts: Tensor) -> Iterator[Finding]:
             "few_observations",
             f"the proportions of {n_groups} groups vary in {directions} of the {needed} directions that {needed + 1} "
             f"classes need (the next correlation between group and class is {correlations[directions]:.3f}), so that "
-            "classes whose shares rise and fall together are hard to distinguish",
+            "classes whose shares rise and fall together are hard to distinguish; collect groups with other shares",
         )
 
 
@@ -184,7 +188,8 @@ def _find_missing_classes(context: Context, s: Observations) -> Iterator[Finding
         yield Finding(
             "missing_classes",
             f"none of the {len(s.groups)} groups has a member of class {names}; the model can only learn the "
-            f"{int((~missing).sum())} of {len(missing)} classes that occur",
+            f"{int((~missing).sum())} of {len(missing)} classes that occur; leave the others out, or add groups that "
+            "contain them",
         )
 
 

@@ -76,5 +76,6 @@ def check_size_dependence(context: Context) -> Iterator[Finding]:
                 "size_dependent_shares",
                 f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} "
                 "of the rows of an average group: its share depends on the size of the group, and an estimate of "
-                "accuracy holds only for new rows with the same mixture of groups",
+                "accuracy holds only for new rows with the same mixture of groups; add the size as a feature if it is "
+                "known of new rows",
             )

@@ -58,22 +58,23 @@ def describe_features(X: np.ndarray, groups: Sequence[Groups]) -> dict[str, list
 
     The design effect is the variance of a mean where groups are drawn, over that where rows are.
     """
-    rows = np.unique(np.concatenate([one.members.numpy() for one in groups]))
-    local = [(np.searchsorted(rows, one.members.numpy()), one.offsets[:-1].numpy()) for one in groups]
+    rows = np.unique(np.concatenate([g.members.numpy() for g in groups]))
+    local = [(np.searchsorted(rows, g.members.numpy()), g.offsets[:-1].numpy()) for g in groups]
     parts = []
     at_once = max(1, NUMBERS_AT_ONCE // len(rows))
     for first in range(0, X.shape[1], at_once):
         columns = X[rows, first : first + at_once].astype(np.float64)
-        own = Moments.of(columns)
-        apart = np.nan_to_num(columns - own.mean)
+        moments = Moments.of(columns)
+        apart = np.nan_to_num(columns - moments.mean)
         design = np.ones(columns.shape[1])
         for members, starts in local:
             each = apart[members]
             totals, squares = np.add.reduceat(each, starts, 0), (each**2).sum(0)
             ratio = np.divide((totals**2).sum(0), squares, out=np.ones_like(squares), where=squares > 0)
             design = np.maximum(design, ratio)
-        parts.append((own.n, own.mean, own.variance, design))
-    return {name: np.concatenate(own).tolist() for name, own in zip(STATISTICS, zip(*parts, strict=True), strict=True)}
+        parts.append((moments.n, moments.mean, moments.variance, design))
+    values = map(np.concatenate, zip(*parts, strict=True))
+    return {name: of_columns.tolist() for name, of_columns in zip(STATISTICS, values, strict=True)}
 
 
 def find_shift(
@@ -82,7 +83,7 @@ def find_shift(
     """Say which columns have another mean in new rows than in those that :func:`describe_features` has seen."""
     n, mean, variance, design = (np.array(known[name], dtype=float) for name in STATISTICS)
     comparable = (variance > 0) & (np.minimum(n, new.n) > 1)
-    n, variance, n_new = (np.where(comparable, one, 1) for one in (n, variance, new.n))
+    n, variance, n_new = (np.where(comparable, values, 1) for values in (n, variance, new.n))
     apart = np.where(comparable, (new.mean - mean) / np.sqrt(variance), 0)
     errors = np.abs(apart) / np.sqrt(design * (1 / n + new.variance / variance / n_new))
     limit = max(ERRORS, float(norm.isf(CHANCE / (2 * len(mean)))))
