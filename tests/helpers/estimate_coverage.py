@@ -200,9 +200,9 @@ def main() -> None:
 
 
 def summarise(lines: list[dict[str, Any]]) -> str:
-    """Return a table of coverage, widths and errors, by kind, and for counts by composition and size of groups."""
+    """Return a table of coverage, widths and errors, by kind, and for counts by size of groups."""
     sections: dict[str, list[dict[str, Any]]] = {"all": lines}
-    for key in ("kind", "composition", "size"):
+    for key in ("kind", "size"):
         counts = [line for line in lines if line["kind"] == "counts" or key == "kind"]
         for value in sorted({line[key] for line in counts}, key=str):
             sections[f"{key} {value}"] = [line for line in counts if line[key] == value]
