@@ -111,20 +111,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Preparation:
-    """The encoding of a table as a matrix of numbers.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> table = Table(Path("people.csv"), pa.table({"age": [30, None, 50], "town": ["Bonn", "Ulm", "Bonn"]}))
-    >>> preparation = fit_preparation(table, ["age", "town"])
-    >>> preparation.encoded_names
-    ['age', 'town = Bonn', 'town = Ulm']
-    >>> preparation.encode(table)
-    array([[30.,  1.,  0.],
-           [nan,  0.,  1.],
-           [50.,  1.,  0.]])
-    """
+    """The encoding of a table as a matrix of numbers."""
 
     features: tuple[Feature, ...]
 
@@ -194,13 +181,7 @@ def fit_preparation(table: Table, names: Sequence[str], rows: np.ndarray | None 
 
 
 def kind_of(column: pa.Array | pa.Field) -> Kind:
-    """Return the kind of feature for the type of a column.
-
-    Examples
-    --------
-    >>> kind_of(pa.array([1, 2])), kind_of(pa.array(["a"])), kind_of(pa.array([True]))
-    ('number', 'category', 'boolean')
-    """
+    """Return the kind of feature for the type of a column."""
     types = pa.types
     if is_array(column.type):
         return "array"

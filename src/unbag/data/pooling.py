@@ -41,13 +41,7 @@ def pool_scores(scores: Tensor, segments: Segments) -> Tensor:
 
 
 def select_top(scores: Tensor, segments: Segments, share: float) -> Tensor:
-    """Return a flag for a share of the members of each group, at least one, with the largest scores.
-
-    Examples
-    --------
-    >>> select_top(torch.tensor([3.0, 9.0, 1.0, 5.0, 4.0]), Segments.from_sizes(torch.tensor([4, 1])), 0.5)
-    tensor([ True,  True, False, False,  True])
-    """
+    """Return a flag for a share of the members of each group, at least one, with the largest scores."""
     order = torch.from_numpy(np.lexsort((-scores.numpy(), segments.index.numpy())))
     rank = torch.arange(len(order)) - segments.expand(segments.offsets[:-1])
     chosen = rank < segments.expand((share * segments.sizes).round().clamp_min(1))

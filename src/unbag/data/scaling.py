@@ -35,11 +35,6 @@ class Scaling(nn.Module):
     ----------
     shift, factor
         One number per column, shape ``(d,)``, or per channel of images, ``(c, 1, 1)``.
-
-    Examples
-    --------
-    >>> Scaling(torch.tensor([10.0, 0.0]), torch.tensor([1.0, 3.0]))(torch.tensor([[12.0, 2.0]]))
-    tensor([[2., 6.]])
     """
 
     shift: Tensor
@@ -67,15 +62,6 @@ def fit_scaling(X: Tensor | SparseRows | RowSubset, scaling: ScalingName = "stan
     scaling
         ``"standard"`` gives each column, or each channel, mean 0 and standard deviation 1, and makes a constant column
         zero. ``"table"`` uses one mean and one standard deviation for all columns. ``"none"`` keeps rows unchanged.
-
-    Examples
-    --------
-    >>> X = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
-    >>> fit_scaling(X)(X)
-    tensor([[-1.,  0.],
-            [ 1.,  0.]])
-    >>> fit_scaling(X, "table").shift
-    tensor([3.5000, 3.5000])
     """
     if scaling not in get_args(ScalingName):
         raise ValueError(f"scaling must be one of {', '.join(get_args(ScalingName))}; got {scaling!r}")
@@ -99,13 +85,7 @@ def fit_scaling(X: Tensor | SparseRows | RowSubset, scaling: ScalingName = "stan
 
 
 def scaling_shape(row_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of shift and factor from the shape of a row.
-
-    Examples
-    --------
-    >>> scaling_shape((5,)), scaling_shape((28, 28)), scaling_shape((3, 32, 32))
-    ((5,), (1, 1), (3, 1, 1))
-    """
+    """Return the shape of shift and factor from the shape of a row."""
     channels = 1 if len(row_shape) == 2 else row_shape[0]
     return (channels,) + (1,) * (len(row_shape) - 1)
 
@@ -114,13 +94,6 @@ def check_finite(X: Tensor | SparseRows, names: Sequence[str] | None = None, *, 
     """Raise an error that names the columns of a table, or the images, with values that float32 cannot represent.
 
     With ``missing``, for models that accept NaN and float64, only infinity is an error. NaN in sparse rows is none.
-
-    Examples
-    --------
-    >>> check_finite(torch.tensor([[1.0, float("nan")]]), names=["age", "height"])
-    Traceback (most recent call last):
-    ...
-    ValueError: X contains NaN or infinity in column 1 (height); leave out or fill in missing values
     """
 
     def list_places(bad: Tensor) -> str:

@@ -22,17 +22,6 @@ class SparseRows:
     ----------
     matrix
         Matrix of ``scipy.sparse``, ``(rows, columns)``, of floats. NaN marks a missing value.
-
-    Examples
-    --------
-    >>> rows = SparseRows(csr_array(np.array([[0.0, 2.0], [0.0, 0.0], [4.0, 0.0]])))
-    >>> rows.gather(torch.tensor([2, 0]))
-    tensor([[4., 0.],
-            [0., 2.]], dtype=torch.float64)
-    >>> rows @ torch.tensor([[1.0], [10.0]], dtype=torch.float64)
-    tensor([[20.],
-            [ 0.],
-            [ 4.]], dtype=torch.float64)
     """
 
     device = torch.device("cpu")

@@ -17,13 +17,6 @@ def match_classes(together: np.ndarray, symmetry: Symmetry) -> np.ndarray:
         How much each class and each output have in common, ``(classes, outputs)``.
     symmetry
         Which orders are allowed.
-
-    Examples
-    --------
-    >>> match_classes(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), "any").tolist()
-    [1, 0, 2]
-    >>> match_classes(np.array([[0, 5, 1], [4, 0, 0], [0, 3, 2]]), ((1, 2),)).tolist()
-    [0, 2, 1]
     """
     own = np.arange(len(together))
     if isinstance(symmetry, tuple):

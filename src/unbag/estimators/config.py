@@ -224,10 +224,11 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
 
 
 def _resolve_top_shares(problem: Problem, t: Thresholds) -> tuple[tuple[Learner, ...], ...]:
-    """Return the stage that finds positive instances of bags."""
-    (s, *others) = problem.sets
-    is_of_bags = not others and s.aggregate.pooled and _is_table(problem)
-    return (tuple(TopShare(share) for share in t.top_shares),) if is_of_bags else ()
+    """Return the stage that finds positive instances of bags, with shares that differ in a bag of mean size."""
+    if len(problem.sets) > 1 or not problem.sets[0].aggregate.pooled or not _is_table(problem):
+        return ()
+    by_number = {max(1, round(share * problem.mean_group_size)): share for share in t.top_shares}
+    return (tuple(TopShare(share) for share in by_number.values()),)
 
 
 def _is_weak(problem: Problem) -> bool:
