@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -316,6 +317,7 @@ def test_differences_are_means_over_draws_that_both_methods_have():
     del found[Cell("vehicle", "default", 64, "two columns", 0)]
     place = next(place for place in collect(found) if place.fits)
     assert place.difference("trees") == pytest.approx(-0.5)
+    assert replace(place, fits={name: place.fits[name] for name in ("default", "ridge")}).to_best is None
     assert place.accuracy("default") == pytest.approx(81)
 
 

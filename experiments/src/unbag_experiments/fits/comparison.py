@@ -51,8 +51,9 @@ class Place:
 
     @property
     def to_best(self) -> float | None:
-        """Return the points by which the default is above the best single method."""
-        return min((d for method in SINGLE if (d := self.difference(method)) is not None), default=None)
+        """Return the points by which the default is above the best single method; None where one was not run."""
+        found = [d for method in SINGLE if (d := self.difference(method)) is not None]
+        return min(found) if len(found) == len(SINGLE) else None
 
 
 def collect(lines: Lines) -> list[Place]:
