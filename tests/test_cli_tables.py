@@ -181,6 +181,10 @@ def test_what_does_not_match_is_left_out_on_request_and_named(tmp_path):
     write(tmp_path / "people.csv", (tmp_path / "people.csv").read_text().replace(",town", ",place"))
     succeed("disaggregate", tmp_path / "run", *files[:2], "--out", tmp_path / "labels.csv")
     assert table(tmp_path / "labels.csv")["id"] == [f"p{ward}{place}" for ward in range(4) for place in range(3)]
+    groups = ["--groups", files[1], "--out", tmp_path / "groups.csv"]
+    predicted = succeed("predict", tmp_path / "run", files[0], *groups)
+    assert "group 'w9' has no rows in column ward of" in predicted.stderr
+    assert table(tmp_path / "groups.csv")["ward"] == ["w0", "w1", "w2", "w3"]
 
 
 def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, files):

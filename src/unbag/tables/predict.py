@@ -236,7 +236,8 @@ def predict_groups_table(
         key = str(getattr(columns, name))
         table = of_groups.read(as_text=keys)
         rows = read_rows(fitted, file, [key])
-    new_groups, kept, problems = (_find_groups if kind.size is None else _find_tuples)(rows.keys, key, table, keys)
+    find_them, drop = (_find_groups if kind.size is None else _find_tuples), plan.drop_unmatched
+    new_groups, kept, problems = find_them(rows.keys, key, table, keys, drop=drop)
     fitted_kind = fitted.clf.fitted_aggregates_[place]
     if ":" in str(source.aggregate):
         fitted_kind = make_aggregate(str(source.aggregate), list(map(str, fitted.clf.classes_)))
@@ -286,8 +287,13 @@ def round_counts(expected: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return whole + (rank < (sizes - whole.sum(1))[:, None])
 
 
-def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[Groups, pa.Table, list[Problem]]:
-    """Return the groups that a file names, each once, the column of their ids, and notes."""
+def _find_groups(
+    rows: Table, key: str, table: Table, keys: list[str], *, drop: bool
+) -> tuple[Groups, pa.Table, list[Problem]]:
+    """Return the groups that a file names, each once, the column of their ids, and notes.
+
+    ``drop`` skips groups without rows, unless none is left, as the option ``--drop-unmatched`` of the fit does.
+    """
     of_rows, (named,), problems = shared_keys(rows, key, table, keys)
     problems += missing_keys(table, keys[0])
     named = named.drop_null().unique()
@@ -295,8 +301,14 @@ def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
     sizes = np.bincount(which[which >= 0], minlength=len(named))
     if empty := named.filter(pa.array(sizes == 0)).to_pylist():
         are = f"group {empty[0]!r} has" if len(empty) == 1 else f"{len(empty):,} groups ({list_some(empty)}) have"
+        message = f"{are} no rows in column {key} of {rows.file}"
         advice = f"delete such lines, or predict the groups that rows name with --groups {rows.file}"
-        problems.append(Problem("error", f"{are} no rows in column {key} of {rows.file}; {advice}", table.file))
+        if drop and sizes.any():
+            problems.append(Problem("note", f"{message}, and no prediction", table.file, left_out=True))
+            named = named.filter(pa.array(sizes > 0))
+            which = find(of_rows, named)
+        else:
+            problems.append(Problem("error", f"{message}; {advice}", table.file))
     raise_errors(problems)
     if others := int((which < 0).sum()):
         message = f"{others:,} {'row is' if others == 1 else 'rows are'} in no group of {table.file}"
@@ -304,11 +316,15 @@ def _find_groups(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[
     return make_groups(which, named), pa.table([named], names=keys), problems
 
 
-def _find_tuples(rows: Table, key: str, table: Table, keys: list[str]) -> tuple[Groups, pa.Table, list[Problem]]:
+def _find_tuples(
+    rows: Table, key: str, table: Table, keys: list[str], *, drop: bool
+) -> tuple[Groups, pa.Table, list[Problem]]:
     """Return the pairs or triplets that a file names, the columns of their ids, and notes."""
-    places, problems = match_members(rows, key, table, keys, drop=None)
+    places, problems = match_members(rows, key, table, keys, drop=drop or None)
     raise_errors(problems)
-    return Groups.from_tuples(torch.from_numpy(places), n_rows=len(rows)), table.data.select(keys), problems
+    known = (places >= 0).all(1)
+    groups = Groups.from_tuples(torch.from_numpy(places[known]), n_rows=len(rows))
+    return groups, table.data.select(keys).filter(pa.array(known)), problems
 
 
 def disaggregate_table(
