@@ -297,7 +297,8 @@ def check_leaks(context: Context) -> Iterator[Finding]:
     if context.X.ndim != 2 or not sets:
         return
     X = context.X.numpy()
-    for number in np.flatnonzero(screen_columns(X, sets)).tolist():
+    varying = X.min(0) != X.max(0)  # also where values are missing; of sparse rows, an excerpt has few such columns
+    for number in np.flatnonzero(screen_columns(X, sets) & varying).tolist():
         column, name = Column(Column.from_numbers(X[:, number]).codes), context.name_column(number)
         for s in sets:
             members = s.groups.members
