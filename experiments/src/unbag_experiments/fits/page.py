@@ -112,7 +112,8 @@ def render(lines: Lines) -> dict[str, str]:
         evaluation=[name for name, declared in SETS.items() if not declared.development],
         constants={"noise": NOISE, "min_groups": MIN_GROUPS, "training_rows": MAX_TRAINING_ROWS},
         summary=_summary_table(chosen),
-        methods=_method_table(chosen),
+        methods=_method_table([place for place in chosen if place.to_best is not None]),
+        n_timed=len(seconds(chosen, "default")),
         cells=_cell_table(chosen),
         provenance=provenance_table(provenance(lines.values())),
     )
