@@ -1,4 +1,4 @@
-"""A pipeline, a search over its settings and cross-validation, with scikit-learn and without a single label.
+"""Search over the settings of a scikit-learn pipeline without labelled rows.
 
 Run it with ``python examples/grid_search.py``.
 """
@@ -16,9 +16,9 @@ import unbag
 images, digits = load_digits(return_X_y=True)
 X, X_new, y, y_new = train_test_split(images, digits, test_size=0.25, stratify=digits, random_state=0)
 
-# 336 groups of about four images each; of a group we know how many of each digit are in it.
+# 336 groups of about four images each; the number of each digit in a group is known.
 ids = np.random.default_rng(0).permutation(len(X)) % 336
-counts = [np.bincount(y[ids == group], minlength=10) for group in range(336)]  # from here on, y only judges
+counts = [np.bincount(y[ids == group], minlength=10) for group in range(336)]  # below, y is only for evaluation
 target = unbag.target(ids, counts)  # one entry per row, so that scikit-learn can split it
 
 pipeline = Pipeline(
@@ -42,8 +42,11 @@ best = search.best_params_
 print(f"chosen without labels: {best['reduce__n_components']} components, scaling {best['classify__scaling']}")
 print(f"{search.best_estimator_.score(X_new, y_new):.1%} of new images are classified correctly")
 
-# A splitter that goes through groups is noticed.
+# A splitter that divides groups raises an error.
 try:
     GridSearchCV(pipeline, {"reduce__n_components": [5]}, cv=[(np.arange(900), np.arange(900, len(X)))]).fit(X, target)
 except ValueError as error:
-    print("a split through groups is refused:", str(error).strip().splitlines()[-1].split(":")[1].split(",")[0].strip())
+    print(
+        "a splitter that divides groups is refused:",
+        str(error).strip().splitlines()[-1].split(":")[1].split(",")[0].strip(),
+    )

@@ -1,6 +1,6 @@
-"""Two tables of the same people: counts by age and counts by place, learned from together.
+"""Learn from two tables of the same people: counts by age and counts by place.
 
-An office publishes how many are employed by age group, and once more by place, never for both at once. Everybody is
+An office publishes how many people are employed by age group, and by place, but not for both at once. Each person is
 counted in both tables. Run it with ``python examples/margins.py``.
 """
 
@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import unbag
 
-# The people: age, years of school, whether they live in town. Who is employed is used to count, and to judge.
+# Age, years of school, and whether a person lives in town. Employment is used for the counts and for evaluation.
 rng = np.random.default_rng(0)
 n = 3000
 place = rng.integers(0, 8, n)
@@ -39,7 +39,7 @@ for name, which in (("by age", [0]), ("by place", [1]), ("both", [0, 1])):
     area = roc_auc_score(employed, clf.predict_proba(X)[:, 1])
     print(f"from the table {name}: {area:.3f} (area under the ROC curve of single people)")
 
-# The likelihood takes the tables for independent, which they are not quite: each person is counted in both, so that
-# what is learned is right on average, but surer than it should be. Labels that agree with one of the tables:
+# The likelihood assumes that the tables are independent, but each person is counted in both: probabilities are right
+# on average and too confident. Labels that agree with each of the tables:
 likely = clf.disaggregate(X, [counts[0], counts[1]], groups=[by_age, by_place])
 print(f"disaggregated: {[tuple(part.shape) for part in likely]}")

@@ -33,22 +33,22 @@ def test_examples_are_short_and_tested(path):
 def test_ordered_grades(capsys):
     printed = run("ordered_grades", capsys)
     for kind in ("ranks", "triplets"):
-        right, off = numbers(rf"from {kind}: (\d+)% of new essays graded right, off by ([\d.]+)", printed)
+        right, off = numbers(rf"from {kind}: (\d+)% of new essays graded correctly, off by ([\d.]+)", printed)
         assert right > 75
         assert off < 0.3
     assert numbers(r"(\d+)% of 200 new pairs", printed)[0] > 90
 
 
-def test_own_loop(capsys):
-    printed = run("own_loop", capsys)
+def test_training_loop(capsys):
+    printed = run("training_loop", capsys)
     risks = [numbers(rf"epoch {epoch}: risk ([\d.]+)", printed)[0] for epoch in (10, 20)]
     assert risks[1] < risks[0]
-    assert numbers(r"epoch 20: .*, ([\d.]+)% of new images right", printed)[0] > 92
+    assert numbers(r"epoch 20: .*, ([\d.]+)% of new images correct", printed)[0] > 92
     assert printed.count("(it is a ") == 6
 
 
-def test_own_aggregate(capsys):
-    printed = run("own_aggregate", capsys)
+def test_custom_aggregate(capsys):
+    printed = run("custom_aggregate", capsys)
     assert "the fold agrees with enumeration" in printed
     assert "the likelihood agrees with enumeration" in printed
     assert numbers(r"differ by (\S+) at most", printed)[0] < 1e-5

@@ -1,6 +1,6 @@
-"""The loss in a training loop of your own: any model, any optimiser, any loss.
+"""Use the loss in a plain PyTorch loop: any model, any optimiser, any loss.
 
-Run it with ``python examples/own_loop.py``.
+Run it with ``python examples/training_loop.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ images, digits = load_digits(return_X_y=True)
 X, X_new, y, y_new = (torch.as_tensor(part) for part in train_test_split(images / 16, digits, random_state=0))
 X, X_new = X.float(), X_new.float()
 
-# 800 groups of 2 to 6 images each; of a group we know how many of each digit are in it.
+# 800 groups of 2 to 6 images each; the number of each digit in a group is known.
 sizes = torch.randint(2, 7, (800,))
 members = torch.randint(len(X), (int(sizes.sum()),))
 groups = unbag.Groups.from_offsets([0, *sizes.cumsum(0).tolist()], members)
@@ -28,14 +28,14 @@ print(f"{len(groups)} groups; counts of the first: {counts[0].tolist()}")
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 10))
 optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-3)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, epochs=20, steps_per_epoch=16)
-risk = unbag.UnbiasedRisk(aggregate, loss="gce")  # generalised cross entropy; any function of logits will do
+risk = unbag.UnbiasedRisk(aggregate, loss="gce")  # generalised cross entropy; any function of logits works
 
 for epoch in range(20):
     model.train()
     total = 0.0
     for batch in torch.randperm(len(groups)).split(50):
-        rows, some = groups.take(batch).local()  # run the model on the rows of this batch alone
-        loss = risk(model(X[rows]), some, counts[batch])
+        rows, in_batch = groups.take(batch).local()  # only the rows of this batch
+        loss = risk(model(X[rows]), in_batch, counts[batch])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -45,9 +45,9 @@ for epoch in range(20):
         model.eval()
         with torch.no_grad():
             accuracy = (model(X_new).argmax(1) == y_new).double().mean()
-        print(f"epoch {epoch + 1}: risk {total / len(groups):.3f}, {accuracy:.1%} of new images right")
+        print(f"epoch {epoch + 1}: risk {total / len(groups):.3f}, {accuracy:.1%} of new images correct")
 
-# What the model and the counts together say of the images of the first group.
+# Probable labels of the images of the first group, given the model and its counts.
 with torch.no_grad():
     posterior = aggregate.posterior(model(X), groups.take(torch.tensor([0])), counts[:1])
 for row, labels in zip(groups.members[: int(sizes[0])].tolist(), posterior, strict=True):

@@ -1,7 +1,7 @@
-"""An observation of your own: once as a fold over labels, once as a likelihood; both checked, then learned from.
+"""Add a kind of observation: as a fold over labels, and as a likelihood; check both, and fit a classifier.
 
-A taster does not grade wines, but says of two how many grades lie between them. No class of unbag observes that. Run it
-with ``python examples/own_aggregate.py``.
+A taster does not grade wines, but states how many grades lie between two of them. unbag has no class for that. Run it
+with ``python examples/custom_aggregate.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unbag._kernels.segments import Segments
 from unbag.aggregates.base import check_labels
 from unbag.testing import check_aggregate
 
-# As a fold: read one label after the other, keep what matters, and say what is seen in the end. The rest follows.
+# As a fold: read labels one by one, keep a state, and return the observation for the last state.
 by_fold = unbag.FromFold(
     start=("nothing", 0),
     step=lambda state, label: ("first", label) if state[0] == "nothing" else ("apart", abs(state[1] - label)),
@@ -33,7 +33,7 @@ class GradesApart(unbag.Aggregate):
     size = 2
 
     def observe(self, labels: Any, groups: unbag.Groups, n_classes: int) -> Tensor:
-        """Return what the taster would say, from true grades."""
+        """Compute the statement of the taster from true grades."""
         first, second = check_labels(labels, groups, n_classes).view(-1, 2).unbind(1)
         return (first - second).abs()
 
