@@ -57,7 +57,7 @@ class GradesApart(unbag.Aggregate):
 check_aggregate(GradesApart(), n_classes=4, sizes=(2,))
 print("the likelihood agrees with enumeration")
 
-# 300 wines of four grades, and 1,500 pairs. True grades serve to answer and, at the end, to judge.
+# 300 wines of four grades, and 1,500 pairs. True grades are used for answers and for evaluation.
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 6))
 y = np.digitize(X[:, 0] + 0.7 * X[:, 1], [-0.8, 0.0, 0.8])
@@ -71,5 +71,5 @@ print(f"the two differ by {(one - other).abs().max():.0e} at most")
 clf = unbag.AggregateClassifier(GradesApart(), "linear", n_classes=4, random_state=0)
 clf.fit(X, apart, groups=pairs)
 few = np.concatenate([np.flatnonzero(y == grade)[:2] for grade in range(4)])
-clf.name_classes(X[few], y[few])  # distances look the same from either end: a few labels say which is which
+clf.name_classes(X[few], y[few])  # distances do not identify the direction
 print(f"what distances leave open: {clf.symmetry_}; {clf.score(X, y):.0%} of the wines graded right")
