@@ -120,7 +120,6 @@ def repeated(how, seed=0, columns=6):
         "twice": (240, 2, 0.05),
         "visits": (100, 12, 0.3),
         "many visits": (30, 100, 0.1),
-        "few persons": (10, 60, 0.1),
     }[how]
     subjects = np.tile(np.arange(n), copies)
     base, y = rng.normal(size=(n, columns)), rng.integers(0, 2, n)
@@ -142,12 +141,31 @@ def answers(n, visits, n_items, n_options, changes):
         answers(240, 4, 20, 5, 0.1),
         answers(100, 12, 10, 5, 0.1),
         answers(100, 12, 40, 2, 0.05),
-        repeated("few persons")[0],
     ],
-    ids=["five answers", "ten questions", "yes or no", "few persons"],
+    ids=["five answers", "ten questions", "yes or no"],
 )
-def test_visits_are_found_in_answers_and_of_few_persons(rows):
+def test_visits_are_found_in_answers(rows):
     assert find_near_duplicates(rows, np.arange(len(rows))) is not None
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_clusters_of_rows_are_no_duplicates(seed):
+    rng = np.random.default_rng(seed)
+    n, n_clusters, columns = int(rng.integers(200, 2000)), int(rng.integers(2, 13)), int(rng.integers(2, 11))
+    cluster = rng.choice(n_clusters, n, p=rng.dirichlet(np.full(n_clusters, 2)))
+    spread = np.exp(rng.uniform(-3, 0, n_clusters))[cluster, None]
+    X = 2 * rng.normal(size=(n_clusters, columns))[cluster] + spread * rng.normal(size=(n, columns))
+    assert find_near_duplicates(X, np.arange(n) // 6) is None
+
+
+@pytest.mark.parametrize("distance", [3, 6])
+def test_a_positive_row_in_every_second_bag_is_no_duplicate(distance):
+    rng = np.random.default_rng(0)
+    bags = [rng.normal(size=(rng.integers(3, 9), 2)) for _ in range(60)]
+    for bag in bags[1::2]:
+        bag[0] += distance
+    ids = np.repeat(np.arange(60), [len(bag) for bag in bags])
+    assert find_near_duplicates(np.concatenate(bags), ids) is None
 
 
 def test_rows_of_a_questionnaire_are_no_duplicates():

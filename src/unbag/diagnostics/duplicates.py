@@ -30,17 +30,18 @@ MAX_COPIES = 32
 PARTS = (1, 4, 16)
 """Rows are thinned out by these factors, one after the other, until near-duplicates are few enough to be found."""
 MIN_ROWS = 3 * MAX_COPIES
-MIN_OBJECTS, OBJECTS_PER_CLASS = 8, 3
-"""Rows with near-duplicates must be so many different ones, and so many for each class: classes are no duplicates."""
-MANY_OBJECTS = 20
-"""Of fewer different rows, and in columns with few values, the gap must be larger."""
+MIN_OBJECTS, OBJECTS_PER_CLASS = 20, 3
+"""Rows with near-duplicates must be so many different ones, and so many for each class: fewer may be classes or other
+well-separated clusters of rows, which nothing in the data distinguishes from repeated measurements."""
 MIN_VALUES = 20
 """Columns with fewer values have no scale."""
 MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT = 2.0, 1.5
 """Of all rows; 1 is expected, and it is the same for any number of neighbours."""
-MIN_GAP, MIN_UNSURE_GAP = 1.45, 1.6
+MIN_GAP, MIN_COARSE_GAP = 1.45, 1.6
 """Distance to the next row less that to the last of j near-duplicates, in parts of the j-th of the latter; on a curved
-surface distances grow faster, but without a gap."""
+surface distances grow faster, but without a gap. The second holds for columns with few values."""
+CLEAR_EXPONENT = 3.0
+"""Exponent of a row that has near-duplicates; chance makes e^-3 of all rows so."""
 MIN_EXPONENT = 12.0
 MIN_SHARE = 0.05
 """A share of the rows with this exponent is enough: chance makes e^-12 of them so."""
@@ -188,17 +189,22 @@ def _compare_neighbors(
     log_distance = np.log(np.maximum(distance, 1e-9))
     growth = float(np.median(log_distance[:, -1] - log_distance[:, MAX_COPIES]))
     dimension = log(2 * MAX_COPIES / (MAX_COPIES + 1)) / max(growth, 1e-9)
-    most = max(1, min(MAX_COPIES, n // max(MIN_OBJECTS, OBJECTS_PER_CLASS * n_classes)))
+    n_objects = max(MIN_OBJECTS, OBJECTS_PER_CLASS * n_classes)
+    most = max(1, min(MAX_COPIES, n // n_objects))
     steps = np.diff(log_distance[:, : MAX_COPIES + 1], axis=1)  # (queries, neighbours)
     exponent = steps * dimension * np.arange(1, MAX_COPIES + 1)
     mean, usual = exponent.mean(0)[:most], np.median(exponent.mean(0))
     last = int(mean.argmax())
-    many = (exponent[:, :most].max(1) > MIN_EXPONENT * max(usual, 1)).mean() >= MIN_SHARE
-    if mean[last] < max(MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT * usual) and not many:
+    clear = exponent[:, last] > CLEAR_EXPONENT
+    all_clear = mean[last] >= max(MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT * usual) and n * (
+        clear.mean() - exp(-CLEAR_EXPONENT)
+    ) >= n_objects * (last + 2)
+    large = exponent[:, :most].max(1) > MIN_EXPONENT * max(usual, 1)
+    n_large = n * (large / (exponent[:, :most].argmax(1) + 2)).mean()  # a row and its copies are one object
+    if not all_clear and (large.mean() < MIN_SHARE or n_large < n_objects):
         return None
-    clear = exponent[:, last] > 3
     ratio = exp(float(np.median(steps[clear, last]))) if clear.any() else 1.0
-    gap = MIN_GAP if n >= MANY_OBJECTS * (last + 1) and not step else MIN_UNSURE_GAP
+    gap = MIN_COARSE_GAP if step else MIN_GAP
     if ratio <= 1 + gap / (last + 1) or (step and clear.mean() < MIN_COARSE_SHARE):
         return None
     return NearDuplicates(last + 1, float(clear.mean()), ratio)
