@@ -165,6 +165,34 @@ FILES = {
         [],
     ),
     "tabs and a separator line": ("sep=;\nid;x\na;1\nb;2\n", {"id": ["a", "b"], "x": [1, 2]}, ["names the separator"]),
+    "upper names that span several columns": (
+        "District,2019,,2020,\n,ill,well,ill,well\nA,1,2,3,4\nB,5,6,7,8\n",
+        {"District": ["A", "B"], "2019 ill": [1, 5], "2019 well": [2, 6], "2020 ill": [3, 7], "2020 well": [4, 8]},
+        ["two header lines were combined"],
+    ),
+    "units below the names": (
+        "patient,age,weight\n,(years),(kg)\nP1,40,72.5\nP2,55,88\n",
+        {"patient": ["P1", "P2"], "age (years)": [40, 55], "weight (kg)": [72.5, 88]},
+        ["a second line of names or units was joined"],
+    ),
+    "row names without a name in the header": (
+        "ward\tage\n1\tA\t31\n3\tB\t40\n", {"": [1, 3], "ward": ["A", "B"], "age": [31, 40]}, ["moved one column"],
+    ),
+    "rules and a minus after the number": (
+        "------------\n|Name |Sum |\n------------\n|A |1.250,75-|\n|B |990,10|\n------------\n",
+        {"Name": ["A", "B"], "Sum": [-1250.75, 990.1]},
+        ["or ruled", "decimal commas"],
+    ),
+    "a Polish total and missing values": (
+        "Gmina;Chorzy;Udział\nA;12;3,5\nB;brak danych;2,5\nRazem;12;3,0\n",
+        {"Gmina": ["A", "B"], "Chorzy": [12, None], "Udział": [3.5, 2.5]},
+        ["'Razem'", "'brak danych' (1)"],
+    ),
+    "grades and blood groups": (
+        "id,grade,blood\na,A,A\nb,A*,AB\nc,B,B\n",
+        {"id": [*"abc"], "grade": ["A", "A*", "B"], "blood": ["A", "AB", "B"]},
+        [],
+    ),
     "a hospital's export with everything": (
         "Ward report;;;\nPrinted 3 May 2024;;;\n;;;\nPatient ID;Born;Weight (kg);Sex\n 0017 ;20.04.2012;31,5;w\n"
         "0018;03.11.1999;n/a;W\n;;;\n0021;17.01.1950;82,0;m\nTotal;;;\n* Provisional;;;\n",

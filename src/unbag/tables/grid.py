@@ -7,6 +7,7 @@ import csv
 import gzip
 import importlib
 import io
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -19,6 +20,7 @@ from unbag.tables.options import is_spreadsheet
 DELIMITERS = (",", ";", "\t", "|")
 ROWS_FOR_DELIMITER = 200
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_LOOKS_IN_1252 = {"cp1251": "[À-ÿ]{4}", "cp1250": "[a-z][¹³¿][a-z]|[£¯][a-zó]", "cp932": "[\ufffd\u201a\u0192]"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def _read_text(path: Path) -> Grid:
 
 
 def _decode(content: bytes) -> tuple[str, tuple[str, ...]]:
-    """Decode text by its byte-order mark, as UTF-8, or else as Windows-1252."""
+    """Decode text by its byte-order mark, as UTF-8, or else as the likeliest code page of Windows."""
     for mark, encoding in _ENCODINGS:
         if content.startswith(mark):
             text = content.decode(encoding)
@@ -73,8 +75,10 @@ def _decode(content: bytes) -> tuple[str, tuple[str, ...]]:
     try:
         return content.decode("utf-8"), ()
     except UnicodeDecodeError:
-        text = content.decode("cp1252", "replace")
-        return text, ("the file is not UTF-8 and was decoded as Windows-1252 (cp1252); check names with accents",)
+        western = content.decode("cp1252", "replace")
+    encoding = next((code for code, sign in _LOOKS_IN_1252.items() if len(re.findall(sign, western)) > 2), "cp1252")
+    note = f"the file is not UTF-8 and was decoded as Windows-{encoding[2:]} ({encoding}); check names with accents"
+    return content.decode(encoding, "replace"), (note,)
 
 
 def _find_delimiter(text: str) -> str:
@@ -100,15 +104,21 @@ def _read_sheets(path: Path, sheet: str | None) -> dict[str, Grid]:
         book = calamine.CalamineWorkbook.from_path(str(path))
     except (calamine.CalamineError, OSError) as error:
         raise fail(f"this spreadsheet cannot be read: {error}; save the sheet as CSV (UTF-8)", str(path)) from error
+    hidden = {entry.name for entry in book.sheets_metadata if entry.visible != calamine.SheetVisibleEnum.Visible}
     names = list(book.sheet_names)
     if sheet is not None and sheet not in names:
         if not (sheet.isdecimal() and 1 <= int(sheet) <= len(names)):
             raise fail(f"there is no sheet {sheet!r}; choose one of {list_some(names)}", str(path))
         sheet = names[int(sheet) - 1]
-    chosen = names if sheet is None else [sheet]
+    chosen = [name for name in names if name not in hidden] if sheet is None else [sheet]
     grids = {}
     for name in chosen:
-        cells = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+        entry = book.get_sheet_by_name(name)
+        cells = entry.to_python(skip_empty_area=False)
+        for (top, left), (bottom, right) in getattr(entry, "merged_cell_ranges", None) or ():
+            for row in cells[top + 1 : bottom + 1]:
+                if left == right < len(row) and isinstance(cells[top][left], str):
+                    row[left] = cells[top][left]
         grids[name] = Grid([[_as_text(cell) for cell in row] for row in cells])
     return grids
 

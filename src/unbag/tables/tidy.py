@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from unbag._utils.problems import NAMED, Problem, fail, list_some
-from unbag.tables.cells import MARKS, NUMBER, read_cell
+from unbag.tables.cells import MARKS, NUMBER, UNKNOWN, read_cell
 from unbag.tables.grid import Grid
 from unbag.tables.options import Reading
 
@@ -29,19 +29,27 @@ MAX_CATEGORIES = 50
 MISSING = frozenset({
     *("n/a", "n.a.", "#n/a", "#na", "#value!", "#div/0!", "-", "--", "\u2013", "\u2014", "..", "...", "\u2026", "?"),
     *("not known", "not stated", "not available", "not recorded", "not applicable"),
+    *("#null!", "#num!", "#ref!", "#name?", "\u2212", "\uff0d", "k. a.", "k.a."),
+    *("keine angabe", "non disponible", "no disponible", "não informado", "нет данных", "н/д", "brak danych"),
 })  # fmt: skip
 """Words for a missing value in any column, in small letters."""
-MISSING_NUMBER = MISSING | {"na", "nan", "none", "null", "nil", "unknown", "missing", "refused", ".", ":", "x", "*"}
+MISSING_NUMBER = MISSING | {word for word in UNKNOWN if len(word) > 2} | {
+    *("na", "nil", "refused", ".", ":", "x", "*", "**", "nd", "n.d.", "nc", "s/d", "abs", "absent", ": c"),
+}  # fmt: skip
 """Further words for a missing value in a column whose other values are numbers or dates."""
 
-_TOTAL = re.compile(r"((grand|overall|sub|sub-) ?)?totals?|sum|all|overall|.*\b(sub-?)?total\b.*")
+_SURE_TOTAL = re.compile(r".*\b(sub-?)?total\b.*|totals|totaa?le?|gesamt|insgesamt|summe|ogółem|razem|итого|всего|合計")
+_TOTAL = re.compile(rf"{_SURE_TOTAL.pattern}|sum|suma|somme|ensemble|all\b.*|alle|overall|zusammen")
+_BETWEEN = re.compile(r"[-=_]{4,}|(page|seite|p[aá]gina|strona)\s\d+.{0,12}", re.IGNORECASE)
+_ASIDE = re.compile(r"(cover|(table of )?contents|index|notes?|read ?me|about|metadata|legend)\b.*", re.IGNORECASE)
 _FOOTNOTE = re.compile(
     r"(source|sources|note|notes|footnote|quelle|fuente|last updated|published|copyright|©|crown copyright|"
     r"end of (table|worksheet)|this (table|worksheet)|[*†‡]|\[?\(?(note )?[0-9a-z]{1,2}[\]).:]\s)",
     re.IGNORECASE,
 )
 _MARKERS = re.compile(r"(\s*(\[(note|notes|r|p)?\s*\w{1,2}\]|\(\d\)|[*†‡¹²³⁴])+)$", re.IGNORECASE)
-_CURRENCY = re.compile(r"^(-?)\s*(?:[€$£¥]|us\$|eur|usd|gbp|chf)\s*|\s*(?:[€£¥$]|eur|usd|gbp|chf|kr)$", re.IGNORECASE)
+_SIGN = r"(?:[€$£¥₹₽]|u?[sr]\$|eur|usd|gbp|chf|inr|kr|kč|zł)"
+_CURRENCY = re.compile(rf"^(-?)\s*{_SIGN}\s*|\s*{_SIGN}$", re.IGNORECASE)
 _DATE = re.compile(r"\d{1,4}[-/. ]\s?(\d{1,2}|[a-z]{3,9})[-/. ,]\s?\d{2,4}([ t]\d{1,2}:\d{2}(:\d{2})?)?|"
                    r"[a-z]{3,9} \d{1,2},? \d{4}", re.IGNORECASE)  # fmt: skip
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S")
@@ -176,10 +184,11 @@ class TidyTable:
         variants = defaultdict(list)
         for text in sorted(counts, key=lambda text: (-counts[text], text)):
             variants[_normalise(text)].append(text)
-        for letter in [key for key in variants if len(key) == 1 and key.isalpha()]:
-            words = [key for key in variants if len(key) > 1 and key.startswith(letter)]
-            if len(words) == 1:
-                variants[words[0]] += variants.pop(letter)
+        letters = [key for key in variants if len(key) == 1 and key.isalpha()]
+        words = [[key for key in variants if len(key) > 1 and key.startswith(letter)] for letter in letters]
+        if all(len(found) == 1 and found[0].isalpha() for found in words):  # but not A, AB, B, 0, or A*, A, B
+            for letter, (word,) in zip(letters, words, strict=True):
+                variants[word] += variants.pop(letter)
         to_spelling = {}
         for spellings in variants.values():
             longest = max(len(text) for text in spellings)
@@ -194,6 +203,7 @@ class TidyTable:
 def choose_table(path: Path, grids: dict[str, Grid]) -> TidyTable:
     """Return the table of a file; of a spreadsheet, the only sheet that has one."""
     tables = {name: table for name, grid in grids.items() if (table := find_table(path, grid)) is not None}
+    tables = {name: table for name, table in tables.items() if not _ASIDE.fullmatch(name)} or tables
     if len(tables) > 1:
         raise fail(f"there are tables on several sheets; name one with --sheet: {list_some(tables)}", str(path))
     if not tables:
@@ -201,13 +211,13 @@ def choose_table(path: Path, grids: dict[str, Grid]) -> TidyTable:
         raise fail(message, str(path))
     ((name, table),) = tables.items()
     if name and len(grids) > 1:
-        table.note(f"the table was read from sheet {name!r}; the others have none")
+        table.note(f"the table was read from sheet {name!r}; name another one with --sheet")
     return table
 
 
 def find_table(path: Path, grid: Grid) -> TidyTable | None:
     """Find the header and the rows of the table in a grid, without what stands around it; None if there is none."""
-    rows = [(number, row) for number, row in enumerate(grid.rows, 1) if any(row)]
+    rows = [entry for entry in enumerate(grid.rows, 1) if any(entry[1]) and not _BETWEEN.fullmatch("".join(entry[1]))]
     counts = [sum(map(bool, row)) for _, row in rows]
     if len(rows) < 2 or max(counts) < 2:
         return None
@@ -216,6 +226,9 @@ def find_table(path: Path, grid: Grid) -> TidyTable | None:
         place for place, (_, row) in enumerate(rows)
         if counts[place] >= max(2, HEADER_SHARE * width) and not row[0].endswith(":")
     )  # fmt: skip
+    below = [text for _, row in rows[start + 1 : start + 2] for text in row if text]
+    if len(set(below)) < len(below) > counts[start] and not _numbers(below):
+        start += 1  # the upper of two header lines, with merged cells
     table = TidyTable(path, [], {}, grid.delimiter)
     for note in grid.notes:
         table.note(note)
@@ -224,7 +237,7 @@ def find_table(path: Path, grid: Grid) -> TidyTable | None:
     if start and len(set(filter(None, names))) < len(list(filter(None, names))):
         names = _combine_headers(table, rows[start - 1][1], names)
     if n_blank := len(grid.rows) - len(rows):
-        table.note(f"{n_blank:,} blank {'row was' if n_blank == 1 else 'rows were'} left out")
+        table.note(f"{n_blank:,} blank {'row was' if n_blank == 1 else 'rows were'} left out (or ruled)")
     body = _drop_notes(table, grid, body, len(list(filter(None, names))))
     repeated = [entry for entry in body if entry[1] == rows[start][1]]
     _note_rows(table, "header", "repeated among the rows", repeated)
@@ -232,6 +245,15 @@ def find_table(path: Path, grid: Grid) -> TidyTable | None:
     body = _drop_totals(table, body)
     if not body:
         return None
+    if len(body) > 2 and len(numeric := _numbers(body[1][1])) > 1 and numeric == _numbers(body[2][1]):
+        label = dict(enumerate(body[0][1]))
+        if not _numbers(body[0][1]) and all(label.get(n, "").casefold() not in {"", *MISSING_NUMBER} for n in numeric):
+            names = [f"{name} {label.get(place, '')}".strip() for place, name in enumerate(names)]
+            table.note(f"a second line of names or units was joined to the first, as in {names[min(numeric)]!r}")
+            body = body[1:]
+    if names[0] and all(len(row) == len(names) + 1 and row[-1] for _, row in body):
+        names = ["", *names]
+        table.note("the first column has no name, so all names were moved one column to the right")
     _set_columns(table, names, [row for _, row in body])
     return table
 
@@ -247,8 +269,8 @@ def _combine_headers(table: TidyTable, upper: list[str], names: list[str]) -> li
     """Put the names of an upper header line, each valid until the next one, before the names of the lower line."""
     above, combined = "", []
     for place, name in enumerate(names):
-        above = upper[place] if place < len(upper) and upper[place] else above
-        combined.append(f"{above} {name}".strip() if names.count(name) > 1 else name)
+        above = (own := "".join(upper[place : place + 1])) or above
+        combined.append(f"{above} {name}" if name and name != above and names.count(name) > 1 else name or own)
     example = next(new for new, name in zip(combined, names, strict=True) if new != name)
     table.note(f"two header lines were combined, as in {example!r}")
     return combined
@@ -285,7 +307,7 @@ def _drop_totals(table: TidyTable, body: list[tuple[int, list[str]]]) -> list[tu
         if _sums_up(row, above) or _sums_up(row, above[since_last:]):
             table.note(f"line {number} ({label!r}) was left out: its numbers are the sums of rows above")
             since_last = len(kept)
-        elif "total" in label.casefold():
+        elif _SURE_TOTAL.fullmatch(label.casefold().rstrip(":")):
             table.note(f"line {number} ({label!r}) was left out as a total, but its numbers are not the sums of "
                        "the rows above; check whether rows are missing")  # fmt: skip
             since_last = len(kept)
@@ -327,6 +349,8 @@ def _set_columns(table: TidyTable, names: list[str], rows: list[list[str]]) -> N
             cleaned.append(f"{name!r} to {new!r}")
         if new in table.columns:
             raise fail("more than one column has this name; rename all but one", str(table.path), None, new)
+        if all(value is None for value in values):
+            table.note(f"column {new!r} has no values; if it holds formulas, save the file in its program first")
         table.columns[new] = values
     if cleaned:
         table.note(f"names of columns were cleaned: {', '.join(cleaned[:NAMED])}")
@@ -354,9 +378,15 @@ def _normalise(text: str) -> str:
     return re.sub(r"^0+(?=\d)", "", text)
 
 
+def _numbers(row: Sequence[str]) -> set[int]:
+    """Return the places of numbers in a row."""
+    return {place for place, text in enumerate(row) if read_cell(text).kind == NUMBER}
+
+
 def _remove_currency(text: str) -> str:
-    """Remove currency signs, and write numbers in brackets as negative ones."""
+    """Remove currency signs, and write numbers in brackets or before a minus as negative ones."""
     text = _CURRENCY.sub(lambda match: match[1] or "", text)
+    text = re.sub(r"^([\d.,' ]+)-$", r"-\1", text)
     match = re.fullmatch(r"\((\D?[\d.,' ]+)\)", text)
     return f"-{_CURRENCY.sub('', match[1])}" if match else text
 
