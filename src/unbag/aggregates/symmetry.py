@@ -145,7 +145,8 @@ def find_interchangeable_counts(observations: Observations) -> np.ndarray:
     k = codes.shape[1]
     _, codes = np.unique(np.append(codes.ravel(), absent), return_inverse=True)
     codes, absent = codes[:-1].reshape(-1, k), int(codes[-1])
-    shares = np.stack([np.bincount(column, minlength=codes.max() + 1) / len(codes) for column in codes.T])  # (k, codes)
+    n_codes = int(codes.max()) + 1
+    shares = np.stack([np.bincount(column, minlength=n_codes) for column in codes.T]) / len(codes)  # (k, codes)
     present = codes != absent
     equal_counts = np.zeros((k, k), dtype=bool)
     for first in range(k):
