@@ -184,12 +184,12 @@ def holds(folder, X) -> bool:
 def test_any_change_is_refused_or_does_no_harm(saved, tmp_path, request):
     original, X = request.getfixturevalue(saved)
     held = 0
-    for seed in range(60):
+    for seed in range(100):
         folder = shutil.copytree(original, tmp_path / str(seed) / "model")
         mutate(folder, seed)
         held += holds(folder, X)
         shutil.rmtree(folder.parent)
-    assert 2 < held < 55  # the changes are neither all harmless nor all noticed
+    assert 2 < held < 95  # the changes are neither all harmless nor all noticed
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_observations_of_one_class_on_the_command_line(written, tmp_path, monkey
         ("at_least(0)", "z", "1", "count must be a whole number of at least 1, got 0"),
         ("at_least(5)", "z", "1", r"is 1, which is not possible for group 0 .id .g0.. of size 4; possible are 0"),
         ("at_least(2)", "healthy", "1", "call it enough if it is: enough members are of the class, or few if"),
-        ("majority", "majority", "high", "column majority: what was observed must be one of the classes '0', '1', got"),
+        ("majority", "majority", "high", "column majority: the observation must be one of the classes '0', '1', got"),
         ("median(2)", "z", "1", r"there is no aggregate 'median\(2\)'; choose one of label_proportions, .*, majority"),
         ("no_such_module:Kind", "z", "1", "'no_such_module:Kind' could not be imported: No module named"),
         ("unbag:Groups", "z", "1", "Groups in unbag is no subclass of unbag.Aggregate"),

@@ -150,6 +150,9 @@ def restore_parameters(content: schema.Content, code: Code, device: str) -> Aggr
             return {key: restore(v) for key, v in value.pairs}
         return [restore(part) for part in value] if isinstance(value, list) else value
 
+    model = content.parameters.get("model")
+    if not isinstance(model, str | schema.CodeValue):
+        raise ValueError(f"parameters.model must be the name of a model, got {model!r:.100}")
     classifier = AggregateClassifier(**{name: restore(v) for name, v in content.parameters.items()}, device=device)
     for name in {name for name, value in code.items() if value is not None} - used:
         raise CodeError(f"the {name} was saved with the classifier; leave {name}= out")

@@ -167,7 +167,10 @@ class CsvFile(TableFile):
         self.path, self.names = path, []
         file.seek(0)
         self._packed = file.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
-        self._file, self._size = pa.PythonFile(file, "r"), os.fstat(file.fileno()).st_size
+        # By name: threads of Arrow that read ahead in a file of Python would need an interpreter that may have ended.
+        named = not isinstance(file.name, int)
+        self._file = pa.OSFile(os.fspath(file.name)) if named else pa.PythonFile(file, "r")
+        self._size = os.fstat(file.fileno()).st_size
         self._refuse_other_formats()
         lines, head = self._unpacked(), b""
         while not head.strip() or head.count(b'"') % 2:  # names in quotes may contain line breaks
@@ -183,13 +186,12 @@ class CsvFile(TableFile):
         self._block_size = max(BLOCK_SIZE, min(ROWS_IN_BLOCK * len(head), 1 << 30))
         try:
             # The types of many columns take long to infer: names are read without rows.
-            header = pa.BufferReader(head.rstrip(b"\r\n") + b"\n")
-            parsed = self._parse([], pacsv.read_csv, source=header, invalid_row_handler=lambda _: "skip")
-            self.names = parsed.column_names
+            text = head.decode("utf-8-sig").strip("\r\n")
+            self.names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter))
             if not lines.readline(1):
                 raise self._fail("there are no rows, only names of columns")
             self._parse(self.names).close()
-        except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        except (UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
             self._explain(error)
 
     def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
@@ -225,15 +227,12 @@ class CsvFile(TableFile):
         stream = self._file.get_stream(0, self._size)
         return gzip.GzipFile(fileobj=stream) if self._packed else io.BufferedReader(stream, 1 << 20)
 
-    def _parse(
-        self, as_text: Collection[str], parser: Any = pacsv.open_csv, source: Any = None, use_threads: bool = True,
-        **options: Any,
-    ) -> Any:  # fmt: skip
+    def _parse(self, as_text: Collection[str], parser: Any = pacsv.open_csv) -> Any:
         """Return a reader of blocks of rows, or the result of another parser; types of columns are inferred."""
         return parser(
-            source or self._bytes(),
-            read_options=pacsv.ReadOptions(block_size=self._block_size, use_threads=use_threads),
-            parse_options=pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, **options),
+            self._bytes(),
+            read_options=pacsv.ReadOptions(block_size=self._block_size),
+            parse_options=pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(as_text, pa.string())),
         )
 
@@ -279,30 +278,29 @@ class CsvFile(TableFile):
     def _explain(self, error: Exception) -> NoReturn:
         """Raise an error that names the row where the file is broken.
 
-        The file is read again with one thread, because what Arrow reports depends on the number of threads.
+        The file is read again by Python, because what Arrow reports depends on the number of threads.
         """
         if "straddl" in str(error):
             self._refuse_long_rows(error)
         self._refuse_other_encodings()
-        ragged: list[Any] = []
-
-        def keep(row: Any) -> str:
-            ragged.append(row)
-            return "skip"
-
-        with suppress(pa.ArrowInvalid), self._parse(self.names, use_threads=False, invalid_row_handler=keep) as parsed:
-            next((batch for batch in parsed if ragged), None)
-        if not ragged:
+        rows = csv.reader(io.TextIOWrapper(self._unpacked(), "utf-8-sig", newline=""), delimiter=self.delimiter)
+        ragged = None
+        with suppress(csv.Error):
+            numbered = (
+                (number, len(row)) for number, row in enumerate(filter(None, rows)) if len(row) != len(self.names)
+            )
+            ragged = next(numbered, None)
+        if ragged is None:
             raise self._fail(f"this is not a CSV file that can be read: {error}") from error
-        row = ragged[0]
-        if row.expected_columns == 1:  # a title above the names of columns
-            found = f"names one column, but a later row has {row.actual_columns} values"
+        number, width = ragged
+        if len(self.names) == 1:  # a title above the names of columns
+            found = f"names one column, but a later row has {width} values"
             advice = "delete the lines above the names of the columns, such as a title, or add --tidy"
             raise self._fail(f"the first line, {self._header!r}, {found}; {advice}") from error
-        found = f"the row has {row.actual_columns} values, but the header has {row.expected_columns}"
+        found = f"the row has {width} values, but the header has {len(self.names)}"
         mark = "comma" if self.delimiter == "," else repr(self.delimiter)
         advice = f"look for a missing or an extra {mark}, and put text that contains one in quotes"
-        raise self._fail(f"{found}; {advice}", None if row.number is None else row.number - 1) from error
+        raise self._fail(f"{found}; {advice}", number) from error
 
     def _refuse_long_rows(self, error: Exception) -> NoReturn:
         """Refuse a row that is longer than a block, and name its line where it is on one line."""
