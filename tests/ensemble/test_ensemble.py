@@ -186,6 +186,14 @@ def test_an_interrupt_keeps_finished_candidates():
         fit_candidates(problem, Schedule(stages[1:]))
 
 
+@pytest.fixture
+def interruptible():
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes may ignore interrupts
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_from_the_keyboard_ends_jobs_with_their_step():
     problem, _ = make_problem(40)
 
