@@ -167,9 +167,9 @@ class CsvFile(TableFile):
         self.path, self.names = path, []
         file.seek(0)
         self._packed = file.read(2) == b"\x1f\x8b" or path.suffix == ".gz"
-        # By name: threads of Arrow that read ahead in a file of Python would need an interpreter that may have ended.
-        named = not isinstance(file.name, int)
-        self._file = pa.OSFile(os.fspath(file.name)) if named else pa.PythonFile(file, "r")
+        # A thread of Arrow that reads ahead in a file of Python would need an interpreter that may have ended.
+        name = f"/dev/fd/{file.fileno()}"
+        self._file = pa.OSFile(name) if os.path.exists(name) else pa.PythonFile(file, "r")
         self._size = os.fstat(file.fileno()).st_size
         self._refuse_other_formats()
         lines, head = self._unpacked(), b""
